@@ -23,6 +23,37 @@ using Json = nlohmann::json;
 constexpr int kMaxDepth = 64;             // limit of $ref and nesting together
 constexpr std::size_t kUnitsOfStep = 64;  // of an Effort: one value against one schema
 constexpr std::string_view kTypes[] = {"null", "boolean", "integer", "number", "string", "array", "object"};
+constexpr std::string_view kKeywords[] = {"title",
+                                          "description",
+                                          "default",
+                                          "examples",
+                                          "$schema",
+                                          "$id",
+                                          "$comment",
+                                          "const",
+                                          "type",
+                                          "enum",
+                                          "minimum",
+                                          "exclusiveMinimum",
+                                          "maximum",
+                                          "minItems",
+                                          "maxItems",
+                                          "minLength",
+                                          "maxLength",
+                                          "pattern",
+                                          "required",
+                                          "items",
+                                          "anyOf",
+                                          "allOf",
+                                          "if",
+                                          "then",
+                                          "else",
+                                          "properties",
+                                          "additionalProperties",
+                                          "patternProperties",
+                                          "definitions",
+                                          "$ref"};
+constexpr std::size_t kMaxMistakes = 16;  // each may name a long place
 constexpr std::string_view kDefinitions = "#/definitions/";
 
 bool has_type(const Json& value, const std::string& type) {
@@ -205,89 +236,100 @@ class SchemaChecker {
  public:
   explicit SchemaChecker(const Json& root) : root_(root) {}
 
-  std::string check(const Json& schema, const std::string& pointer) const {
-    if (schema.is_boolean()) return {};
-    if (!schema.is_object()) return at(pointer, "a schema is a map or a boolean");
+  std::vector<SchemaMistake> take() { return std::move(mistakes_); }
+
+  void check(const Json& schema) {
+    if (schema.is_boolean()) return;
+    if (!schema.is_object()) return wrong("a schema is a map or a boolean");
     for (const auto& [keyword, value] : schema.items()) {
-      const std::string wrong = check_keyword(keyword, value, pointer + "/" + keyword);
-      if (!wrong.empty()) return wrong;
+      if (mistakes_.size() >= kMaxMistakes) return;
+      path_.push_back(keyword);
+      check_keyword(keyword, value);
+      path_.pop_back();
     }
-    return {};
   }
 
  private:
-  std::string check_keyword(const std::string& keyword, const Json& value, const std::string& pointer) const {
+  void wrong(const std::string& message, std::string found = {}, std::vector<std::string> expected = {}) {
+    std::string pointer;
+    for (const std::string& name : path_) pointer += "/" + name;
+    mistakes_.push_back({path_, at(pointer, message), std::move(found), std::move(expected)});
+  }
+
+  void expect(bool fulfilled, const char* message) {
+    if (!fulfilled) wrong(message);
+  }
+
+  void check_keyword(const std::string& keyword, const Json& value) {
     const auto is = [&](auto... names) { return ((keyword == names) || ...); };
-    if (is("title", "description", "default", "examples", "$schema", "$id", "$comment", "const")) return {};
-    if (is("type")) return check_types(value.is_array() ? value : Json::array({value}), pointer);
-    if (is("enum")) return value.is_array() && !value.empty() ? "" : at(pointer, "expected a list of values");
-    if (is("minimum", "maximum", "exclusiveMinimum")) return value.is_number() ? "" : at(pointer, "expected a number");
-    if (is("minLength", "maxLength", "minItems", "maxItems")) {
-      return value.is_number_integer() && value >= 0 ? "" : at(pointer, "expected an integer of at least 0");
-    }
-    if (is("pattern"))
-      return value.is_string() ? check_pattern(value.get<std::string>(), pointer) : at(pointer, "expected a string");
-    if (is("required")) return check_required(value, pointer);
-    if (is("items", "additionalProperties", "if", "then", "else")) return check(value, pointer);
-    if (is("anyOf", "allOf")) return check_all(value, pointer, true);
-    if (is("properties", "definitions", "patternProperties")) return check_map(keyword, value, pointer);
-    if (is("$ref")) return check_reference(value, pointer);
-    return at(pointer, "this keyword is not supported");
+    if (is("title", "description", "default", "examples", "$schema", "$id", "$comment", "const")) return;
+    if (is("type")) return check_types(value.is_array() ? value : Json::array({value}));
+    if (is("enum")) return expect(value.is_array() && !value.empty(), "expected a list of values");
+    if (is("minimum", "maximum", "exclusiveMinimum")) return expect(value.is_number(), "expected a number");
+    if (is("minLength", "maxLength", "minItems", "maxItems"))
+      return expect(value.is_number_integer() && value >= 0, "expected an integer of at least 0");
+    if (is("pattern")) return value.is_string() ? check_pattern(value.get<std::string>()) : wrong("expected a string");
+    if (is("required")) return check_required(value);
+    if (is("items", "additionalProperties", "if", "then", "else")) return check(value);
+    if (is("anyOf", "allOf"))
+      return value.is_array() && !value.empty() ? check_all(value) : wrong("expected a list of schemas");
+    if (is("properties", "definitions", "patternProperties")) return check_map(keyword, value);
+    if (is("$ref")) return check_reference(value);
+    wrong("this keyword is not supported", keyword, {std::begin(kKeywords), std::end(kKeywords)});
   }
 
-  static std::string check_types(const Json& types, const std::string& pointer) {
+  void check_types(const Json& types) {
+    if (types.empty()) return wrong("expected a type");
     for (const Json& type : types) {
-      const bool known = type.is_string() &&
-                         std::find(std::begin(kTypes), std::end(kTypes), type.get<std::string>()) != std::end(kTypes);
-      if (!known) return at(pointer, "expected a type of JSON (null, boolean, integer, number, string, array, object)");
+      const std::string name = type.is_string() ? type.get<std::string>() : "";
+      if (std::find(std::begin(kTypes), std::end(kTypes), name) == std::end(kTypes))
+        return wrong("expected a type of JSON (null, boolean, integer, number, string, array, object)", name,
+                     {std::begin(kTypes), std::end(kTypes)});
     }
-    return types.empty() ? at(pointer, "expected a type") : "";
   }
 
-  static std::string check_pattern(const std::string& pattern, const std::string& pointer) {
+  void check_pattern(const std::string& pattern) {
     try {
       Pattern compiled(pattern);
-      return {};
     } catch (const std::invalid_argument& error) {
-      return at(pointer, error.what());
+      wrong(error.what());
     }
   }
 
-  static std::string check_required(const Json& value, const std::string& pointer) {
-    const bool names =
-        value.is_array() && std::all_of(value.begin(), value.end(), [](const Json& name) { return name.is_string(); });
-    return names ? "" : at(pointer, "expected a list of names");
+  void check_required(const Json& value) {
+    expect(
+        value.is_array() && std::all_of(value.begin(), value.end(), [](const Json& name) { return name.is_string(); }),
+        "expected a list of names");
   }
 
-  std::string check_all(const Json& value, const std::string& pointer, bool list) const {
-    if (list && (!value.is_array() || value.empty())) return at(pointer, "expected a list of schemas");
-    if (!list && !value.is_object()) return at(pointer, "expected a map of schemas");
+  void check_all(const Json& value) {
     for (const auto& [name, schema] : value.items()) {
-      const std::string wrong = check(schema, pointer + "/" + name);
-      if (!wrong.empty()) return wrong;
+      if (mistakes_.size() >= kMaxMistakes) return;
+      path_.push_back(name);
+      check(schema);
+      path_.pop_back();
     }
-    return {};
   }
 
-  std::string check_map(const std::string& keyword, const Json& value, const std::string& pointer) const {
-    if (keyword == "patternProperties" && value.is_object()) {
-      for (const auto& entry : value.items()) {
-        const std::string wrong = check_pattern(entry.key(), pointer);
-        if (!wrong.empty()) return wrong;
-      }
+  void check_map(const std::string& keyword, const Json& value) {
+    if (!value.is_object()) return wrong("expected a map of schemas");
+    if (keyword == "patternProperties") {
+      for (const auto& entry : value.items()) check_pattern(entry.key());
     }
-    return check_all(value, pointer, false);
+    check_all(value);
   }
 
-  std::string check_reference(const Json& value, const std::string& pointer) const {
+  void check_reference(const Json& value) {
     const std::string name = value.is_string() ? value.get<std::string>() : "";
     const bool inside = name.starts_with(kDefinitions) && root_.contains("definitions") &&
                         root_["definitions"].is_object() &&
                         root_["definitions"].contains(name.substr(kDefinitions.size()));
-    return inside ? "" : at(pointer, "expected '#/definitions/' and the name of a definition");
+    expect(inside, "expected '#/definitions/' and the name of a definition");
   }
 
   const Json& root_;
+  std::vector<std::string> path_;
+  std::vector<SchemaMistake> mistakes_;
 };
 
 }  // namespace
@@ -303,20 +345,34 @@ std::string check_json(std::string_view text, const std::string& schema) {
   }
 }
 
-std::string check_json_schema(const std::string& schema) {
+std::vector<SchemaMistake> json_schema_mistakes(const std::string& schema) {
   try {
     const JsonDocument parsed = read_json(schema);
-    return SchemaChecker(*parsed).check(*parsed, "");
+    SchemaChecker checker(*parsed);
+    checker.check(*parsed);
+    return checker.take();
   } catch (const JsonError& error) {
-    return error.kind == JsonError::Kind::limit ? error.what() : "the schema is not JSON";
+    return {{{}, error.kind == JsonError::Kind::limit ? error.what() : "the schema is not JSON", {}, {}}};
   }
 }
 
-std::string check_parameters(const std::string& schema) {
-  if (std::string wrong = check_json_schema(schema); !wrong.empty()) return wrong;
+std::vector<SchemaMistake> parameters_mistakes(const std::string& schema) {
+  std::vector<SchemaMistake> mistakes = json_schema_mistakes(schema);
+  if (!mistakes.empty()) return mistakes;
   const JsonDocument root = read_json(schema);
   const bool object = root->is_object() && (root->contains("properties") || root->value("type", Json()) == "object");
-  return object ? "" : "expected the schema of an object, with 'properties'";
+  if (!object) mistakes.push_back({{}, "expected the schema of an object, with 'properties'", {}, {}});
+  return mistakes;
+}
+
+std::string check_json_schema(const std::string& schema) {
+  const std::vector<SchemaMistake> mistakes = json_schema_mistakes(schema);
+  return mistakes.empty() ? "" : mistakes.front().text;
+}
+
+std::string check_parameters(const std::string& schema) {
+  const std::vector<SchemaMistake> mistakes = parameters_mistakes(schema);
+  return mistakes.empty() ? "" : mistakes.front().text;
 }
 
 }  // namespace baton

@@ -52,10 +52,12 @@ void set_model(YamlNode& root, const std::string& name, const std::string& path,
   }
   if (std::find(known.begin(), known.end(), name) != known.end())
     return set_value(root, fmt::format("models.{}.path", name), nlohmann::json(path).dump(), diagnostics);
-  diagnostics.error(
-      models != nullptr ? models->key.where() : root.where(), "E0202",
-      fmt::format("unknown model '{}' in the given model paths", name),
-      fmt::format("the file has: {}", known.empty() ? "none" : fmt::format("{}", fmt::join(known, ", "))));
+  const std::string near = diagnostics.suggestion(name, known);
+  diagnostics.error(models != nullptr ? models->key.where() : root.where(), "E0202",
+                    fmt::format("unknown model '{}' in the given model paths", name),
+                    !near.empty()   ? near
+                    : known.empty() ? "the file has none"
+                                    : fmt::format("the file has: {}", fmt::join(known, ", ")));
 }
 
 /// A topology that was not read as it was meant would give errors about placeholders that are right.

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <sstream>
 
@@ -13,6 +14,7 @@
 #include "sdk/hub/environment.h"
 #include "sdk/hub/pulled_model.h"
 #include "sdk/src/share_folders.h"
+#include "workflows/format/diagnostics.h"
 
 namespace baton::inline v1 {
 namespace fs = std::filesystem;
@@ -26,6 +28,48 @@ fs::path pulled(const std::string& model) {
   } catch (const ModelError& error) {
     throw ResourceError(ResourceError::Kind::model, error.what());
   }
+}
+
+constexpr int kMaxLooked = 1000;  // entries of a folder
+
+/// The models in a folder.
+std::vector<fs::path> models_in(const fs::path& folder) {
+  std::vector<fs::path> found;
+  std::error_code error;
+  int looked = 0;
+  for (fs::directory_iterator at(folder, error), end; !error && at != end && ++looked <= kMaxLooked;
+       at.increment(error)) {
+    if (is_model(at->path())) found.push_back(at->path());
+  }
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+/// Lines that name what may have been meant by a model that is not there: those in the folder that was given, one with
+/// the ending .gguf, or the closest name.
+std::string hint_at_model(const std::string& model, const std::vector<fs::path>& tried, bool bare) {
+  constexpr std::size_t kMaxShown = 8;
+  std::error_code error;
+  const fs::path& given = tried.front();
+  if (fs::is_directory(given, error)) {
+    const std::vector<fs::path> inside = models_in(given);
+    if (inside.empty()) return "\nIt is a folder without a model in it.";
+    std::string text = "\nIt is a folder of models; give one of them:";
+    for (std::size_t i = 0; i < inside.size() && i < kMaxShown; ++i) text += "\n  " + inside[i].string();
+    return inside.size() > kMaxShown ? text + fmt::format("\n  and {} more", inside.size() - kMaxShown) : text;
+  }
+  fs::path with_ending = given;
+  with_ending += ".gguf";
+  if (is_model(with_ending)) return fmt::format("\nDid you mean '{}.gguf'?", model);
+  std::vector<std::string> names;
+  std::vector<fs::path> folders = bare ? model_search_path() : std::vector<fs::path>();
+  folders.push_back(given.has_parent_path() ? given.parent_path() : fs::path("."));
+  for (const fs::path& folder : folders) {
+    for (const fs::path& one : models_in(folder)) names.push_back(one.filename().string());
+  }
+  const std::string near = closest(given.filename().string(), names);
+  if (near.empty()) return {};
+  return fmt::format("\nDid you mean '{}'?", bare ? near : (fs::path(model).parent_path() / near).string());
 }
 
 }  // namespace
@@ -68,6 +112,7 @@ fs::path find_model(const std::string& model, const fs::path& base) {
   std::string text =
       fmt::format("model '{}' was not found; looked for a .gguf file, or for a folder with config.json, at:", model);
   for (const auto& folder : tried) text += fmt::format("\n  {}", folder.string());
+  text += hint_at_model(model, tried, bare);
   if (bare) text += "\nAdd the folder it is in to BATON_MODEL_PATH, or give a path.";
   throw ResourceError(Kind::model, text);
 }

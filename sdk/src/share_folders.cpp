@@ -21,6 +21,20 @@ fs::path own_module() {
 
 }  // namespace
 
+std::vector<fs::path> workflow_files(const fs::path& folder) {
+  constexpr int kMaxLooked = 1000;  // entries
+  std::vector<fs::path> files;
+  std::error_code error;
+  int looked = 0;
+  for (fs::directory_iterator at(folder, error), end; !error && at != end && ++looked <= kMaxLooked;
+       at.increment(error)) {
+    const std::string ending = at->path().extension().string();
+    if ((ending == ".yaml" || ending == ".yml") && at->is_regular_file(error)) files.push_back(at->path());
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
 std::vector<fs::path> share_folders() {
   std::vector<fs::path> folders;
   const auto add = [&](const fs::path& folder) {
@@ -48,6 +62,16 @@ fs::path find_workflow(const fs::path& file) {
     if (fs::is_regular_file(installed, error)) return installed;
   }
   return file;
+}
+
+std::vector<std::string> workflows() {
+  std::vector<std::string> names;
+  for (const fs::path& share : share_folders()) {
+    for (const fs::path& file : workflow_files(share / "workflows")) names.push_back(file.stem().string());
+  }
+  std::sort(names.begin(), names.end());
+  names.erase(std::unique(names.begin(), names.end()), names.end());
+  return names;
 }
 
 }  // namespace baton::inline v1

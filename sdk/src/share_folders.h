@@ -15,4 +15,7 @@ namespace baton::inline v1 {
 /// CMake's package was found, where the build was to be installed.
 std::vector<std::filesystem::path> share_folders();
 
+/// The .yaml and .yml files in a folder, in alphabetical order.
+std::vector<std::filesystem::path> workflow_files(const std::filesystem::path& folder);
+
 }  // namespace baton::inline v1

@@ -4,10 +4,15 @@
 
 #include "sdk/src/internal.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <baton/explanation.h>
 #include <baton/system.h>
 #include <baton/turns.h>
 
 #include "sdk/src/share_folders.h"
+#include "workflows/format/error_codes.h"
 #include "workflows/format/placeholder.h"
 
 namespace baton::inline v1 {
@@ -83,10 +88,40 @@ int answering_turn(const Plan& plan) {
   return turn.has_prompt() && is_last && is_final ? last : -1;
 }
 
+/// Throws WorkflowError, with what may have been meant, where there is no such file.
+void check_there(const std::filesystem::path& file) {
+  std::error_code error;
+  const auto status = std::filesystem::status(file, error);
+  const bool folder = std::filesystem::is_directory(status);
+  if (std::filesystem::exists(status) && !folder) return;
+  std::vector<std::string> names;
+  const std::filesystem::path around = folder ? file : file.parent_path();
+  for (const auto& one : workflow_files(around.empty() ? "." : around))
+    names.push_back((around / one.filename()).string());
+  Diagnostics diagnostics;
+  std::string hint;
+  if (folder) {
+    hint = names.empty() ? "" : fmt::format("it holds: {}", fmt::join(names, ", "));
+  } else {
+    if (!file.has_parent_path()) {
+      const std::vector<std::string> installed = workflows();
+      names.insert(names.end(), installed.begin(), installed.end());
+    }
+    hint = diagnostics.suggestion(file.string(), names);
+  }
+  diagnostics.error({file.string(), 0, 0, 1}, folder ? "E0502" : "E0501",
+                    folder ? fmt::format("'{}' is a folder; expected a workflow file", file.string())
+                           : fmt::format("file '{}' not found", file.string()),
+                    hint);
+  diagnostics.fail();
+}
+
 }  // namespace
 
 Workflow Workflow::load(const std::filesystem::path& file, const WorkflowOptions& options) {
-  return Workflow(make_impl(options, [&](const ReadOptions& read) { return compile(find_workflow(file), read); }));
+  const std::filesystem::path found = find_workflow(file);
+  check_there(found);
+  return Workflow(make_impl(options, [&](const ReadOptions& read) { return compile(found, read); }));
 }
 
 Workflow Workflow::parse(std::string_view yaml, const WorkflowOptions& options, const std::filesystem::path& name) {
@@ -154,5 +189,17 @@ std::string Workflow::graph(std::string_view format) const { return format_graph
 
 std::string workflow_schema() { return workflow_json_schema(); }
 std::string workflow_reference() { return workflow_reference_markdown(); }
+
+const std::vector<Explanation>& explanations() {
+  static const std::vector<Explanation> all = [] {
+    std::vector<Explanation> found;
+    for (const ErrorCode& code : error_codes()) {
+      found.push_back({std::string(code.code), std::string(code.meaning), std::string(code.causes),
+                       std::string(code.remedy), std::string(code.wrong), std::string(code.right)});
+    }
+    return found;
+  }();
+  return all;
+}
 
 }  // namespace baton::inline v1

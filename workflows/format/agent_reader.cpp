@@ -221,8 +221,9 @@ void AgentReader::check_choices(const OutputSpec& output, const Fields& fields, 
 void AgentReader::check_output(const OutputSpec& output, std::string_view kind, const Fields& fields,
                                const std::string& owner) {
   if (kind == "schema" && fields.get(kind) != nullptr) {
-    if (const std::string wrong = check_json_schema(output.schema); !wrong.empty())
-      return diagnostics_.error(fields.where(kind), "E0408", fmt::format("{}: output schema: {}", owner, wrong));
+    const std::vector<SchemaMistake> mistakes = json_schema_mistakes(output.schema);
+    report_schema_mistakes(*fields.get(kind), mistakes, owner + ": output schema", diagnostics_);
+    if (!mistakes.empty()) return;
   }
   if (kind.empty() || kind == "pattern" || fields.get(kind) == nullptr || diagnostics_.full()) return;
   if ((kind == "regex" && output.regex.empty()) || (kind == "grammar" && output.grammar.empty()))

@@ -1,63 +1,175 @@
 // SPDX-License-Identifier: Apache-2.0
+// The codes of texts, names and graphs; those of values and files are in error_codes_values.cpp.
 #include "workflows/format/error_codes.h"
 
+#include <iterator>
+#include <vector>
+
 namespace baton {
+namespace {
+
+constexpr ErrorCode kCodes[] = {
+    {"E0101", "The text is not valid YAML.",
+     "A quote or a bracket is not closed, a tab indents a line, or a text that means something in YAML (with a ': ' or "
+     "a ' #' in it, or with @, `, %, &, * or { at its front) stands without quotes.",
+     "Put the text into double quotes, or behind '|' on lines of its own; indent with spaces.",
+     "agents:\n  solver: {role: Judge: strict, prompt: \"{{ user_question }}\"}",
+     "agents:\n  solver: {role: \"Judge: strict\", prompt: \"{{ user_question }}\"}"},
+    {"E0102", "The file is not UTF-8, or holds control characters.",
+     "The file was saved in another encoding, or text of a terminal was pasted with its escape sequences.",
+     "Save the file as UTF-8; write a control character as an escape in double quotes.", "name: te\x07m", "name: team"},
+    {"E0103", "A key occurs twice in one map.", "A section was copied, and its old place was left.",
+     "Keep one of the two, or merge them.", "name: one\nname: two", "name: two"},
+    {"E0104", "The file holds more than one document.", "A line '---' stands between two workflows, or before the end.",
+     "Keep one workflow a file, and remove the line.", "name: one\n---\nname: two", "name: one"},
+    {"E0105", "An alias occurs inside the node that it refers to.",
+     "'*name' stands in the map or list that '&name' marks, so that it would hold itself.",
+     "Mark a smaller part with '&', and refer to that.",
+     "agents: &all\n  solver: {prompt: \"{{ user_question }}\", x-all: *all}",
+     "agents:\n  solver: {prompt: &text \"{{ user_question }}\", x-copy: *text}"},
+    {"E0106", "The file is nested too deeply or has too many nodes or too much text, with its aliases resolved.",
+     "Aliases refer to aliases, so that a short file stands for a huge one.",
+     "Write out what is needed; a file may have 64 levels and 50,000 nodes.",
+     "x-a: &a [1, 2, 3, 4, 5, 6, 7, 8, 9, 0]\nx-b: &b [*a, *a, *a, *a, *a, *a, *a, *a, *a, *a]\n"
+     "x-c: &c [*b, *b, *b, *b, *b, *b, *b, *b, *b, *b]\nx-d: &d [*c, *c, *c, *c, *c, *c, *c, *c, *c, *c]\n"
+     "x-e: [*d, *d, *d, *d, *d, *d, *d, *d, *d, *d]",
+     "x-a: &a [1, 2, 3, 4, 5, 6, 7, 8, 9, 0]\nx-b: [*a, *a]"},
+    {"E0107", "A tag (`!name`), which is not supported.",
+     "A value begins with '!', which YAML reads as the name of a type.", "Put the text into double quotes.",
+     "agents:\n  solver: {role: !strict, prompt: \"{{ user_question }}\"}",
+     "agents:\n  solver: {role: \"!strict\", prompt: \"{{ user_question }}\"}"},
+    {"E0108", "A list or map is used as a key.",
+     "A text that begins with a placeholder stands without quotes: YAML reads '{{ name }}' as maps.",
+     "Put the text into double quotes.", "agents:\n  solver: {prompt: {user: {{ user_question }}}}",
+     "agents:\n  solver: {prompt: {user: \"{{ user_question }}\"}}"},
+    {"E0109", "`<<` merges something other than maps.", "The value of '<<' is a text or a list of texts.",
+     "Let '<<' name a map that '&' marks, or a list of such.",
+     "agents:\n  solver: {<<: solver, prompt: \"{{ user_question }}\"}",
+     "x-common: &common {max_tokens: 64}\nagents:\n  solver: {<<: *common, prompt: \"{{ user_question }}\"}"},
+
+    {"E0201", "No agent has this id.",
+     "The id is misspelt, or the agent was renamed under 'agents' and not where it is named.",
+     "Name an agent of the section 'agents', or add it there.", "workflow: {topology: chain, agents: [slover]}",
+     "workflow: {topology: chain, agents: [solver]}"},
+    {"E0202", "No model has this name, or an agent does not say which of several models it uses.",
+     "'models' has several entries, and neither the agent nor 'defaults' has a 'model'; or a name is misspelt.",
+     "Give the agent, or 'defaults', a 'model' that 'models' has.", "models: {small: nano, large: nano}",
+     "models: {small: nano, large: nano}\ndefaults: {model: small}"},
+    {"E0203", "A placeholder names neither an input nor an agent's output.",
+     "The name is misspelt, or the input is missing under 'inputs'. Outputs of agents are named agent_ID_current.",
+     "Use a name that the message suggests, or declare the input. '{{{{' stands for a literal '{{'.",
+     "agents:\n  solver: {prompt: \"{{ user_qestion }}\"}", "agents:\n  solver: {prompt: \"{{ user_question }}\"}"},
+    {"E0204", "No tool, or no server of `mcp`, has this name.",
+     "The name is misspelt; a tool of the host is missing in it, or a tool of the file under 'tools'.",
+     "Use one of the tools that the message lists, or declare the tool or the server.",
+     "agents:\n  solver: {prompt: \"{{ user_question }}\", tools: [pyhton]}",
+     "agents:\n  solver: {prompt: \"{{ user_question }}\", tools: [python]}"},
+    {"E0205", "A placeholder is not closed or its name is malformed.",
+     "A '}' is missing, or there is a blank or an expression in the placeholder.",
+     "Write {{ name }} with one name; '{{{{' stands for a literal '{{'.",
+     "agents:\n  solver: {prompt: \"{{ user question }}\"}", "agents:\n  solver: {prompt: \"{{ user_question }}\"}"},
+    {"E0206", "`it` is used outside a loop.", "'{{ it.output }}' stands in a text that no 'for' repeats.",
+     "Write the text as a loop over agents.", "agents:\n  solver: {prompt: \"{{ user_question }} {{ it.output }}\"}",
+     "agents:\n  solver:\n    prompt:\n      user:\n        - \"{{ user_question }}\"\n"
+     "        - {for: peers, text: \"{{ it.output }}\"}"},
+    {"E0207", "The name of an input is reserved for outputs of agents.",
+     "An input is called 'it', or begins with 'agent_' or 'condition_'.", "Give the input another name.",
+     "inputs: {user_question: string, agent_name: string}", "inputs: {user_question: string, name: string}"},
+    {"E0208", "A placeholder names the tool result of an agent that has no tools.",
+     "'condition_ID_current' is what the tools of agent ID returned.",
+     "Give the agent a tool, or read its output: 'agent_ID_current'.",
+     "agents:\n  solver: {prompt: \"{{ user_question }}\"}\n  judge: {prompt: \"{{ condition_solver_current }}\"}\n"
+     "workflow: {topology: chain}",
+     "agents:\n  solver: {prompt: \"{{ user_question }}\"}\n  judge: {prompt: \"{{ agent_solver_current }}\"}\n"
+     "workflow: {topology: chain}"},
+    {"E0209", "A placeholder names the answer of an agent that has none, or a member that it does not have.",
+     "'agent_ID_answer' needs an 'output' of agent ID that says what its answer is; '.NAME' needs it in the schema.",
+     "Add 'output' to the agent, correct the member, or read the whole output: 'agent_ID_current'.",
+     "agents:\n  solver: {prompt: \"{{ user_question }}\"}\n  judge: {prompt: \"{{ agent_solver_answer }}\"}\n"
+     "workflow: {topology: chain}",
+     "agents:\n  solver: {prompt: \"{{ user_question }}\", output: {pattern: \"[0-9]+\"}}\n"
+     "  judge: {prompt: \"{{ agent_solver_answer }}\"}\n"
+     "workflow: {topology: chain}"},
+
+    {"E0301", "The agents do not fit the topology, or a key that it needs is missing.",
+     "A star has no 'center', layers are missing, 'single' has two agents, or there are no agents at all.",
+     "Add the key that the message names, or choose another topology.",
+     "agents:\n  a: {prompt: \"{{ user_question }}\"}\n  b: {prompt: \"{{ user_question }}\"}\n"
+     "workflow: {topology: star}",
+     "agents:\n  a: {prompt: \"{{ user_question }}\"}\n  b: {prompt: \"{{ user_question }}\"}\n"
+     "workflow: {topology: star, center: a}"},
+    {"E0302", "A key belongs to another topology.", "The topology was changed, and a key of the former one stayed.",
+     "Remove the key, or set the topology that it belongs to.",
+     "workflow: {topology: chain, agents: [solver], center: solver}", "workflow: {topology: chain, agents: [solver]}"},
+    {"E0303", "An agent or step is listed twice.",
+     "An agent should run twice, or a list was edited and its old entry stayed.",
+     "For several rounds use 'rounds'; in a graph give each step of the agent its own 'id'.",
+     "workflow: {topology: graph, steps: [{agent: solver}, {agent: solver}]}",
+     "workflow: {topology: graph, steps: [{agent: solver}, {id: again, agent: solver}]}"},
+    {"E0304", "A prompt names an output that cannot exist when the agent starts.",
+     "The other agent runs later, or at the same time. In a chain the order of 'agents' decides, in a debate all of a "
+     "round run concurrently, in a star only the center sees the others, in a graph 'needs' decides.",
+     "Change the order, add the dependency, or read the last round's output: 'agent_ID_history_1'.",
+     "agents:\n  judge: {prompt: \"{{ agent_solver_current }}\"}\n  solver: {prompt: \"{{ user_question }}\"}\n"
+     "workflow: {topology: chain, agents: [judge, solver]}",
+     "agents:\n  judge: {prompt: \"{{ agent_solver_current }}\"}\n  solver: {prompt: \"{{ user_question }}\"}\n"
+     "workflow: {topology: chain, agents: [solver, judge]}"},
+    {"E0305", "A history placeholder reaches back further than there are rounds.",
+     "'agent_ID_history_N' needs N rounds before the last one; an output of the workflow sees the last round alone.",
+     "Raise 'rounds', or lower N.",
+     "agents:\n  solver: {prompt: \"{{ user_question }} {{ agent_solver_history_2 }}\"}\nworkflow: {rounds: 2}",
+     "agents:\n  solver: {prompt: \"{{ user_question }} {{ agent_solver_history_2 }}\"}\nworkflow: {rounds: 3}"},
+    {"E0306", "Steps depend on each other in a cycle.",
+     "Two steps of a graph read each other's outputs, or 'needs' closes a circle.",
+     "Let one of them read the last round: 'agent_ID_history_1', with 'rounds'.",
+     "agents:\n  a: {prompt: \"{{ user_question }} {{ agent_b_current }}\"}\n  b: {prompt: \"{{ agent_a_current }}\"}\n"
+     "workflow: {topology: graph, steps: [{agent: a}, {agent: b}]}",
+     "agents:\n  a: {prompt: \"{{ user_question }} {{ agent_b_history_1 }}\"}\n"
+     "  b: {prompt: \"{{ agent_a_current }}\"}\n"
+     "workflow: {topology: graph, rounds: 2, steps: [{agent: a}, {agent: b}]}"},
+    {"E0307", "The decision agent also takes part in the rounds.",
+     "'then' names an agent that 'agents' lists: it runs once, after all rounds.",
+     "Leave the agent out of 'agents', or leave out 'then'.",
+     "agents:\n  a: {prompt: \"{{ user_question }}\"}\n  b: {prompt: \"{{ user_question }}\"}\n"
+     "workflow: {topology: chain, agents: [a, b], then: b}",
+     "agents:\n  a: {prompt: \"{{ user_question }}\"}\n  b: {prompt: \"{{ user_question }}\"}\n"
+     "workflow: {topology: chain, agents: [a], then: b}"},
+    {"E0308", "The plan has too many turns or too much text, or the file too many names.",
+     "Agents times rounds make more than 4,096 turns, or loops repeat long texts.",
+     "Lower 'rounds', or end them with 'until'.",
+     "agents:\n  a: {prompt: \"{{ user_question }}\"}\n  b: {prompt: hello}\n  c: {prompt: hello}\n  d: {prompt: "
+     "hello}\n"
+     "  e: {prompt: hello}\nworkflow: {topology: chain, rounds: 1000}",
+     "agents:\n  a: {prompt: \"{{ user_question }}\"}\n  b: {prompt: hello}\n  c: {prompt: hello}\n  d: {prompt: "
+     "hello}\n"
+     "  e: {prompt: hello}\nworkflow: {topology: chain, rounds: 100}"},
+    {"E0309", "No step has this id.", "'needs' names an agent where its step has an 'id' of its own, or is misspelt.",
+     "Name the 'id' of a step; a step without one has the name of its agent.",
+     "workflow: {topology: graph, steps: [{id: first, agent: solver}, {id: second, agent: solver, needs: [frist]}]}",
+     "workflow: {topology: graph, steps: [{id: first, agent: solver}, {id: second, agent: solver, needs: [first]}]}"},
+    {"E0310", "A condition tests an agent whose output it cannot see.",
+     "'when' reads a step that its own does not wait for, or 'until' one that takes no part in the rounds.",
+     "Add the step to 'needs', or test another agent.",
+     "agents:\n  a: {prompt: \"{{ user_question }}\"}\n  b: {prompt: \"{{ user_question }}\"}\n"
+     "workflow: {topology: graph, steps: [{agent: a}, {agent: b, needs: [], when: {agent: a, matches: \"yes\"}}]}",
+     "agents:\n  a: {prompt: \"{{ user_question }}\"}\n  b: {prompt: \"{{ user_question }}\"}\n"
+     "workflow: {topology: graph, steps: [{agent: a}, {agent: b, needs: [a], when: {agent: a, matches: \"yes\"}}]}"},
+    {"E0311", "A condition is no expression.", "'=' stands for '==', a text has no quotes, or a part is missing.",
+     "Compare with ==, !=, <, >, 'in' and 'not in'; write texts in single quotes, join with 'and', 'or' and 'not'.",
+     "workflow: {rounds: 3, until: \"agent_solver_current = 'yes'\"}",
+     "workflow: {rounds: 3, until: \"agent_solver_current == 'yes'\"}"},
+};
+
+}  // namespace
 
 std::span<const ErrorCode> error_codes() {
-  static constexpr ErrorCode kCodes[] = {
-      {"E0101", "The text is not valid YAML."},
-      {"E0102", "The file is not UTF-8, or holds control characters."},
-      {"E0103", "A key occurs twice in one map."},
-      {"E0104", "The file holds more than one document."},
-      {"E0105", "An alias occurs inside the node that it refers to."},
-      {"E0106", "The file is nested too deeply or has too many nodes or too much text, with its aliases resolved."},
-      {"E0107", "A tag (`!name`), which is not supported."},
-      {"E0108", "A list or map is used as a key."},
-      {"E0109", "`<<` merges something other than maps."},
-
-      {"E0201", "No agent has this id."},
-      {"E0202", "No model has this name, or an agent does not say which of several models it uses."},
-      {"E0203", "A placeholder names neither an input nor an agent's output."},
-      {"E0204", "No tool, or no server of `mcp`, has this name."},
-      {"E0205", "A placeholder is not closed or its name is malformed."},
-      {"E0206", "`it` is used outside a loop."},
-      {"E0207", "The name of an input is reserved for outputs of agents."},
-      {"E0208", "A placeholder names the tool result of an agent that has no tools."},
-      {"E0209", "A placeholder names the answer of an agent that has none, or a member that it does not have."},
-
-      {"E0301", "The agents do not fit the topology, or a key that it needs is missing."},
-      {"E0302", "A key belongs to another topology."},
-      {"E0303", "An agent or step is listed twice."},
-      {"E0304", "A prompt names an output that cannot exist when the agent starts."},
-      {"E0305", "A history placeholder reaches back further than there are rounds."},
-      {"E0306", "Steps depend on each other in a cycle."},
-      {"E0307", "The decision agent also takes part in the rounds."},
-      {"E0308", "The plan has too many turns or too much text, or the file too many names."},
-      {"E0309", "No step has this id."},
-      {"E0310", "A condition tests an agent whose output it cannot see."},
-      {"E0311", "A condition is no expression."},
-
-      {"E0401", "A key is unknown."},
-      {"E0402", "A key is missing."},
-      {"E0403", "A value has the wrong type."},
-      {"E0404", "A value is not allowed."},
-      {"E0405", "`--set` names a place that does not exist."},
-      {"E0406", "A name is not an id: `[a-z][a-z0-9_]*`, at most 64 characters."},
-      {"E0407", "A regular expression does not compile."},
-      {"E0408", "A JSON Schema is invalid or uses an unsupported keyword."},
-      {"E0409", "Keys exclude each other, or have no effect together."},
-      {"E0410", "A tool rejects its options."},
-      {"E0412", "Settings of `relay` contradict each other, or one leaves another without an effect."},
-      {"E0413", "A grammar or a list of texts for an output is invalid or too large."},
-      {"E0414", "A schema for an output holds what cannot be enforced while it is decoded."},
-
-      {"E0501", "A file does not exist."},
-      {"E0502", "A file cannot be read or is larger than 1 MiB, or all that are named have more than 64 MiB."},
-      {"E0503", "An environment variable is not set, or `${env:...}` is malformed."},
-      {"E0504", "A secret is used where it would be printed."},
-      {"E0505", "Files extend each other in a cycle, an extended file is not a map, or an agent file uses another."},
-  };
-  return kCodes;
+  static const std::vector<ErrorCode> all = [] {
+    std::vector<ErrorCode> codes(std::begin(kCodes), std::end(kCodes));
+    const std::span<const ErrorCode> values = error_codes_of_values();
+    codes.insert(codes.end(), values.begin(), values.end());
+    return codes;
+  }();
+  return all;
 }
 
 }  // namespace baton

@@ -2,6 +2,7 @@
 #include "workflows/format/tool_reader.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -23,6 +24,14 @@ constexpr std::string_view kNoParameters = R"({"type": "object", "properties": {
 const YamlNode* called_name(const YamlNode& node) {
   const YamlEntry* call = node.kind == YamlNode::Kind::map ? node.entry("call") : nullptr;
   return call != nullptr && call->value.is_scalar() ? &call->value : nullptr;
+}
+
+/// The closest of the names, or else all of them.
+std::string near_or_all(const std::string& word, const std::vector<std::string>& names,
+                        const Diagnostics& diagnostics) {
+  const std::string near = diagnostics.suggestion(word, names);
+  if (!near.empty()) return near;
+  return names.empty() ? "there is none" : fmt::format("the tools are: {}", fmt::join(names, ", "));
 }
 
 }  // namespace
@@ -52,8 +61,7 @@ void ToolReader::declare(const YamlEntry& entry) {
 }
 
 void ToolReader::check_schema(const YamlNode& schema, const std::string& json, const std::string& owner) const {
-  if (const std::string wrong = check_parameters(json); !wrong.empty())
-    diagnostics_.error(schema.where(), "E0408", fmt::format("{}: parameters: {}", owner, wrong));
+  report_schema_mistakes(schema, parameters_mistakes(json), owner + ": parameters", diagnostics_);
 }
 
 std::vector<std::string> ToolReader::names() const {
@@ -160,7 +168,7 @@ std::optional<CallableTool> ToolReader::callable(const YamlNode& node, const Yam
   if (tool == nullptr) {
     if (!declared_.contains(name.text))  // otherwise it is reported there
       diagnostics_.error(name.where(), "E0204", fmt::format("{}: unknown tool '{}'", owner, name.text),
-                         diagnostics_.suggestion(name.text, names()));
+                         near_or_all(name.text, names(), diagnostics_));
     return std::nullopt;
   }
   if (out.schema.parameters.empty()) {
@@ -218,7 +226,7 @@ std::optional<ToolSpec> ToolReader::tool(const YamlNode& node, const std::string
   const Tool* tool = registry_.find(out.tool);
   if (tool == nullptr) {
     diagnostics_.error(out.where, "E0204", fmt::format("{}: unknown tool '{}'", owner, out.tool),
-                       diagnostics_.suggestion(out.tool, registry_.names()));
+                       near_or_all(out.tool, registry_.names(), diagnostics_));
     return out;
   }
   if (is_map) {

@@ -36,7 +36,34 @@ Json json_of(const YamlNode& node) {
   return node.text;
 }
 
+/// The key or item that the mistake names: the key, where that is the word which is wrong, otherwise its value.
+SourceLocation place_of(const YamlNode& root, const SchemaMistake& mistake) {
+  const YamlNode* node = &root;
+  SourceLocation where = node->where();
+  for (const std::string& name : mistake.path) {
+    if (node->kind == YamlNode::Kind::list) {
+      const auto index = integer_of(name);
+      if (!index || *index < 0 || static_cast<std::size_t>(*index) >= node->items.size()) return where;
+      node = &node->items[static_cast<std::size_t>(*index)];
+      where = node->where();
+      continue;
+    }
+    const YamlEntry* entry = node->entry(name);
+    if (entry == nullptr) return where;
+    where = mistake.found == name || !entry->value.is_scalar() ? entry->key.where() : entry->value.where();
+    node = &entry->value;
+  }
+  return where;
+}
+
 }  // namespace
+
+void report_schema_mistakes(const YamlNode& node, const std::vector<SchemaMistake>& mistakes, const std::string& owner,
+                            Diagnostics& diagnostics) {
+  for (const SchemaMistake& mistake : mistakes)
+    diagnostics.error(place_of(node, mistake), "E0408", owner + ": " + mistake.text,
+                      diagnostics.suggestion(mistake.found, mistake.expected));
+}
 
 std::string to_json(const YamlNode& node) { return json_of(node).dump(); }
 

@@ -25,6 +25,7 @@ struct YamlProblem {
   SourceLocation where;
   std::string code;
   std::string message;
+  std::string hint = {};
 };
 
 /// Bytes from the opening quote to behind the closing one; 0 when it is never closed.
@@ -41,12 +42,30 @@ std::size_t quoted_length(std::string_view text) {
   return 0;
 }
 
+constexpr const char* kQuoteIt = "put the text into double quotes";
+
 /// yaml-cpp's words for the commonest mistakes, in those of a user.
 YamlProblem syntax_problem(const SourceText& source, const std::string& message, std::size_t at) {
   const std::string_view text(source.text());
   const std::size_t line = at == 0 ? 0 : text.rfind('\n', at - 1) + 1;  // npos + 1 is 0: the first line
   const std::size_t tab = text.find_first_not_of(' ', line);
   if (tab < at && text[tab] == '\t') return {source.at(tab, 1), "E0101", "a tab in the indentation; use spaces"};
+  const char here = at < text.size() ? text[at] : '\0', before = at > 0 && at <= text.size() ? text[at - 1] : '\0';
+  const auto problem = [&](std::string what, std::string hint) {
+    return YamlProblem{source.at(at, 1), "E0101", std::move(what), std::move(hint)};
+  };
+  const bool in_flow = message == "end of map flow not found" || message == "end of sequence flow not found";
+  const bool opened_here = text.substr(line, at - line).find_first_of("{[") != std::string_view::npos;
+  if (in_flow && here == ':' && opened_here) return problem("a ': ' in a text without quotes", kQuoteIt);
+  if (in_flow && (before == '"' || before == '\'')) {
+    return problem(fmt::format("a text goes on behind the {} that ends it", before),
+                   before == '"' ? "write \\\" inside of double quotes" : "write '' inside of single quotes");
+  }
+  if (message == "unknown token") return problem(fmt::format("a text without quotes begins with '{}'", here), kQuoteIt);
+  if (message == "the referenced anchor is not defined")
+    return problem("an alias ('*name') of nothing that '&name' marks", "put it into double quotes if it is a text");
+  if (message.starts_with("unknown escape character"))
+    return problem(message, "in double quotes '\\' begins an escape; write '\\\\', or use single quotes");
   static constexpr std::pair<std::string_view, std::string_view> kMessages[] = {
       {"end of map flow not found", "a map that began with '{' is not closed"},
       {"end of sequence flow not found", "a list that began with '[' is not closed"},
@@ -121,9 +140,9 @@ class TreeBuilder final : public YAML::EventHandler {
     std::unordered_map<std::string, std::size_t, SeededHash> keys;  // of the entries so far
   };
 
-  [[noreturn]] void fail(const YAML::Mark& mark, std::string code, std::string message) const {
+  [[noreturn]] void fail(const YAML::Mark& mark, std::string code, std::string message, std::string hint = {}) const {
     throw YamlProblem{source_->at(static_cast<std::size_t>(std::max(0, mark.pos)), 1), std::move(code),
-                      std::move(message)};
+                      std::move(message), std::move(hint)};
   }
 
   void check_size(const YAML::Mark& mark) const {
@@ -145,7 +164,9 @@ class TreeBuilder final : public YAML::EventHandler {
   }
 
   YamlNode begin(const YAML::Mark& mark, const std::string& tag) {
-    if (tag.size() > 1) fail(mark, "E0107", fmt::format("tags are not supported ('{}')", tag));
+    if (tag.size() > 1)
+      fail(mark, "E0107", fmt::format("tags are not supported ('{}')", tag),
+           "put it into double quotes if it is a text");
     ++nodes_;
     check_size(mark);
     YamlNode node;
@@ -203,9 +224,18 @@ class TreeBuilder final : public YAML::EventHandler {
     }
   }
 
+  /// Whether a map as a key is how YAML reads '{{ name }}'.
+  bool is_placeholder(const YamlNode& key) const {
+    const std::string& text = source_->text();
+    return key.kind == YamlNode::Kind::map && key.offset > 0 && text[key.offset] == '{' && text[key.offset - 1] == '{';
+  }
+
   void add_entry(Open& map, YamlNode key, YamlNode value) {
     if (!key.is_scalar()) {
-      diagnostics_.error(key.where(), "E0108", fmt::format("{} cannot be a key", described(key.kind)));
+      const bool placeholder = is_placeholder(key);
+      diagnostics_.error(key.where(), "E0108", fmt::format("{} cannot be a key", described(key.kind)),
+                         placeholder ? "put a text with placeholders into double quotes: \"{{ name }}\"" : "");
+      if (placeholder && open_.size() > 1) map.node.broken = true;
     } else if (key.plain && key.text == "<<") {
       merge(map, key, std::move(value));
     } else if (const auto [first, added] = map.keys.try_emplace(key.text, map.node.entries.size()); added) {
@@ -252,12 +282,12 @@ std::optional<YamlNode> parse_yaml(const SourcePtr& source, Diagnostics& diagnos
     while (parser.HandleNextDocument(builder)) {
     }
   } catch (const YamlProblem& problem) {
-    diagnostics.error(problem.where, problem.code, problem.message);
+    diagnostics.error(problem.where, problem.code, problem.message, problem.hint);
     return std::nullopt;
   } catch (const YAML::Exception& error) {
     const YamlProblem problem =
         syntax_problem(*source, error.msg, static_cast<std::size_t>(std::max(0, error.mark.pos)));
-    diagnostics.error(problem.where, problem.code, problem.message);
+    diagnostics.error(problem.where, problem.code, problem.message, problem.hint);
     return std::nullopt;
   }
   YamlNode root = builder.take();

@@ -47,6 +47,47 @@ std::string condition_text(const ConditionSpec& condition) {
   return fmt::format("{} {} /{}/", condition.agent, condition.negate ? "does not match" : "matches", condition.matches);
 }
 
+/// What a turn does beside its prompt: tools, calls, and on which condition it runs.
+std::vector<std::string> notes_of(const PlannedTurn& turn) {
+  std::vector<std::string> notes;
+  for (const ToolSpec& tool : turn.tools) {
+    if (tool.tool == kAskTool) {
+      notes.emplace_back("asks the host");
+    } else if (tool.tool == kMcpTool) {
+      notes.push_back(fmt::format("server {}", tool.options.at("server")));
+    } else {
+      notes.push_back(fmt::format("tool {}{}", tool.tool, tool.from.empty() ? "" : " on " + tool.from));
+    }
+  }
+  if (turn.calls) {
+    for (const ToolSchema& tool : turn.calls->schemas()) notes.push_back(fmt::format("may call {}", tool.name));
+    for (const ServerTools& server : turn.calls->servers())
+      notes.push_back(fmt::format("may call tools of server {}", server.server));
+  }
+  if (turn.when) notes.push_back(fmt::format("when {}", condition_text(*turn.when)));
+  return notes;
+}
+
+/// The lines of a node in a drawing: its name, its role where that says more, and the notes.
+std::vector<std::string> label_of(const Plan& plan, const PlannedTurn& turn) {
+  std::vector<std::string> lines = {turn.id};
+  if (const std::string& role = role_of(plan, turn); role != turn.agent) lines.push_back(role);
+  for (std::string& note : notes_of(turn)) lines.push_back(std::move(note));
+  return lines;
+}
+
+/// Of each round the indices of its first and its last turn, without the decision.
+std::vector<std::pair<int, int>> rounds_of(const Plan& plan) {
+  std::vector<std::pair<int, int>> rounds;
+  for (int i = 0; i < static_cast<int>(plan.turns.size()); ++i) {
+    const PlannedTurn& turn = plan.turns[static_cast<std::size_t>(i)];
+    if (turn.decides) continue;
+    if (static_cast<int>(rounds.size()) < turn.round) rounds.emplace_back(i, i);
+    rounds.back().second = i;
+  }
+  return rounds;
+}
+
 std::string title(const Plan& plan) {
   const TopologySpec& topology = plan.spec->topology;
   std::string out =
@@ -104,39 +145,39 @@ std::string ascii(const Plan& plan) {
     round = turn.round;
     const std::string edges = ascii_edges(plan, i);
     out += edges.empty() ? fmt::format("  {}\n", turn.id) : fmt::format("  {:<{}}{}\n", turn.id, width, edges);
-    for (const ToolSpec& tool : turn.tools) {
-      if (tool.tool == kAskTool) {
-        out += "       asks the host\n";
-      } else if (tool.tool == kMcpTool) {
-        out += fmt::format("       server {}\n", tool.options.at("server"));
-      } else {
-        out += fmt::format("       tool {}{}\n", tool.tool, tool.from.empty() ? "" : " on " + tool.from);
-      }
-    }
-    if (turn.calls) {
-      for (const ToolSchema& tool : turn.calls->schemas()) out += fmt::format("       may call {}\n", tool.name);
-      for (const ServerTools& server : turn.calls->servers())
-        out += fmt::format("       may call tools of server {}\n", server.server);
-    }
-    if (turn.when) out += fmt::format("       when {}\n", condition_text(*turn.when));
+    for (const std::string& note : notes_of(turn)) out += fmt::format("       {}\n", note);
   }
   if (plan.spec->topology.until)
     out += fmt::format("\nthe rounds end once {}\n", condition_text(*plan.spec->topology.until));
   return out;
 }
 
-/// Text in double quotes for dot and mermaid.
-std::string escaped(const std::string& text, const char* quote) {
+/// Text in double quotes for mermaid, which reads HTML and signs such as #quot; there.
+std::string mermaid_text(const std::string& text) {
   std::string out;
   for (const char c : text) {
-    if (c == '"') {
-      out += quote;
-    } else if (c == '\\') {
-      out += "\\\\";
+    if (c == '"' || c == '<' || c == '>' || c == '&') {
+      out += c == '"' ? "#quot;" : c == '<' ? "#lt;" : c == '>' ? "#gt;" : "#amp;";
     } else {
       out += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
     }
   }
+  return out;
+}
+
+/// Text in double quotes for dot.
+std::string dot_text(const std::string& text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '"' || c == '\\') out += '\\';
+    out += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
+  }
+  return out;
+}
+
+std::string joined(const std::vector<std::string>& lines, std::string (*escaped)(const std::string&), const char* end) {
+  std::string out;
+  for (const std::string& line : lines) out += (out.empty() ? "" : end) + escaped(line);
   return out;
 }
 
@@ -154,27 +195,40 @@ std::string mermaid(const Plan& plan) {
       out += fmt::format("  subgraph round_{0} [\"round {0}\"]\n", turn.round);
       round = turn.round;
     }
-    const std::string role = role_of(plan, turn);
-    const std::string label = role == turn.agent ? turn.id : turn.id + "<br/>" + escaped(role, "#quot;");
-    out += fmt::format("  {}s{}{}\"{}\"{}\n", boxed ? "  " : "", i, turn.decides ? "{{" : "[", label,
-                       turn.decides ? "}}" : "]");
+    out += fmt::format("  {}s{}{}\"{}\"{}\n", boxed ? "  " : "", i, turn.decides ? "{{" : "[",
+                       joined(label_of(plan, turn), mermaid_text, "<br/>"), turn.decides ? "}}" : "]");
   }
   if (round > 0) out += "  end\n";
   for (const Edge& edge : edges_of(plan))
     out += fmt::format("  s{} {} s{}\n", edge.from, edge.slots.empty() ? "-.->" : "-->", edge.to);
+  if (!plan.spec->topology.until) return out;
+  const std::string unless = mermaid_text("unless " + condition_text(*plan.spec->topology.until));
+  for (int i = 1; i < plan.rounds; ++i)
+    out += fmt::format("  round_{} -.->{} round_{}\n", i, i == 1 ? "|\"" + unless + "\"|" : "", i + 1);
   return out;
 }
 
 std::string dot(const Plan& plan) {
-  std::string out =
-      fmt::format("digraph \"{}\" {{\n  rankdir=LR;\n  node [shape=box];\n", escaped(plan.spec->name, "\\\""));
+  std::string out = fmt::format("digraph \"{}\" {{\n  rankdir=LR;\n  compound=true;\n  node [shape=box];\n",
+                                dot_text(plan.spec->name));
   for (int i = 0; i < static_cast<int>(plan.turns.size()); ++i) {
     const PlannedTurn& turn = plan.turns[static_cast<std::size_t>(i)];
-    out += fmt::format("  s{} [label=\"{}\\n{}\"{}];\n", i, turn.id, escaped(role_of(plan, turn), "\\\""),
+    out += fmt::format("  s{} [label=\"{}\"{}];\n", i, joined(label_of(plan, turn), dot_text, "\\n"),
                        turn.decides ? ", shape=diamond" : "");
+  }
+  const std::vector<std::pair<int, int>> rounds = rounds_of(plan);
+  for (std::size_t r = 0; rounds.size() > 1 && r < rounds.size(); ++r) {
+    out += fmt::format("  subgraph cluster_{0} {{ label=\"round {0}\";", r + 1);
+    for (int i = rounds[r].first; i <= rounds[r].second; ++i) out += fmt::format(" s{};", i);
+    out += " }\n";
   }
   for (const Edge& edge : edges_of(plan))
     out += fmt::format("  s{} -> s{}{};\n", edge.from, edge.to, edge.slots.empty() ? " [style=dashed]" : "");
+  for (std::size_t r = 1; plan.spec->topology.until && r < rounds.size(); ++r) {
+    const std::string unless = dot_text("unless " + condition_text(*plan.spec->topology.until));
+    out += fmt::format("  s{} -> s{} [ltail=cluster_{}, lhead=cluster_{}, style=dotted{}];\n", rounds[r - 1].second,
+                       rounds[r].first, r, r + 1, r == 1 ? ", label=\"" + unless + "\"" : "");
+  }
   return out + "}\n";
 }
 

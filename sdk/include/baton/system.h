@@ -59,6 +59,9 @@ std::filesystem::path find_model(const std::string& model);
 /// installed with the library. What is not found is returned as it is; Workflow::load, which looks here too, says so.
 std::filesystem::path find_workflow(const std::filesystem::path& file);
 
+/// The names of the workflows that are installed with the library, in alphabetical order.
+std::vector<std::string> workflows();
+
 /// The layers of the sandbox of the `python` tool, and which of them hold on this machine. Starts a process to try
 /// them. SECURITY.md says what the tool promises with which layers. Throws std::runtime_error when the sandbox cannot
 /// be made.

@@ -72,7 +72,7 @@ TEST_CASE("mermaid and dot") {
   CHECK(format_graph(team(), "mermaid") ==
         "flowchart TD\n"
         "  s0[\"analyst<br/>The #quot;Analyst#quot;\"]\n"
-        "  s1[\"critic\"]\n"
+        "  s1[\"critic<br/>tool python on agent_analyst_current\"]\n"
         "  s2[\"quiet\"]\n"
         "  s3{{\"judge\"}}\n"
         "  s0 --> s1\n"
@@ -82,7 +82,55 @@ TEST_CASE("mermaid and dot") {
         "  s1 --> s3\n"
         "  s2 -.-> s3\n");
   CHECK(format_graph(team(), "dot").find("  s0 [label=\"analyst\\nThe \\\"Analyst\\\"\"];\n") != std::string::npos);
+  CHECK(format_graph(team(), "dot").find("  s2 [label=\"quiet\"];\n") != std::string::npos);
   CHECK(format_graph(team(), "dot").find("  s1 -> s2 [style=dashed];\n") != std::string::npos);
+}
+
+TEST_CASE("mermaid and dot show rounds, conditions and tools, each once") {
+  const Plan made = plan(with_header(R"(
+name: loop
+agents:
+  coder: {prompt: "{{ user_question }} {{ agent_tests_history_1 }}"}
+  tests: {tools: [{python: {from: agent_coder_current}}]}
+workflow:
+  topology: graph
+  rounds: 3
+  until: "round > 2 or 'fine <3' in agent_tests_current"
+  steps: [{agent: coder}, {agent: tests, when: "agent_coder_current != 'a \\"b\\"'"}]
+)"));
+  CHECK(format_graph(made, "mermaid") ==
+        "flowchart TD\n"
+        "  subgraph round_1 [\"round 1\"]\n"
+        "    s0[\"coder\"]\n"
+        "    s1[\"tests<br/>tool python on agent_coder_current<br/>when agent_coder_current != 'a #quot;b#quot;'\"]\n"
+        "  end\n"
+        "  subgraph round_2 [\"round 2\"]\n"
+        "    s2[\"coder#2\"]\n"
+        "    s3[\"tests#2<br/>tool python on agent_coder_current<br/>when agent_coder_current != 'a #quot;b#quot;'\"]\n"
+        "  end\n"
+        "  subgraph round_3 [\"round 3\"]\n"
+        "    s4[\"coder#3\"]\n"
+        "    s5[\"tests#3<br/>tool python on agent_coder_current<br/>when agent_coder_current != 'a #quot;b#quot;'\"]\n"
+        "  end\n"
+        "  s0 --> s1\n"
+        "  s0 -.-> s2\n"
+        "  s1 --> s2\n"
+        "  s2 --> s3\n"
+        "  s2 -.-> s4\n"
+        "  s3 --> s4\n"
+        "  s4 --> s5\n"
+        "  round_1 -.->|\"unless round #gt; 2 or 'fine #lt;3' in agent_tests_current\"| round_2\n"
+        "  round_2 -.-> round_3\n");
+  const std::string drawn = format_graph(made, "dot");
+  for (const char* line :
+       {"  s1 [label=\"tests\\ntool python on agent_coder_current\\nwhen agent_coder_current != 'a \\\"b\\\"'\"];\n",
+        "  subgraph cluster_2 { label=\"round 2\"; s2; s3; }\n",
+        "  s1 -> s2 [ltail=cluster_1, lhead=cluster_2, style=dotted, label=\"unless round > 2 or 'fine <3' in "
+        "agent_tests_current\"];\n",
+        "  s3 -> s4 [ltail=cluster_2, lhead=cluster_3, style=dotted];\n"}) {
+    INFO(line);
+    CHECK(drawn.find(line) != std::string::npos);
+  }
 }
 
 TEST_CASE("json has every turn, slot and edge") {
