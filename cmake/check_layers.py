@@ -63,6 +63,7 @@ ALLOWED = {
     "sdk/lab": [*WORKFLOWS, *PUBLIC, "sdk/src"],
     "sdk/serve": CONSOLE,
     "sdk/cli/console": CONSOLE,  # the runner uses only the public face, and the reader of JSON
+    "sdk/cli/inspect": [*RUNNER, "sdk/cli"],
     "sdk/cli/measure": RUNNER,
     "sdk/report": [*RUNNER, "sdk/trace"],
     "sdk/cli": [*RUNNER, "sdk/cli/measure", "sdk/report", "sdk/trace", "sdk/pull", "sdk/serve"],

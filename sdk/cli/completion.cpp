@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// baton completion: scripts for shells, made from the verbs and options themselves.
-#include <fmt/format.h>
-
+// baton completion: scripts for shells. They ask the program itself, with the words that were typed, what may follow:
+// verbs, options, workflows, the inputs and agents of the workflow that is named, methods and models.
 #include <memory>
 
 #include "sdk/cli/console/exit_code.h"
@@ -11,42 +10,70 @@
 namespace baton::cli {
 namespace {
 
-std::string options_of(const CLI::App& verb) {
-  std::string words;
-  for (const auto* option : verb.get_options()) {
-    for (const auto& name : option->get_lnames()) words += (words.empty() ? "--" : " --") + name;
-  }
-  return words;
-}
+// They call `baton completion words -- WORD...`, which main.cpp answers. No line that it prints is evaluated by a
+// shell.
 
-std::string bash(const CLI::App& app) {
-  std::string verbs, cases;
-  for (const auto* verb : app.get_subcommands(nullptr)) {
-    verbs += (verbs.empty() ? "" : " ") + verb->get_name();
-    cases += fmt::format("    {}) options=\"{}\" ;;\n", verb->get_name(), options_of(*verb));
-  }
-  return fmt::format(R"(_baton() {{
-  local word=${{COMP_WORDS[COMP_CWORD]}} options=
+// Bash cuts words at '=' and ':' too, and wants to know what follows the last of these.
+constexpr const char* kBash = R"(_baton() {
+  local line value whole=${COMP_LINE:0:COMP_POINT} files=
+  local -a words
+  read -ra words <<< "$whole"
+  [[ $whole == *[[:space:]] ]] && words+=("")
+  local word=${words[-1]} current=${COMP_WORDS[COMP_CWORD]}
+  [[ $current == [=:]* ]] && current=${current:1}
+  local front=${word%"$current"}
   COMPREPLY=()
-  if [ "$COMP_CWORD" -eq 1 ]; then
-    COMPREPLY=($(compgen -W "{} --help --version" -- "$word"))
-    return
+  while IFS= read -r line; do
+    if [[ $line == :files ]]; then files=1; continue; fi
+    value=${line%%$'\t'*}
+    value=${value#"$front"}
+    [[ $value == *[=./] ]] && compopt -o nospace
+    printf -v value %q "$value"
+    COMPREPLY+=("$value")
+  done < <(baton completion words -- "${words[@]:1}" 2>/dev/null)
+  if [[ -n $files ]]; then
+    compopt -o filenames
+    while IFS= read -r line; do COMPREPLY+=("$line"); done < <(compgen -f -- "$current")
   fi
-  case ${{COMP_WORDS[1]}} in
-{}  esac
-  case $word in
-    -*) COMPREPLY=($(compgen -W "$options" -- "$word")) ;;
-    *) compopt -o filenames; COMPREPLY=($(compgen -f -- "$word")) ;;
-  esac
-}}
-complete -F _baton baton
-)",
-                     verbs, cases);
 }
+complete -F _baton baton
+)";
 
-int print(const CLI::App& app, const std::string& shell) {
-  // zsh runs bash's script.
-  result((shell == "zsh" ? "autoload -U +X bashcompinit && bashcompinit\n" : "") + bash(app));
+constexpr const char* kZsh = R"(#compdef baton
+_baton() {
+  local line value files=
+  local -a plain begun shown_plain shown_begun
+  while IFS= read -r line; do
+    if [[ $line == :files ]]; then files=1; continue; fi
+    value=${line%%$'\t'*}
+    if [[ $value == *[=./] ]]; then
+      begun+=("$value") shown_begun+=("${line//$'\t'/  -- }")
+    else
+      plain+=("$value") shown_plain+=("${line//$'\t'/  -- }")
+    fi
+  done < <(baton completion words -- "${(@)words[2,CURRENT]}" 2>/dev/null)
+  (( $#plain )) && compadd -l -d shown_plain -a plain
+  (( $#begun )) && compadd -l -S '' -d shown_begun -a begun
+  [[ -n $files ]] && _files
+}
+if (( $+functions[compdef] )); then compdef _baton baton; fi
+)";
+
+constexpr const char* kFish = R"(function __baton_candidates
+    set -l words (commandline -opc) (commandline -ct)
+    for line in (baton completion words -- $words[2..-1] 2>/dev/null)
+        if test "$line" = :files
+            __fish_complete_path (commandline -ct)
+        else
+            echo $line
+        end
+    end
+end
+complete -c baton -f -a '(__baton_candidates)'
+)";
+
+int print(const std::string& shell) {
+  result(shell == "bash" ? kBash : shell == "zsh" ? kZsh : kFish);
   return kOk;
 }
 
@@ -55,9 +82,15 @@ int print(const CLI::App& app, const std::string& shell) {
 void add_completion(CLI::App& app, Action& action) {
   auto* verb = app.add_subcommand("completion", "Print a completion script for a shell");
   auto shell = std::make_shared<std::string>();
-  verb->add_option("shell", *shell, "bash or zsh")->required()->check(CLI::IsMember({"bash", "zsh"}));
-  verb->footer("Example, in ~/.bashrc:\n  source <(baton completion bash)");
-  verb->callback([shell, &app, &action] { action = [shell, &app] { return print(app, *shell); }; });
+  verb->add_option("shell", *shell, "bash, zsh or fish")->required()->check(CLI::IsMember({"bash", "zsh", "fish"}));
+  verb->footer(
+      "The scripts know the verbs and options, and of the workflow that a command line names also the values: inputs,\n"
+      "agents, settings.\n\n"
+      "Examples:\n"
+      "  source <(baton completion bash)                                     in ~/.bashrc\n"
+      "  source <(baton completion zsh)                                      in ~/.zshrc, after compinit\n"
+      "  baton completion fish > ~/.config/fish/completions/baton.fish");
+  verb->callback([shell, &action] { action = [shell] { return print(*shell); }; });
 }
 
 }  // namespace baton::cli

@@ -10,8 +10,10 @@
 #include <baton/baton.h>
 #include <baton/version.h>
 
+#include "sdk/cli/candidates.h"
 #include "sdk/cli/console/exit_code.h"
 #include "sdk/cli/console/interrupt.h"
+#include "sdk/cli/console/mistakes.h"
 #include "sdk/cli/console/suggest.h"
 #include "sdk/cli/console/terminal.h"
 #include "sdk/cli/console/text.h"
@@ -74,7 +76,7 @@ int run_verb(const Action& action) {
   } catch (const Failure& failure) {
     return *failure.what() == '\0' ? failure.code : fail(failure.code, failure.what());
   } catch (const WorkflowError& error) {
-    note(printable(error.what(), Lines::keep));
+    note_explain(note_mistakes(error));
     return kInvalidFile;
   } catch (const InputError& error) {
     return fail(kUsage, error.what());
@@ -104,9 +106,9 @@ int main_of(int argc, char** argv) {
       "4 resources (memory, device, model), 5 timeout, 6 verification failed, 130 interrupted.");
   Action action;
   for (const auto add :
-       {add_run,   add_chat,   add_serve,  add_resume, add_replay,  add_diff,       add_validate, add_plan,
-        add_graph, add_render, add_report, add_trace,  add_profile, add_learn,      add_eval,     add_bench,
-        add_init,  add_pull,   add_models, add_doctor, add_schema,  add_completion, add_version}) {
+       {add_run,   add_chat,   add_serve,  add_resume, add_replay,  add_diff,    add_validate,   add_plan,
+        add_graph, add_render, add_report, add_trace,  add_profile, add_learn,   add_eval,       add_bench,
+        add_init,  add_pull,   add_models, add_doctor, add_schema,  add_explain, add_completion, add_version}) {
     add(app, action);
   }
   if (argc < 2) {
@@ -118,6 +120,14 @@ int main_of(int argc, char** argv) {
       word.rfind('-', 0) != 0 && std::find(verbs.begin(), verbs.end(), word) == verbs.end()) {
     return fail(kUsage, fmt::format("unknown verb '{}'{}\nThe verbs are: {}.\nSee 'baton --help'.", word,
                                     hint(word, verbs), listed(verbs)));
+  }
+  // Before the words are read as options of `completion` itself.
+  if (const std::vector<std::string> words(argv + 1, argv + argc);
+      words.size() > 2 && words[0] == "completion" && words[1] == "words" && words[2] == "--") {
+    return run_verb([&] {
+      result(candidate_lines(app, {words.begin() + 3, words.end()}));
+      return kOk;
+    });
   }
   try {
     app.parse(argc, argv);

@@ -57,25 +57,24 @@ std::string slots_text(const RunRecord& record) {
   return out;
 }
 
-void print_outputs(const RunRecord& record) {
-  const bool labelled = record.outputs.size() > 1;
-  for (const auto& [name, text] : record.outputs) {
-    result(labelled ? name + ": " + text : text);
+void print_results(const NamedTexts& results) {
+  for (const auto& [name, text] : results) {
+    result(results.size() > 1 ? name + ": " + text : text);
     if (text.empty() || text.back() != '\n') result("\n");
   }
-  if (!record.outputs.empty() || record.state != RunState::ok) return;
-  if (const AgentRecord* last = last_said(record)) result(last->output + "\n");
 }
 
 void report(const RunArguments& arguments, const RunRecord& record) {
   const bool json = arguments.json || !arguments.events.empty();
   const bool for_a_person = !arguments.quiet && stderr_is_terminal() && !(json && stdout_is_terminal());
-  if (for_a_person) note(answers_text(record) + "\n");
+  const bool below = for_a_person && !json && stdout_is_terminal();  // the results stand on the same terminal
+  const NamedTexts results = results_of(record);
+  if (for_a_person) note(answers_text(record, below ? results : NamedTexts()) + "\n");
   if (arguments.json) {
     result(record.to_json() + "\n");
   } else if (arguments.events.empty()) {
-    if (for_a_person && stdout_is_terminal()) note(styled(Style::bold, "result\n"));
-    print_outputs(record);
+    if (below) note(styled(Style::bold, "result\n"));
+    print_results(results);
   }
   check_stdout();
   if (arguments.quiet) return;
@@ -120,7 +119,7 @@ void write_trace(const TraceTarget& target, const RunTrace& trace, std::optional
   if (target.is_file() && !unwritten) {
     unwritten = Failure(kRunFailed, "the trace could not be written: " + problem);
   } else {
-    note(printable("warning: the trace is lost: " + problem, Lines::fold) + "\n");
+    note(warning_line("the trace is lost: " + problem));
   }
 }
 

@@ -30,6 +30,7 @@ void add_pull(CLI::App& app, Action& action);
 void add_init(CLI::App& app, Action& action);
 void add_models(CLI::App& app, Action& action);
 void add_doctor(CLI::App& app, Action& action);
+void add_explain(CLI::App& app, Action& action);
 void add_schema(CLI::App& app, Action& action);
 void add_completion(CLI::App& app, Action& action);
 void add_version(CLI::App& app, Action& action);

@@ -45,7 +45,7 @@ class Usage(Cli):
         self.assertIn("validate", self.baton("zzzzzz", code=2).stderr.split("The verbs are: ")[1])
         mian = self.baton("run", self.team, "-i", QUESTION, "--model", "mian=/tmp", code=3).stderr
         self.assertIn("unknown model 'mian'", mian)
-        self.assertIn("the file has: main", mian)
+        self.assertIn("did you mean 'main'?", mian)
 
     def test_every_verb_has_help_with_its_name(self):
         verbs = re.findall(r"^  (\w+) ", self.baton("--help").stdout.split("Subcommands:")[1].split("Start here")[0], re.M)
@@ -137,12 +137,9 @@ class Files(Cli):
             self.assertNotIn("@", text.replace("@FILE", ""))
             self.baton("validate", f"{folder}/team.yaml")
 
-    def test_schema_completion_version_models_doctor(self):
+    def test_schema_version_models_doctor(self):
         self.assertIn("draft-07", json.loads(self.baton("schema").stdout)["$schema"])
         self.assertTrue((ROOT / "docs/yaml.md").read_text().endswith(self.baton("schema", "--markdown").stdout))
-        script = self.baton("completion", "bash").stdout
-        subprocess.run(["bash", "-n"], input=script, text=True, check=True)
-        self.assertIn("--relay", script)
         self.assertIn("baton ", self.baton("version").stdout)
         self.assertIsInstance(json.loads(self.baton("models", "--json").stdout), list)
         checks = {line["check"] for line in json.loads(self.baton("doctor", "--json").stdout)}
@@ -184,6 +181,25 @@ class Run(Cli):
         for slot in record["agents"][1]["slots"]:
             self.assertEqual(set(slot), {"name", "tokens", "method", "reused_tokens", "recomputed_tokens", "ahead_tokens", "kv_reuse_rate", "kv_reuse_bound", "hops", "corrected",
                                      "reason", "anchors"})
+
+    def test_saved_prefill_is_that_of_the_tokens_that_were_not_computed(self):
+        said = re.compile(r"about ([0-9.]+) (ms|s) of prefill saved \(([0-9,]+) prompt tokens not computed\)")
+        long = "Mia has 12 apples. She buys 7 more apples. " * 8
+        self.write("same.yaml", TEAM.replace("system: You are a math expert., ", "").replace(
+            "{{ question }}\\n\\nSolver", "Question:\\n{{ question }}\\n\\nSolver"))
+        done = self.baton("run", "same.yaml", "--input", f"question={long}", "--relay", "prefix", "--record", "out")
+        record = json.loads((self.folder / "out/run.json").read_text())
+        solver, checker = record["agents"]
+        self.assertEqual((solver["kv"]["reused"], solver["kv"]["ahead"]), (0, 0))
+        self.assertGreater(checker["kv"]["reused"], 0)
+        not_computed = checker["kv"]["reused"] / checker["kv"]["entries"] * checker["prompt_tokens"]
+        shown = said.search(done.stderr)
+        self.assertTrue(shown, done.stderr)
+        self.assertEqual(int(shown[3].replace(",", "")), round(not_computed))
+        expected = not_computed * solver["prefill_ms"] / solver["prompt_tokens"]
+        self.assertAlmostEqual(float(shown[1]) * (1000 if shown[2] == "s" else 1), expected, delta=0.06 * expected + 0.6)
+        full = self.baton("run", "same.yaml", "--input", f"question={long}", "--relay", "full")
+        self.assertNotIn("saved", full.stderr)
 
     def test_outputs_keep_the_order_of_the_file(self):
         outputs = 'outputs: {zebra: "Z {{ question }}", apple: "A {{ question }}", mango: "{{ agent_checker_current }}"}'
@@ -382,12 +398,42 @@ class Terminal(Cli):
         self.assertIn("checker", seen)
         self.assertIn("KV computed", seen.split("\x1b[?25h")[1])
 
+    def test_the_result_is_shown_once(self):
+        answer = json.loads(self.baton("run", self.team, "--input", QUESTION, "--json").stdout)["outputs"]["answer"].strip()
+        _, seen = self.in_terminal("run", self.team, "--input", QUESTION)
+        after = seen.split("\x1b[?25h")[1].replace("\r", "")
+        self.assertEqual(after.count(answer.split("\n")[-1]), 1, after)
+        self.assertIn("(the result below)", after)
+        with open(self.folder / "out.txt", "w") as out:  # elsewhere than the answers: both
+            _, seen = self.in_terminal("run", self.team, "--input", QUESTION, stdout=out)
+        self.assertIn(answer.split("\n")[-1], seen)
+        self.assertEqual((self.folder / "out.txt").read_text().strip(), answer)
+
+    def test_an_answer_that_is_cut_off_is_marked(self):
+        _, seen = self.in_terminal("run", self.team, "--input", QUESTION, "--set", "defaults.max_tokens=3", NO_COLOR="1")
+        after = seen.split("\x1b[?25h")[1].replace("\r", "")
+        self.assertIn("cut off after 3 tokens", after)
+        self.assertRegex(after, r"checker +cut off ")
+        self.assertIn("warning: agent 'checker': the answer was cut off after 3 tokens, its max_tokens", seen)
+        _, seen = self.in_terminal("run", self.team, "--input", QUESTION, "--set", "defaults.max_tokens=3")
+        self.assertIn("\x1b[33mwarning: \x1b[0m", seen)
+
+    def test_the_table_fits(self):
+        for columns in (40, 60, 80):
+            _, seen = self.in_terminal("run", self.team, "--input", QUESTION, columns=columns, NO_COLOR="1")
+            table = seen[seen.rindex("\nagent "):].replace("\r", "")
+            self.assertRegex(table, r"(?m)^checker ")
+            self.assertIn("in all", table)
+            self.assertIn("to load", " ".join(table.split()))
+            for line in table.split("\n"):
+                self.assertLess(len(line), columns, line)
+
     def test_lines_fit(self):
         for columns in (20, 43, 80, 200):
             _, seen = self.in_terminal("run", self.team, "--input", QUESTION, columns=columns)
             live = seen.split("\x1b[?25h")[0]
             for line in re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", live).replace("\r", "\n").split("\n"):
-                if "loading" not in line and not line.startswith("warning"):  # warnings stay, and may wrap
+                if not line.startswith("warning"):  # warnings stay, and may wrap
                     self.assertLess(len(line), columns, line)
 
     def test_no_colour_and_dumb(self):

@@ -23,6 +23,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kFrame{100};
+constexpr int kNarrow = 64;               // columns below which a line has no rate and no reuse
 constexpr std::size_t kTailBytes = 1024;  // of an agent's text; more than any line shows
 
 enum class State { waiting, tool, prefill, decoding, done, skipped, failed, cancelled };
@@ -95,7 +96,7 @@ class LiveView : public View {
       if (closed_) return;
       closed_ = true;
       std::string out = erase();
-      for (const auto& line : above_) out += line + "\n";
+      out += above_;
       note(out + (shown_ ? "\x1b[?25h" : ""));
     }
     wake_.notify_all();
@@ -173,7 +174,7 @@ class LiveView : public View {
     if (turn->text.size() > kTailBytes && turn->state == State::failed) turn->text.resize(kTailBytes);
   }
   void take(const Relayed&) {}
-  void take(const Warning& event) { above_.push_back("warning: " + printable(event.message, Lines::fold)); }
+  void take(const Warning& event) { above_ += warning_line(event.message); }
   void take(const Asked&) {}  // the runner itself asks
   void take(const RunFinished&) {}
   void take(const PrefillProgress& event) {
@@ -232,7 +233,9 @@ class LiveView : public View {
              columns);
     line.add(style_of(state), padded(name_of(state), 9), columns);
     line.add(Style::plain,
-             fmt::format("  {}  {}  {}  ", padded_left(tokens, 8), padded_left(rate, 9), padded_left(reuse, 11)),
+             columns < kNarrow
+                 ? fmt::format("  {}  ", padded_left(state == State::prefill ? reuse : tokens, 8))
+                 : fmt::format("  {}  {}  {}  ", padded_left(tokens, 8), padded_left(rate, 9), padded_left(reuse, 11)),
              columns);
     const std::string text = printable(turn.text, Lines::fold, !terminal_is_utf8());
     line.add(Style::dim, state == State::failed ? text : tail(text, columns - line.width), columns);
@@ -301,7 +304,7 @@ class LiveView : public View {
     }
     shown_ = true;
     drawn_.clear();
-    for (const auto& line : above_) out += line + "\n";
+    out += above_;
     above_.clear();
     for (const auto& line : lines) {
       out += line.text + "\x1b[K\n";
@@ -324,8 +327,8 @@ class LiveView : public View {
   std::mutex mutex_;
   std::condition_variable wake_;
   std::vector<ShownTurn> turns_;
-  std::vector<std::string> above_;  // lines that stay, shown above the view
-  std::vector<int> drawn_;          // widths of the lines on the screen
+  std::string above_;       // lines that stay, shown above the view
+  std::vector<int> drawn_;  // widths of the lines on the screen
   bool shown_ = false;
   bool closed_ = false;
   std::thread thread_;

@@ -121,7 +121,7 @@ EngineOptions EngineArguments::options(const std::string& model, bool quiet) con
   options.drafts = !no_drafts;
   options.anchors_folder = anchors;
   options.allow_servers = allow_servers;
-  options.on_warning = [](const std::string& message) { note("warning: " + printable(message, Lines::fold) + "\n"); };
+  options.on_warning = [](const std::string& message) { note(warning_line(message)); };
   if (!quiet) {
     options.on_load = progress_line("loading");
     options.on_profile = progress_line("profiling");

@@ -67,7 +67,7 @@ class PlainView : public View {
                      event.slot.name, event.slot.method, ahead ? event.slot.ahead_tokens : event.slot.reused_tokens,
                      event.slot.tokens, ahead ? "ahead" : "reused", safe(event.slot.reason)));
   }
-  void show(const Warning& event) { note("warning: " + safe(event.message) + "\n"); }
+  void show(const Warning& event) { note(warning_line(event.message)); }
   void show(const Asked&) {}  // the runner itself asks
   void show(const RunFinished&) {}
   void show(const PrefillProgress& event) {

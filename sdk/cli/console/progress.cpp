@@ -29,8 +29,8 @@ std::function<void(const std::string& path, double fraction)> progress_line(std:
                                                                                              double fraction) {
     const std::string name = printable(std::filesystem::path(path).filename().string(), Lines::fold);
     if (redraws) {
-      note(fraction < 1 ? fmt::format("\r\x1b[K{} {} {:3.0f} %", doing, name, 100 * fraction)
-                        : std::string("\r\x1b[K"));
+      const std::string line = fmt::format("{} {:3.0f} % {}", doing, 100 * fraction, name);
+      note("\r\x1b[K" + (fraction < 1 ? head(line, terminal_size().columns - 1) : std::string()));
       return;
     }
     const Clock::time_point now = Clock::now();

@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <map>
 #include <vector>
 
@@ -48,6 +50,65 @@ std::string relayed_text(const RunRecord& record) {
                      100.0 * static_cast<double>(relayed) / static_cast<double>(tokens));
 }
 
+/// How much longer the prompts would have taken without reuse, where the run shows how fast its models compute them.
+std::string saved_text(const RunRecord& record) {
+  constexpr std::int64_t kMinMeasured = 64;  // tokens; fewer say little about a rate
+  struct Prefill {
+    std::int64_t tokens = 0;
+    double ms = 0;
+  };
+  std::map<std::string, Prefill> measured;  // by model: prompts that were computed in full, all of them in their turn
+  for (const AgentRecord& agent : record.agents) {
+    if (agent.kv.entries == 0 || agent.kv.computed != agent.kv.entries || agent.kv.ahead > 0) continue;
+    measured[agent.model].tokens += agent.prompt_tokens;
+    measured[agent.model].ms += agent.prefill_ms;
+  }
+  double tokens = 0, ms = 0;  // not computed, and what it would have taken
+  for (const AgentRecord& agent : record.agents) {
+    const auto model = measured.find(agent.model);
+    if (agent.kv.reused == 0 || model == measured.end() || model->second.tokens < kMinMeasured) continue;
+    const double not_computed = static_cast<double>(agent.kv.reused) / static_cast<double>(agent.kv.entries) *
+                                static_cast<double>(agent.prompt_tokens);
+    tokens += not_computed;
+    ms += not_computed * model->second.ms / static_cast<double>(model->second.tokens);
+  }
+  if (ms <= 0) return {};
+  return fmt::format(", about {} of prefill saved ({} prompt tokens not computed)", duration(ms),
+                     grouped(std::llround(tokens)));
+}
+
+using Row = std::vector<std::string>;
+
+/// The first row is the head, the first two columns are texts. What does not fit into `columns` is left out, the least
+/// important columns first; then names are cut.
+std::string table_of(const std::vector<Row>& rows, int columns) {
+  constexpr int kMinName = 8;
+  static constexpr std::size_t kLeastFirst[] = {7, 5, 6, 4, 2, 1};
+  std::vector<int> widths(rows.front().size(), 0);
+  for (const Row& row : rows) {
+    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], display_width(row[i]));
+  }
+  std::vector<bool> shown(widths.size(), true);
+  const auto width = [&] {
+    int sum = -2;
+    for (std::size_t i = 0; i < widths.size(); ++i) sum += shown[i] ? widths[i] + 2 : 0;
+    return sum;
+  };
+  for (const std::size_t column : kLeastFirst) {
+    if (width() > columns) shown[column] = false;
+  }
+  if (width() > columns) widths[0] = std::max(std::min(widths[0], kMinName), widths[0] - (width() - columns));
+  std::string out;
+  for (const Row& row : rows) {
+    std::string line = padded(head(row[0], widths[0]), widths[0]);
+    for (std::size_t i = 1; i < row.size(); ++i) {
+      if (shown[i]) line += "  " + (i < 2 ? padded(row[i], widths[i]) : padded_left(row[i], widths[i]));
+    }
+    out += styled(&row == &rows.front() ? Style::dim : Style::plain, line) + "\n";
+  }
+  return out;
+}
+
 }  // namespace
 
 std::string probabilities_text(const AgentRecord& agent) {
@@ -62,7 +123,14 @@ std::string probabilities_text(const AgentRecord& agent) {
   return out;
 }
 
-std::string answers_text(const RunRecord& record) {
+NamedTexts results_of(const RunRecord& record) {
+  NamedTexts results = record.outputs;
+  const AgentRecord* last = results.empty() && record.state == RunState::ok ? last_said(record) : nullptr;
+  if (last != nullptr) results[""] = last->output;
+  return results;
+}
+
+std::string answers_text(const RunRecord& record, const NamedTexts& below) {
   std::string out;
   for (const auto& agent : record.agents) {
     if (agent.state == TurnState::skipped) continue;
@@ -74,21 +142,27 @@ std::string answers_text(const RunRecord& record) {
       if (!agent.error.empty()) out += ": " + printable(agent.error, Lines::fold);
     }
     out += '\n';
-    std::string text = printable(agent.output, Lines::keep, !terminal_is_utf8());
+    const bool repeated = std::any_of(below.begin(), below.end(), [&](const auto& shown) {
+      return !agent.output.empty() && shown.second == agent.output;
+    });
+    std::string text = repeated ? "" : printable(agent.output, Lines::keep, !terminal_is_utf8());
     while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) text.pop_back();
+    if (repeated) out += styled(Style::dim, "  (the result below)\n");
     if (!text.empty()) out += "  ";
     for (const char c : text) {
       out += c;
       if (c == '\n') out += "  ";
     }
     out += text.empty() ? "" : "\n";
+    if (agent.truncated)
+      out += styled(Style::yellow, fmt::format("  cut off after {} tokens\n", grouped(agent.output_tokens)));
     if (!agent.probabilities.empty()) out += styled(Style::dim, "  " + probabilities_text(agent)) + "\n";
   }
   return out + skipped_text(record);
 }
 
 std::string summary_table(const RunRecord& record) {
-  std::vector<std::vector<std::string>> rows = {
+  std::vector<Row> rows = {
       {"agent", "state", "prompt", "output", "first token", "tokens/s", "KV computed", "ahead", "reused"}};
   const auto kv = [](std::int64_t part, const KvRecord& of) {
     const double share = of.entries > 0 ? 100.0 * static_cast<double>(part) / static_cast<double>(of.entries) : 0.0;
@@ -98,9 +172,9 @@ std::string summary_table(const RunRecord& record) {
   std::int64_t prompt = 0, output = 0;
   for (const auto& agent : record.agents) {
     if (agent.state == TurnState::skipped) continue;
+    const std::string state(agent.truncated ? "cut off" : name_of(agent.state));
     if (agent.model.empty()) {  // its tools alone ran
-      rows.push_back(
-          {turn_name(agent.agent, agent.round), std::string(name_of(agent.state)), "", "", "", "", "", "", ""});
+      rows.push_back({turn_name(agent.agent, agent.round), state, "", "", "", "", "", "", ""});
       continue;
     }
     prompt += agent.prompt_tokens;
@@ -109,33 +183,22 @@ std::string summary_table(const RunRecord& record) {
     total.computed += agent.kv.computed;
     total.reused += agent.kv.reused;
     total.ahead += agent.kv.ahead;
-    rows.push_back({turn_name(agent.agent, agent.round), std::string(name_of(agent.state)),
-                    grouped(agent.prompt_tokens), grouped(agent.output_tokens), duration(agent.ttft_ms),
-                    fmt::format("{:.1f}", agent.tokens_per_s), kv(agent.kv.computed, agent.kv),
-                    kv(agent.kv.ahead, agent.kv), kv(agent.kv.reused, agent.kv)});
+    rows.push_back({turn_name(agent.agent, agent.round), state, grouped(agent.prompt_tokens),
+                    grouped(agent.output_tokens), duration(agent.ttft_ms), fmt::format("{:.1f}", agent.tokens_per_s),
+                    kv(agent.kv.computed, agent.kv), kv(agent.kv.ahead, agent.kv), kv(agent.kv.reused, agent.kv)});
   }
   if (rows.size() > 2) {
     rows.push_back({"all", std::string(name_of(record.state)), grouped(prompt), grouped(output), "", "",
                     kv(total.computed, total), kv(total.ahead, total), kv(total.reused, total)});
   }
-  std::vector<int> widths(rows.front().size(), 0);
-  for (const auto& row : rows) {
-    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], display_width(row[i]));
-  }
-  std::string out;
-  for (std::size_t r = 0; r < rows.size(); ++r) {
-    std::string line;
-    for (std::size_t i = 0; i < rows[r].size(); ++i) {
-      line += (i == 0 ? "" : "  ") + (i < 2 ? padded(rows[r][i], widths[i]) : padded_left(rows[r][i], widths[i]));
-    }
-    out += styled(r == 0 ? Style::dim : Style::plain, line) + "\n";
-  }
-  std::string foot = fmt::format("{} in all, relay {}, {}", duration(record.wall_ms), record.relay,
-                                 printable(record.device, Lines::fold));
+  std::string foot = duration(record.wall_ms) + " in all";
+  if (record.load_ms > 0) foot += fmt::format(" and {} to load", duration(record.load_ms));
+  foot += fmt::format("{}, relay {}, {}", saved_text(record), record.relay, printable(record.device, Lines::fold));
   if (record.memory.kv_peak_bytes > 0) {
     foot += fmt::format(", KV cache {} at its peak", size(static_cast<double>(record.memory.kv_peak_bytes)));
   }
-  return out + styled(Style::dim, foot + relayed_text(record)) + "\n";
+  const int columns = stderr_is_terminal() ? terminal_size().columns - 1 : std::numeric_limits<int>::max();
+  return table_of(rows, columns) + styled(Style::dim, wrapped(foot + relayed_text(record), columns));
 }
 
 const AgentRecord* last_said(const RunRecord& record) {

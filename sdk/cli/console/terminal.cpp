@@ -42,6 +42,12 @@ bool dumb() {
   return term == nullptr || *term == '\0' || std::strcmp(term, "dumb") == 0;
 }
 
+std::string with_codes(Style style, std::string_view text) {
+  if (style == Style::plain || text.empty()) return std::string(text);
+  static const char* const kCodes[] = {"0", "1", "2", "31", "32", "33", "34", "36"};
+  return std::string("\x1b[") + kCodes[static_cast<int>(style)] + "m" + std::string(text) + "\x1b[0m";
+}
+
 }  // namespace
 
 bool stdout_is_terminal() { return ::isatty(STDOUT_FILENO) == 1; }
@@ -67,9 +73,17 @@ TerminalSize terminal_size() {
 }
 
 std::string styled(Style style, std::string_view text) {
-  if (style == Style::plain || !use_colour()) return std::string(text);
-  static const char* const kCodes[] = {"0", "1", "2", "31", "32", "33", "34", "36"};
-  return std::string("\x1b[") + kCodes[static_cast<int>(style)] + "m" + std::string(text) + "\x1b[0m";
+  return use_colour() ? with_codes(style, text) : std::string(text);
+}
+
+std::string coloured(Style style, std::string_view text) {
+  if (!stdout_is_terminal()) return std::string(text);
+  const std::string shown = printable(text, Lines::keep, !terminal_is_utf8());
+  return dumb() || is_set("NO_COLOR") ? shown : with_codes(style, shown);
+}
+
+std::string warning_line(std::string_view message) {
+  return styled(Style::yellow, "warning: ") + printable(message, Lines::fold) + "\n";
 }
 
 void note(std::string_view text) {
@@ -83,6 +97,11 @@ void result(std::string_view text) {
     write_result(printable(text, Lines::keep, !terminal_is_utf8()));
   else
     write_result(text);
+}
+
+void coloured_result(std::string_view text) {
+  const Whole whole;
+  write_result(text);
 }
 
 void open_standard_files() {

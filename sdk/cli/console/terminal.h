@@ -32,12 +32,22 @@ enum class Style { plain, bold, dim, red, green, yellow, blue, cyan };
 /// `text` with the style around it where `use_colour()`.
 std::string styled(Style style, std::string_view text);
 
+/// A warning as one line, with its line end.
+std::string warning_line(std::string_view message);
+
 /// To stderr, all at once.
 void note(std::string_view text);
 
 /// To stdout, flushed, and not cut by a second Ctrl-C. Agents' text is made printable when stdout is a terminal, and is
 /// left as it is otherwise.
 void result(std::string_view text);
+
+/// `text` made printable for stdout's terminal, with the style around it where that shows colours; in a pipe or a file
+/// as it is.
+std::string coloured(Style style, std::string_view text);
+
+/// To stdout like `result`, of texts that `coloured` made.
+void coloured_result(std::string_view text);
 
 /// Opens /dev/null as stdin, stdout and stderr where the caller closed them: otherwise the next file that is opened, a
 /// pipe or a socket, takes that number, and what is printed goes there. Before anything else is opened.

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <utf8proc.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -96,6 +97,27 @@ std::string tail(std::string_view text, int columns) {
     at = after;
   }
   return std::string(text.substr(at));
+}
+
+std::string wrapped(std::string_view text, int columns, int indent) {
+  std::string out;
+  int width = indent;
+  for (std::size_t at = text.find_first_not_of(' '); at < text.size(); at = text.find_first_not_of(' ', at)) {
+    const std::size_t end = std::min(text.find(' ', at), text.size());
+    const std::string_view word = text.substr(at, end - at);
+    const int taken = display_width(word);
+    if (!out.empty() && width + 1 + taken > columns) {
+      out += "\n" + std::string(static_cast<std::size_t>(indent), ' ');
+      width = indent;
+    } else if (!out.empty()) {
+      out += ' ';
+      ++width;
+    }
+    out += word;
+    width += taken;
+    at = end;
+  }
+  return out + "\n";
 }
 
 std::string padded(std::string_view text, int columns) {

@@ -25,6 +25,10 @@ int display_width(std::string_view text);
 std::string head(std::string_view text, int columns);
 std::string tail(std::string_view text, int columns);
 
+/// A paragraph whose lines have at most `columns` columns where its words allow it, with its last line end. The first
+/// line stands behind `indent` columns that the caller writes, the others behind as many blanks.
+std::string wrapped(std::string_view text, int columns, int indent = 0);
+
 /// Blanks up to `columns`, on the right or on the left.
 std::string padded(std::string_view text, int columns);
 std::string padded_left(std::string_view text, int columns);

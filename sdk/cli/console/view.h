@@ -24,8 +24,12 @@ std::unique_ptr<View> make_live_view(const Workflow& workflow);
 /// A line as each agent starts and finishes.
 std::unique_ptr<View> make_plain_view(bool verbose);
 
-/// After the run: each agent's text, then a table of tokens, times and KV.
-std::string answers_text(const RunRecord& record);
+/// What a run answers, with names: its outputs, or without any what the last turn said, whose name is empty.
+NamedTexts results_of(const RunRecord& record);
+
+/// After the run: each agent's text, but for those that are shown `below` as results of the run.
+std::string answers_text(const RunRecord& record, const NamedTexts& below);
+/// A table of tokens, times and KV, as wide as stderr's terminal.
 std::string summary_table(const RunRecord& record);
 
 /// The last turn that succeeded, which a workflow without outputs answers with; null: there is none.

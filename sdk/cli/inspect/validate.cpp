@@ -4,14 +4,15 @@
 
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include <baton/baton.h>
 #include <baton/turns.h>
 
 #include "sdk/cli/console/exit_code.h"
+#include "sdk/cli/console/mistakes.h"
 #include "sdk/cli/console/options.h"
 #include "sdk/cli/console/terminal.h"
-#include "sdk/cli/console/text.h"
 #include "sdk/cli/verbs.h"
 
 namespace baton::cli {
@@ -34,6 +35,7 @@ int validate(const ValidateArguments& arguments) {
   WorkflowOptions options;
   for (const auto& setting : arguments.set) options.set.push_back(split_setting(setting));
   Json list = Json::array();
+  std::set<std::string> codes;
   bool sound = true;
   for (const auto& file : arguments.files) {
     Json errors = Json::array();
@@ -48,12 +50,13 @@ int validate(const ValidateArguments& arguments) {
       }
     } catch (const WorkflowError& error) {
       sound = false;
-      if (!arguments.json) note(printable(error.what(), Lines::keep));
+      if (!arguments.json) codes.merge(note_mistakes(error));
       for (const auto& item : error.items) errors.push_back(json_of(item));
     }
     list.push_back({{"file", file}, {"ok", errors.empty()}, {"errors", std::move(errors)}});
   }
   if (arguments.json) result(list.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+  note_explain(codes);
   return sound ? kOk : kInvalidFile;
 }
 
