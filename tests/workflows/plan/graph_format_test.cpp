@@ -96,7 +96,7 @@ workflow:
   topology: graph
   rounds: 3
   until: "round > 2 or 'fine <3' in agent_tests_current"
-  steps: [{agent: coder}, {agent: tests, when: "agent_coder_current != 'a \\"b\\"'"}]
+  steps: [{agent: coder}, {agent: tests, when: "agent_coder_current != 'a \"b\"'"}]
 )"));
   CHECK(format_graph(made, "mermaid") ==
         "flowchart TD\n"
@@ -113,10 +113,8 @@ workflow:
         "    s5[\"tests#3<br/>tool python on agent_coder_current<br/>when agent_coder_current != 'a #quot;b#quot;'\"]\n"
         "  end\n"
         "  s0 --> s1\n"
-        "  s0 -.-> s2\n"
         "  s1 --> s2\n"
         "  s2 --> s3\n"
-        "  s2 -.-> s4\n"
         "  s3 --> s4\n"
         "  s4 --> s5\n"
         "  round_1 -.->|\"unless round #gt; 2 or 'fine #lt;3' in agent_tests_current\"| round_2\n"
