@@ -95,8 +95,9 @@ def with_site_links(markdown: str, page: str) -> str:
         target = target_of(match[1], source)
         if not target:
             return match[1]
-        if target.startswith("docs/") and (ROOT / target).is_dir():  # its first page
-            target = str(min((ROOT / target).glob("*.md")).relative_to(ROOT))
+        pages = sorted((ROOT / target).glob("*.md")) if target.startswith("docs/") and (ROOT / target).is_dir() else []
+        if pages:  # a folder of pages is its first one
+            target = str(pages[0].relative_to(ROOT))
         anchor = match[1].partition("#")[2]
         relative = posixpath.relpath(site_path(target), posixpath.dirname(page) or ".")
         return relative + (f"#{anchor}" if anchor else "")

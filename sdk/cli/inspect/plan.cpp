@@ -86,10 +86,9 @@ class PlanText {
         slot.turn < 0 ? name_of(slot.source) : fmt::format("{} {}", name_of(slot.source), names_of({slot.turn}, turns));
     const std::string name = "    " + padded(slot.name, name_width()) + " ";
     const std::string origin = padded("from " + from, 23) + " ", method = padded(slot.method, 11) + " ";
+    const bool fits = display_width(name + origin + method + slot.reason) <= columns_;
     add(Style::cyan, name);
-    add(Style::plain, origin + method);
-    const int used = display_width(name + origin + method);
-    const bool fits = used + display_width(slot.reason) <= columns_;
+    add(Style::plain, origin + (fits ? method : slot.method));
     add(Style::dim, fits ? slot.reason + "\n" : "\n      " + wrapped(slot.reason, columns_, 6));
   }
 
