@@ -12,6 +12,7 @@
 #include <catch2/catch.hpp>
 #include <csignal>
 #include <cstdlib>
+#include <semaphore>
 #include <thread>
 
 #include "tests/support/folders.h"
@@ -317,10 +318,19 @@ workflow: {topology: single}
 
 TEST_CASE("stop keeps what there is, cancel drops it") {
   for (const bool keep : {true, false}) {
-    auto run = engine().start(slow_team(), kInputs);
-    int tokens = 0;
+    auto options = kInputs;
+    std::atomic<int> tokens = 0;
+    std::binary_semaphore third(0), stopped(0);
+    options.on_event = [&](const baton::Event& event) {  // holds the run until it has been stopped
+      if (!std::holds_alternative<baton::Token>(event) || ++tokens != 3) return;
+      third.release();
+      stopped.acquire();
+    };
+    auto run = engine().start(slow_team(), options);
+    third.acquire();
+    keep ? run.stop() : run.cancel();
+    stopped.release();
     for (const auto& event : run.events()) {
-      if (std::holds_alternative<baton::Token>(event) && ++tokens == 3) keep ? run.stop() : run.cancel();
       if (const auto* finished = std::get_if<baton::RunFinished>(&event)) {
         CHECK(finished->record.agents.at(0).output.empty() == !keep);
       }
