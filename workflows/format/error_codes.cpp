@@ -60,8 +60,12 @@ constexpr ErrorCode kCodes[] = {
      "Use a name that the message suggests, or declare the input. '{{{{' stands for a literal '{{'.",
      "agents:\n  solver: {prompt: \"{{ user_qestion }}\"}", "agents:\n  solver: {prompt: \"{{ user_question }}\"}"},
     {"E0204", "No tool, or no server of `mcp`, has this name.",
-     "The name is misspelt; a tool of the host is missing in it, or a tool of the file under 'tools'.",
-     "Use one of the tools that the message lists, or declare the tool or the server.",
+     "The name is misspelt; the file declares no such tool under 'tools'; or it is a tool that a program adds, which "
+     "the "
+     "runner does not know.",
+     "Use one of the tools that the message lists, declare the tool or the server, or load the file in the program "
+     "that "
+     "adds the tool.",
      "agents:\n  solver: {prompt: \"{{ user_question }}\", tools: [pyhton]}",
      "agents:\n  solver: {prompt: \"{{ user_question }}\", tools: [python]}"},
     {"E0205", "A placeholder is not closed or its name is malformed.",

@@ -73,11 +73,13 @@ std::vector<std::string> ToolReader::names() const {
 void ToolReader::read(const Fields& fields, const std::string& owner, AgentSpec& agent) const {
   std::vector<CallableTool> calls;
   std::vector<ServerTools> servers;
+  bool offers = false;  // also what has an error of its own
   if (const YamlNode* list = fields.get("tools")) {
     for (const YamlNode& item : list->items) {
       if (item.broken) continue;
       if (const YamlEntry* server = item.kind == YamlNode::Kind::map ? item.entry(kMcpTool) : nullptr) {
         if (server->value.broken) continue;
+        offers = offers || server->value.kind != YamlNode::Kind::map;
         if (server->value.kind == YamlNode::Kind::map) {
           if (std::optional<ToolSpec> one = server_step(server->value, owner)) agent.tools.push_back(std::move(*one));
         } else if (std::optional<ServerTools> one = server_tools(item, owner)) {
@@ -88,6 +90,7 @@ void ToolReader::read(const Fields& fields, const std::string& owner, AgentSpec&
           servers.push_back(std::move(*one));
         }
       } else if (const YamlNode* name = called_name(item)) {
+        offers = true;
         if (std::optional<CallableTool> one = callable(item, *name, owner)) calls.push_back(std::move(*one));
       } else if (std::optional<ToolSpec> one = tool(item, owner)) {
         agent.tools.push_back(std::move(*one));
@@ -96,7 +99,7 @@ void ToolReader::read(const Fields& fields, const std::string& owner, AgentSpec&
   }
   const CallLimits limit = limits(fields);
   if (calls.empty() && servers.empty()) {
-    if (fields.has("calls"))
+    if (fields.has("calls") && !offers)
       diagnostics_.error(
           fields.where("calls"), "E0409",
           fmt::format("{}: 'calls' has no effect without a tool '{{call: NAME}}' or '{{mcp: SERVER}}'", owner));
