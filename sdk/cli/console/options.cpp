@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sdk/cli/console/options.h"
 
+#include <baton/reuse_method.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -14,6 +16,7 @@
 #include "engine/base/json/json_reader.h"
 #include "sdk/cli/console/exit_code.h"
 #include "sdk/cli/console/progress.h"
+#include "sdk/cli/console/suggest.h"
 #include "sdk/cli/console/terminal.h"
 #include "sdk/cli/console/text.h"
 
@@ -45,6 +48,16 @@ std::string model_from_here(const std::string& model) {
   return fs::is_directory(model, error) || fs::is_regular_file(model, error)
              ? fs::absolute(model).lexically_normal().string()
              : model;
+}
+
+/// Throws Failure for a method that workflow files do not know.
+void check_method(const std::string& name) {
+  std::vector<std::string> known = {"exact"};  // another name of lockstep
+  for (const ReuseMethod& method : reuse_methods()) known.push_back(method.name);
+  if (std::find(known.begin(), known.end(), name) != known.end()) return;
+  const std::string near = closest(name, known);
+  throw Failure(kUsage, fmt::format("--relay {}: expected one of {}{}", name, fmt::join(known, ", "),
+                                    near.empty() ? "" : fmt::format("; did you mean '{}'?", near)));
 }
 
 JsonDocument read_input_file(const std::string& file) {
@@ -85,7 +98,10 @@ Workflow WorkflowArguments::load() const {
     const auto [name, path] = split(model, "--model", "NAME=PATH");
     options.models.emplace_back(name, model_from_here(path));
   }
-  if (!relay.empty()) options.set.emplace_back("relay.method", quoted(relay));
+  if (!relay.empty()) {
+    check_method(relay);
+    options.set.emplace_back("relay.method", quoted(relay));
+  }
   for (const auto& setting : set) options.set.push_back(split_setting(setting));
   return Workflow::load(file, options);
 }
