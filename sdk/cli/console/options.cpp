@@ -50,14 +50,14 @@ std::string model_from_here(const std::string& model) {
              : model;
 }
 
-/// Throws Failure for a method that workflow files do not know.
-void check_method(const std::string& name) {
+/// Empty where workflow files know the method, else what is wrong.
+std::string mistake_in_method(const std::string& name) {
   std::vector<std::string> known = {"exact"};  // another name of lockstep
   for (const ReuseMethod& method : reuse_methods()) known.push_back(method.name);
-  if (std::find(known.begin(), known.end(), name) != known.end()) return;
+  if (std::find(known.begin(), known.end(), name) != known.end()) return {};
   const std::string near = closest(name, known);
-  throw Failure(kUsage, fmt::format("--relay {}: expected one of {}{}", name, fmt::join(known, ", "),
-                                    near.empty() ? "" : fmt::format("; did you mean '{}'?", near)));
+  return fmt::format("{}: expected one of {}{}", name, fmt::join(known, ", "),
+                     near.empty() ? "" : fmt::format("; did you mean '{}'?", near));
 }
 
 JsonDocument read_input_file(const std::string& file) {
@@ -88,7 +88,9 @@ void WorkflowArguments::add_settings_to(CLI::App& verb) {
           "selects which of the file's models it replaces")
       ->type_name("[NAME=]PATH")
       ->allow_extra_args(false);
-  verb.add_option("--relay", relay, "How KV is handed over, in place of relay.method of the file")->type_name("METHOD");
+  verb.add_option("--relay", relay, "How KV is handed over, in place of relay.method of the file")
+      ->check(CLI::Validator(mistake_in_method, ""))
+      ->type_name("METHOD");
 }
 
 Workflow WorkflowArguments::load() const {
@@ -98,10 +100,7 @@ Workflow WorkflowArguments::load() const {
     const auto [name, path] = split(model, "--model", "NAME=PATH");
     options.models.emplace_back(name, model_from_here(path));
   }
-  if (!relay.empty()) {
-    check_method(relay);
-    options.set.emplace_back("relay.method", quoted(relay));
-  }
+  if (!relay.empty()) options.set.emplace_back("relay.method", quoted(relay));
   for (const auto& setting : set) options.set.push_back(split_setting(setting));
   return Workflow::load(file, options);
 }
