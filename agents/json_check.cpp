@@ -23,36 +23,6 @@ using Json = nlohmann::json;
 constexpr int kMaxDepth = 64;             // limit of $ref and nesting together
 constexpr std::size_t kUnitsOfStep = 64;  // of an Effort: one value against one schema
 constexpr std::string_view kTypes[] = {"null", "boolean", "integer", "number", "string", "array", "object"};
-constexpr std::string_view kKeywords[] = {"title",
-                                          "description",
-                                          "default",
-                                          "examples",
-                                          "$schema",
-                                          "$id",
-                                          "$comment",
-                                          "const",
-                                          "type",
-                                          "enum",
-                                          "minimum",
-                                          "exclusiveMinimum",
-                                          "maximum",
-                                          "minItems",
-                                          "maxItems",
-                                          "minLength",
-                                          "maxLength",
-                                          "pattern",
-                                          "required",
-                                          "items",
-                                          "anyOf",
-                                          "allOf",
-                                          "if",
-                                          "then",
-                                          "else",
-                                          "properties",
-                                          "additionalProperties",
-                                          "patternProperties",
-                                          "definitions",
-                                          "$ref"};
 constexpr std::size_t kMaxMistakes = 16;  // each may name a long place
 constexpr std::string_view kDefinitions = "#/definitions/";
 
@@ -260,25 +230,62 @@ class SchemaChecker {
     if (!fulfilled) wrong(message);
   }
 
-  void check_keyword(const std::string& keyword, const Json& value) {
-    const auto is = [&](auto... names) { return ((keyword == names) || ...); };
-    if (is("title", "description", "default", "examples", "$schema", "$id", "$comment", "const")) return;
-    if (is("type")) return check_types(value.is_array() ? value : Json::array({value}));
-    if (is("enum")) return expect(value.is_array() && !value.empty(), "expected a list of values");
-    if (is("minimum", "maximum", "exclusiveMinimum")) return expect(value.is_number(), "expected a number");
-    if (is("minLength", "maxLength", "minItems", "maxItems"))
-      return expect(value.is_number_integer() && value >= 0, "expected an integer of at least 0");
-    if (is("pattern")) return value.is_string() ? check_pattern(value.get<std::string>()) : wrong("expected a string");
-    if (is("required")) return check_required(value);
-    if (is("items", "additionalProperties", "if", "then", "else")) return check(value);
-    if (is("anyOf", "allOf"))
-      return value.is_array() && !value.empty() ? check_all(value) : wrong("expected a list of schemas");
-    if (is("properties", "definitions", "patternProperties")) return check_map(keyword, value);
-    if (is("$ref")) return check_reference(value);
-    wrong("this keyword is not supported", keyword, {std::begin(kKeywords), std::end(kKeywords)});
+  using Check = void (SchemaChecker::*)(const Json& value);
+
+  /// The keywords, and what their values have to be; one without a check may have any.
+  static const std::map<std::string, Check>& keywords() {
+    using This = SchemaChecker;
+    static const std::map<std::string, Check> all = {{"title", nullptr},
+                                                     {"description", nullptr},
+                                                     {"default", nullptr},
+                                                     {"examples", nullptr},
+                                                     {"$schema", nullptr},
+                                                     {"$id", nullptr},
+                                                     {"$comment", nullptr},
+                                                     {"const", nullptr},
+                                                     {"type", &This::check_types},
+                                                     {"enum", &This::check_values},
+                                                     {"minimum", &This::check_number},
+                                                     {"maximum", &This::check_number},
+                                                     {"exclusiveMinimum", &This::check_number},
+                                                     {"minLength", &This::check_count},
+                                                     {"maxLength", &This::check_count},
+                                                     {"minItems", &This::check_count},
+                                                     {"maxItems", &This::check_count},
+                                                     {"pattern", &This::check_pattern},
+                                                     {"required", &This::check_required},
+                                                     {"items", &This::check},
+                                                     {"additionalProperties", &This::check},
+                                                     {"if", &This::check},
+                                                     {"then", &This::check},
+                                                     {"else", &This::check},
+                                                     {"anyOf", &This::check_list},
+                                                     {"allOf", &This::check_list},
+                                                     {"properties", &This::check_map},
+                                                     {"definitions", &This::check_map},
+                                                     {"patternProperties", &This::check_patterns},
+                                                     {"$ref", &This::check_reference}};
+    return all;
   }
 
-  void check_types(const Json& types) {
+  void check_keyword(const std::string& keyword, const Json& value) {
+    if (const auto found = keywords().find(keyword); found != keywords().end()) {
+      if (found->second != nullptr) (this->*found->second)(value);
+      return;
+    }
+    std::vector<std::string> expected;
+    for (const auto& entry : keywords()) expected.push_back(entry.first);
+    wrong("this keyword is not supported", keyword, std::move(expected));
+  }
+
+  void check_values(const Json& value) { expect(value.is_array() && !value.empty(), "expected a list of values"); }
+  void check_number(const Json& value) { expect(value.is_number(), "expected a number"); }
+  void check_count(const Json& value) {
+    expect(value.is_number_integer() && value >= 0, "expected an integer of at least 0");
+  }
+
+  void check_types(const Json& value) {
+    const Json types = value.is_array() ? value : Json::array({value});
     if (types.empty()) return wrong("expected a type");
     for (const Json& type : types) {
       const std::string name = type.is_string() ? type.get<std::string>() : "";
@@ -288,9 +295,10 @@ class SchemaChecker {
     }
   }
 
-  void check_pattern(const std::string& pattern) {
+  void check_pattern(const Json& value) {
+    if (!value.is_string()) return wrong("expected a string");
     try {
-      Pattern compiled(pattern);
+      Pattern compiled(value.get<std::string>());
     } catch (const std::invalid_argument& error) {
       wrong(error.what());
     }
@@ -302,6 +310,11 @@ class SchemaChecker {
         "expected a list of names");
   }
 
+  void check_list(const Json& value) {
+    if (!value.is_array() || value.empty()) return wrong("expected a list of schemas");
+    check_all(value);
+  }
+
   void check_all(const Json& value) {
     for (const auto& [name, schema] : value.items()) {
       if (mistakes_.size() >= kMaxMistakes) return;
@@ -311,12 +324,16 @@ class SchemaChecker {
     }
   }
 
-  void check_map(const std::string& keyword, const Json& value) {
+  void check_map(const Json& value) {
     if (!value.is_object()) return wrong("expected a map of schemas");
-    if (keyword == "patternProperties") {
+    check_all(value);
+  }
+
+  void check_patterns(const Json& value) {
+    if (value.is_object()) {
       for (const auto& entry : value.items()) check_pattern(entry.key());
     }
-    check_all(value);
+    check_map(value);
   }
 
   void check_reference(const Json& value) {

@@ -144,7 +144,7 @@ void for_each_part(const Json& root, const Json& schema, int depth, const std::f
   }
 }
 
-/// What a map whose keys are the author's names holds, such as `agents`; null: it is none.
+/// What a map whose keys are the author's names holds, such as `agents`; null: its keys are fixed.
 const Json* named_by_author(const Json& part) {
   const auto patterns = part.find("patternProperties");
   if (patterns == part.end()) return nullptr;
@@ -229,8 +229,7 @@ Candidates values_of(const CLI::Option& option, const std::string& word, const s
   if (name == "answer") return {workflow ? asking_list(*workflow) : List(), false};
   if (name == "agent") return {workflow ? agents_list(*workflow) : List(), false};
   if (name == "value") return {workflow ? slots_list(*workflow) : List(), false};
-  if (name == "relay") return {methods_list(), false};
-  if (name == "methods" || name == "row-methods") return {methods_list(), false};
+  if (name == "relay" || name == "methods" || name == "row-methods") return {methods_list(), false};
   if (name == "device") return {{{"auto", ""}, {"cpu", ""}, {"cuda", ""}}, false};
   if (name == "model" || name == "author") return {models_list(), true};
   if (List allowed = allowed_by(option); !allowed.empty()) return {std::move(allowed), false};

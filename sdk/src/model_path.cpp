@@ -30,20 +30,7 @@ fs::path pulled(const std::string& model) {
   }
 }
 
-constexpr int kMaxLooked = 1000;  // entries of a folder
-
-/// The models in a folder.
-std::vector<fs::path> models_in(const fs::path& folder) {
-  std::vector<fs::path> found;
-  std::error_code error;
-  int looked = 0;
-  for (fs::directory_iterator at(folder, error), end; !error && at != end && ++looked <= kMaxLooked;
-       at.increment(error)) {
-    if (is_model(at->path())) found.push_back(at->path());
-  }
-  std::sort(found.begin(), found.end());
-  return found;
-}
+std::vector<fs::path> models_in(const fs::path& folder) { return entries_where(folder, is_model); }
 
 /// Lines that name what may have been meant by a model that is not there: those in the folder that was given, one with
 /// the ending .gguf, or the closest name.

@@ -21,18 +21,25 @@ fs::path own_module() {
 
 }  // namespace
 
-std::vector<fs::path> workflow_files(const fs::path& folder) {
+std::vector<fs::path> entries_where(const fs::path& folder, const std::function<bool(const fs::path&)>& wanted) {
   constexpr int kMaxLooked = 1000;  // entries
-  std::vector<fs::path> files;
+  std::vector<fs::path> found;
   std::error_code error;
   int looked = 0;
   for (fs::directory_iterator at(folder, error), end; !error && at != end && ++looked <= kMaxLooked;
        at.increment(error)) {
-    const std::string ending = at->path().extension().string();
-    if ((ending == ".yaml" || ending == ".yml") && at->is_regular_file(error)) files.push_back(at->path());
+    if (wanted(at->path())) found.push_back(at->path());
   }
-  std::sort(files.begin(), files.end());
-  return files;
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+std::vector<fs::path> workflow_files(const fs::path& folder) {
+  return entries_where(folder, [](const fs::path& file) {
+    const std::string ending = file.extension().string();
+    std::error_code error;
+    return (ending == ".yaml" || ending == ".yml") && fs::is_regular_file(file, error);
+  });
 }
 
 std::vector<fs::path> share_folders() {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <vector>
 
 // The installed CMake package adds the definition to what links the static library (cmake/baton_package_share.cpp.in),
@@ -14,6 +15,10 @@ namespace baton::inline v1 {
 /// The folders in which they may be, in order: from the program, from the shared library that this code is in, where
 /// CMake's package was found, where the build was to be installed.
 std::vector<std::filesystem::path> share_folders();
+
+/// The wanted entries among the first 1,000 of a folder, in alphabetical order; none where it cannot be read.
+std::vector<std::filesystem::path> entries_where(const std::filesystem::path& folder,
+                                                 const std::function<bool(const std::filesystem::path&)>& wanted);
 
 /// The .yaml and .yml files in a folder, in alphabetical order.
 std::vector<std::filesystem::path> workflow_files(const std::filesystem::path& folder);

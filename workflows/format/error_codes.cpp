@@ -61,11 +61,9 @@ constexpr ErrorCode kCodes[] = {
      "agents:\n  solver: {prompt: \"{{ user_qestion }}\"}", "agents:\n  solver: {prompt: \"{{ user_question }}\"}"},
     {"E0204", "No tool, or no server of `mcp`, has this name.",
      "The name is misspelt; the file declares no such tool under 'tools'; or it is a tool that a program adds, which "
-     "the "
-     "runner does not know.",
+     "the runner does not know.",
      "Use one of the tools that the message lists, declare the tool or the server, or load the file in the program "
-     "that "
-     "adds the tool.",
+     "that adds the tool.",
      "agents:\n  solver: {prompt: \"{{ user_question }}\", tools: [pyhton]}",
      "agents:\n  solver: {prompt: \"{{ user_question }}\", tools: [python]}"},
     {"E0205", "A placeholder is not closed or its name is malformed.",

@@ -83,7 +83,7 @@ using Row = std::vector<std::string>;
 /// important columns first; then names are cut.
 std::string table_of(const std::vector<Row>& rows, int columns) {
   constexpr int kMinName = 8;
-  static constexpr std::size_t kLeastFirst[] = {7, 5, 6, 4, 2, 1};
+  static constexpr std::size_t kDroppedFirst[] = {7, 5, 6, 4, 2, 1};
   std::vector<int> widths(rows.front().size(), 0);
   for (const Row& row : rows) {
     for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], display_width(row[i]));
@@ -94,7 +94,7 @@ std::string table_of(const std::vector<Row>& rows, int columns) {
     for (std::size_t i = 0; i < widths.size(); ++i) sum += shown[i] ? widths[i] + 2 : 0;
     return sum;
   };
-  for (const std::size_t column : kLeastFirst) {
+  for (const std::size_t column : kDroppedFirst) {
     if (width() > columns) shown[column] = false;
   }
   if (width() > columns) widths[0] = std::max(std::min(widths[0], kMinName), widths[0] - (width() - columns));

@@ -44,8 +44,7 @@ struct EngineOptions {
   std::string kv_dtype{};  // bf16 or f32, in place of the type that the workflow gives; empty: the workflow's
   /// Called while weights are read, with the fraction read, 0 to 1, on the thread that loads; must not throw.
   std::function<void(const std::string& model, double share)> on_load{};
-  /// Called in the same way while a model is profiled, at the first use of auto, preset paper or droidspeak
-  /// (baton/profile.h).
+  /// The same while a model is profiled, at the first use of auto, preset paper or droidspeak (baton/profile.h).
   std::function<void(const std::string& model, double share)> on_profile{};
   /// Whether runs may start the programs and open the addresses that a workflow names under `mcp`; else InputError.
   bool allow_servers = false;
@@ -92,9 +91,8 @@ class Engine {
   /// Throws InputError for inputs and options that do not fit the workflow, and for servers that are not allowed.
   Run start(const Workflow& workflow, const RunOptions& options = {}) const;
 
-  /// The turns' prompts and their memory needs (include baton/preview.h). Reads a model's configuration
-  /// and tokenizer, no weights. Throws ResourceError and InputError (for an unknown input; a missing one is shown as
-  /// unknown).
+  /// The turns' prompts and their memory needs (include baton/preview.h). Reads a model's configuration and tokenizer,
+  /// no weights. Throws ResourceError, and InputError for an unknown input; a missing one is shown as unknown.
   Preview preview(const Workflow& workflow) const;
   Preview preview(const Workflow& workflow, const PreviewOptions& options) const;
 
@@ -108,8 +106,7 @@ class Engine {
   Session restore(const Workflow& workflow, const std::filesystem::path& file) const;
 
   /// Waits, at most `time` (as wait_for), while turns of method auto are measured for places about which too little is
-  /// known (docs/methods.md, "Auto"). An engine measures them after a run has ended, and what is not measured when it
-  /// is destroyed is lost. Returns false when `time` is over or a stop was requested.
+  /// known, after a run has ended (docs/methods.md, "Auto"); the rest is lost with the engine. False: not finished.
   bool finish_measuring(std::chrono::milliseconds time, const std::stop_token& stop = {}) const;
 
   /// For the library's own use.
