@@ -172,7 +172,7 @@ def make(arguments) -> str:
     environment = {**os.environ, "XDG_CACHE_HOME": str((folder / "cache").resolve())}
     tables = dataset(arguments.team, "tables", arguments, data)
     baton = str(arguments.baton)
-    common = ["--model", str(model), "--threads", str(arguments.threads)]
+    common = ["--model", str(model), "--threads", str(arguments.threads), "--device", arguments.device]
     limit = arguments.limit or QUESTIONS[arguments.kind][arguments.team]
     name = f"{arguments.kind}-{limit}"
     command = [baton, "eval", str(team), *common, "--dataset", str(tables), "--limit", str(limit), "--jobs", str(arguments.jobs), "--seed", "0",
@@ -202,6 +202,7 @@ def main() -> int:
     parser.add_argument("--limit", type=int, default=0, metavar="N", help="questions; without it those of the protocol")
     parser.add_argument("--jobs", type=int, default=4, metavar="N")
     parser.add_argument("--threads", type=int, default=0, metavar="N", help="0: all")
+    parser.add_argument("--device", default="cpu", metavar="DEVICE", help="cpu or cuda; a table of one is not continued on the other")
     parser.add_argument("--floor", type=int, default=8, metavar="N", help="questions of the noise floor")
     parser.add_argument("--set", action="append", default=[], metavar="A.B=VALUE", help="as of `baton eval`, for trials")
     arguments = parser.parse_args()
