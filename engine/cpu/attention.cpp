@@ -3,7 +3,7 @@
 // key blocks in ascending order. Per block and query it computes the scores, their maximum m_b, p = exp(score - m_b),
 // l_b = sum p and o_b = p * values; then (m, l, o) and (m_b, l_b, o_b) merge. Tiling decides only which queries share
 // the loads of a block, so a query's bits do not depend on its tile.
-#include "engine/cpu/simd_targets.h"
+#include "engine/base/simd_targets.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "engine/cpu/attention.cpp"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Keys are depth-major in their panels, so storing a run of rows is a transposition, here in blocks of 4 x 4 words. A
 // word is one float, or the two bf16 of columns n and n + 16 (panel.h).
-#include "engine/cpu/simd_targets.h"
+#include "engine/base/simd_targets.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "engine/cpu/kv_block.cpp"

@@ -2,7 +2,7 @@
 // Two loop orders over the same kernel, with the same order of sums:
 // few rows   the stored panels are streamed once, several at a time; bound by reading the weights;
 // many rows  panels are widened to f32 block by block, the rows of a block stay in the L2 cache; bound by fma.
-#include "engine/cpu/simd_targets.h"
+#include "engine/base/simd_targets.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "engine/cpu/matmul.cpp"

@@ -2,7 +2,7 @@
 // Rows are rounded first, once for all tasks. Where the processor multiplies pairs of bf16, the loop orders of
 // matmul.cpp follow, without the widening of panels; elsewhere the product of f32 does.
 // docs/decisions/0030-bf16-activations.md
-#include "engine/cpu/simd_targets.h"
+#include "engine/base/simd_targets.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "engine/cpu/matmul_bf16.cpp"

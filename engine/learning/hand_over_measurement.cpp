@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/learning/hand_over_measurement.h"
 
+#include <baton/distributions.h>
 #include <numeric>
 
 #include "engine/learning/run_all.h"
-#include "engine/reuse/divergence.h"
 
 namespace baton {
 namespace {
@@ -49,7 +49,7 @@ bool HandOverMeasurement::prepare() {
   for (Case& one : cases_) {
     requests.push_back(request_of(prompt_of(one, nullptr), reply_tokens_));
     requests.back().callbacks.on_logits = [&full = one.full](std::span<const float> logits) {
-      full.push_back(log_probabilities(logits));
+      full.emplace_back(logits.begin(), logits.end());
     };
   }
   const auto replies = run_all(reader_, std::move(requests), options_.stop);
@@ -71,7 +71,7 @@ std::optional<std::vector<std::vector<double>>> HandOverMeasurement::measure(std
       request.forced = one.reply;
       request.callbacks.on_logits = [&sum = sums[c][i], &full = one.full,
                                      at = std::size_t{0}](std::span<const float> logits) mutable {
-        if (at < full.size()) sum += divergence(full[at++], log_probabilities(logits));
+        if (at < full.size()) sum += divergence(full[at++], logits);
       };
       requests.push_back(std::move(request));
     }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/steps/relay_probe.h"
 
+#include <baton/distributions.h>
 #include <algorithm>
 #include <cmath>
 
 #include "engine/base/errors.h"
-#include "engine/reuse/divergence.h"
 
 namespace baton {
 namespace {
@@ -95,8 +95,8 @@ std::optional<GenerationRequest> make_probe(const GenerationRequest& turn, const
   auto compared = std::make_shared<Comparison>();
   probe.callbacks.on_logits = [compared, kept, rows, was_rectified](std::span<const float> logits) {
     if (compared->rows == rows) return;
-    const auto now = log_probabilities(logits), then = log_probabilities(kept->rows()[compared->rows++]);
-    compared->sum += was_rectified ? divergence(now, then) : divergence(then, now);
+    const std::span<const float> then = kept->rows()[compared->rows++];
+    compared->sum += was_rectified ? divergence(logits, then) : divergence(then, logits);
   };
   probe.callbacks.on_finished = [=, of_turn = was_rectified ? reused(result.uses, entries) : 0.0,
                                  on_measured = std::move(on_measured)](const GenerationResult& measured) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sdk/lab/learn_check.h"
-#include "engine/reuse/divergence.h"
 
+#include <baton/distributions.h>
 #include <baton/turns.h>
 #include <mutex>
 
@@ -27,7 +27,7 @@ Watched watch(const Engine& engine, const Workflow& workflow, RunOptions options
       seen.answers[ids.at({token->agent, token->round})].push_back(token->id);
   };
   options.on_logits = [&](const std::string& turn, std::span<const float> logits) {
-    std::vector<float> row = log_probabilities(logits);
+    std::vector<float> row(logits.begin(), logits.end());
     const std::lock_guard lock(mutex);
     seen.distributions[turn].push_back(std::move(row));
   };

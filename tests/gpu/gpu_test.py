@@ -3,9 +3,11 @@
 report. Run: gpu_test.py [C++ COMPILER]."""
 
 import json
+import math
 import os
 import pathlib
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
@@ -25,6 +27,7 @@ import list_tests
 import pack
 import plots
 import published
+import random_gguf
 import report
 import tables
 
@@ -101,6 +104,56 @@ class Lists(unittest.TestCase):
             return {"name": name, "command": ["/b/bin/baton_test_cuda", name.replace(",", "\\,")], "properties": [{"name": "LABELS", "value": labels}]}
         listing = {"tests": [test("a, b: c", ["cuda", "gpu"]), test("d", ["cpu"]), {"name": "no command", "properties": []}]}
         self.assertEqual(list_tests.lines_of(listing), ["baton_test_cuda\ta, b: c\n"])
+
+
+class RandomGguf(Folder):
+    def header(self, tokens=300):
+        """The beginning of a GGUF file of the architecture qwen2."""
+        def text(value):
+            return struct.pack("<Q", len(value)) + value.encode()
+        pairs = [text("general.architecture") + struct.pack("<I", 8) + text("qwen2"),
+                 text("qwen2.block_count") + struct.pack("<II", 4, 99),
+                 text("qwen2.rope.freq_base") + struct.pack("<If", 6, 1e6),
+                 text("tokenizer.ggml.tokens") + struct.pack("<IIQ", 9, 8, tokens) + b"".join(text(f"t{i}") for i in range(tokens))]
+        return struct.pack("<4sIQQ", b"GGUF", 3, 7, len(pairs)) + b"".join(pairs)
+
+    def test_a_file_of_another_shape(self):
+        shape = random_gguf.Shape(2, 512, 768, 8, 2, 64)
+        out = self.folder / "out.gguf"
+        random_gguf.write(random_gguf.Metadata(self.header() + b"tensors"), shape, out)
+        data = out.read_bytes()
+        made = random_gguf.Metadata(data)
+        self.assertEqual(made.pairs["qwen2.block_count"], struct.pack("<II", 4, 2))
+        self.assertEqual(made.vocabulary(), 300)
+        at, end, found = made.end, 0, {}
+        for _ in range(struct.unpack("<Q", data[8:16])[0]):
+            size = struct.unpack_from("<Q", data, at)[0]
+            name = data[at + 8:at + 8 + size].decode()
+            at += 8 + size
+            rank = struct.unpack_from("<I", data, at)[0]
+            dims = struct.unpack_from(f"<{rank}Q", data, at + 4)
+            kind, offset = struct.unpack_from("<IQ", data, at + 4 + 8 * rank)
+            at += 16 + 8 * rank
+            self.assertEqual((offset % 32, offset), (0, end), name)
+            weights, block = random_gguf.BLOCK[kind]
+            self.assertEqual(dims[0] % weights, 0, name)
+            end = random_gguf.padded(offset + math.prod(dims) // weights * block)
+            found[name] = kind
+        self.assertEqual(len(found), 2 * 12 + 3)
+        self.assertEqual((found["blk.0.attn_q.weight"], found["output.weight"]), (random_gguf.Q4_K, random_gguf.Q6_K))
+        self.assertEqual(len(data), random_gguf.padded(at) + end)
+
+    def test_scales_are_finite(self):
+        for kind, at in ((random_gguf.Q4_K, 0), (random_gguf.Q6_K, 208)):
+            size = random_gguf.BLOCK[kind][1]
+            blocks = random_gguf.tile(kind)
+            scales = {struct.unpack_from("<e", blocks, i * size + at)[0] for i in range(random_gguf.TILE)}
+            self.assertEqual(len(scales), 1)
+            self.assertTrue(0 < scales.pop() < 1e-3)
+
+    def test_a_file_that_is_cut_off(self):
+        with self.assertRaisesRegex(SystemExit, "ends within its metadata"):
+            random_gguf.Metadata(self.header()[:-5])
 
 
 class Pack(Folder):
@@ -210,7 +263,7 @@ class Measure(Folder):
                               ("grid-llama-3.1-8b", "--agents 3 --prefix 64,256,1024 --question 1000 --output 128,512,1024"),
                               ("scaling-qwen3-0.6b", "--output 256,512,1024,2048,4096,6144"), ("scaling-qwen3-0.6b", "--select 0.18,0.05"),
                               ("anchors-llama-3.1-8b", "--output 1024,2048,4096"), ("anchors-llama-3.1-8b", "--anchors 5,10,15,20,25"),
-                              ("team-cuda", "--methods full,rectify:select.score=entropy --floor-limit"), ("team-cpu", "--methods full --floor-limit"),
+                              ("team-cuda", "--methods full,prefix,lockstep,rectify:select.score=entropy --floor-limit"), ("team-cpu", "--methods full --floor-limit"),
                               ("hosted-llama-3.1-8b", "--agents 5 --prefix 512 --question 1000 --output 512"), ("hosted-llama-3.1-8b", "--from-host"),
                               ("memory-qwen3-0.6b", "--memory"), ("memory-llama-3.1-8b", "--memory")):
             self.assertIn(options, asked[name])

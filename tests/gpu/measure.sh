@@ -206,7 +206,7 @@ last_tables() {
 # The team of nano agents, on the device and on the CPU: how often it is right, and whether its answers are the same.
 team() {
   local on=$1 methods=full limit=200
-  [ "$on" = cpu ] || methods=full,rectify:select.score=entropy
+  [ "$on" = cpu ] || methods=full,prefix,lockstep,rectify:select.score=entropy
   [ "$device" != cpu ] || limit=20
   part "team-${on%%:*}" 90 "team-${on%%:*}.json" "$bin/baton" eval "$root/workflows/library/math_team.yaml" --dataset \
     "$root/tests/data/nano_heldout.jsonl" --limit $limit --methods $methods --floor-limit 0 --jobs 16 --device "$on" --json -q \

@@ -25,7 +25,8 @@ exec "$here/tests/gpu/measure.sh" --bin "$here/bin" --root "$here" --out "$out" 
 # From the root of the source tree; folders with all that is in them.
 DATA = ["samples/models/nano", "workflows/library", "agents/roles", "tests/data", "tests/golden/models",
         "tests/gpu/measure.sh", "tests/gpu/report.py", "tests/gpu/tables.py", "tests/gpu/agent_tables.py", "tests/gpu/plots.py",
-        "tests/gpu/cells.py", "tests/gpu/bounds.py", "tests/gpu/published.py", "tests/bench/transformers_peer.py"]
+        "tests/gpu/cells.py", "tests/gpu/bounds.py", "tests/gpu/random_gguf.py",
+        "tests/gpu/published.py", "tests/bench/transformers_peer.py"]
 
 
 def needed(elf: str) -> list[str]:

@@ -3,7 +3,7 @@
 // few rows   the packed codes are taken apart on their way into the sums, once for each group of rows;
 // many rows  the codes of a chunk are widened to bytes once for all rows of a block.
 // With activations in f32, chunks are widened to floats and go through the kernel of all other products (tile-inl.h).
-#include "engine/cpu/simd_targets.h"
+#include "engine/base/simd_targets.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "engine/cpu/quantized/quantized_matmul.cpp"

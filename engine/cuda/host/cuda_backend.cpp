@@ -28,13 +28,14 @@ namespace {
 /// Blocks per multiprocessor that attention's plan aims at: twice as many as fit at once.
 constexpr int kBlocksPerMultiprocessor = 4;
 
+int host_threads() { return static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1u, 16u)); }
+
 class CudaBackend final : public Backend {
  public:
   explicit CudaBackend(std::unique_ptr<Runtime> runtime) : owned_(std::move(runtime)) {}
 
   BackendInfo info() const override {
-    const int threads = static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1u, 16u));
-    return {runtime_.name(), runtime_.description(), threads, runtime_.free_bytes(), false};
+    return {runtime_.name(), runtime_.description(), host_threads(), runtime_.free_bytes(), false};
   }
 
   Buffer allocate(std::size_t bytes) override {
@@ -96,7 +97,7 @@ class CudaBackend final : public Backend {
     const bool keeps = activations == Activations::int8 &&
                        std::ranges::all_of(parts, [](const BlockRows& part) { return has_codes(part.type); });
     if (!keeps) return Backend::load_quantized_rows(parts, activations);
-    return std::make_unique<DeviceBlocks>(runtime_, staging_, parts);
+    return std::make_unique<DeviceBlocks>(runtime_, staging_, parts, host_threads());
   }
 
   std::unique_ptr<Matrix> random_matrix(std::int64_t rows, std::int64_t cols, DType dtype, std::uint64_t seed,
@@ -427,7 +428,7 @@ class CudaBackend final : public Backend {
   KeptArrays placement_{runtime_, staging_}, counterpart_{runtime_, staging_}, correction_{runtime_, staging_},
       choices_{runtime_, staging_};
   KeptRows stored_{runtime_, staging_}, compared_{runtime_, staging_}, attended_{runtime_, staging_};
-  QuantizedOperations quantized_{runtime_};
+  QuantizedOperations quantized_{runtime_, replays_};
   DeviceScratch operand_{runtime_}, partial_{runtime_};
   TextPairs text_pairs_{runtime_, staging_};
   AttentionPlan plan_;

@@ -17,6 +17,10 @@ void launch_block_sums(Stream stream, float* sums, std::int64_t sum_rows, ConstT
 void launch_quantized_product(Stream stream, const QuantizedProduct& product, const QuantizedPart& part,
                               int multiprocessors);
 
+/// quantized_rows.cu. out[16 panels, units * 64]: the weights of panels [first, first + panels) of the part in bf16,
+/// rounded to nearest; zeros where the panel has no output.
+void launch_unpack_panels(Stream stream, Bf16* out, const QuantizedPart& part, std::int64_t first, std::int64_t panels);
+
 /// quantized_rows.cu. out[T, C] f32: row i is row ids[i] of the weight, where the part has it.
 void launch_dequantize_rows(Stream stream, TensorView out, const QuantizedPart& part, const std::int32_t* ids);
 

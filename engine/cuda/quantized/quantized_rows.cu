@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of a quantised weight as floats (embeddings; a block writes one row), and sums of activations, a warp for each.
+// Rows of a quantised weight as floats (embeddings; a block writes one row), panels of it in bf16 (a warp writes one
+// unit), and sums of activations, a warp for each.
 #include "engine/cuda/quantized/quantized_kernels.h"
 #include "engine/cuda/quantized/quantized_unit.cuh"
 
@@ -53,6 +54,43 @@ __global__ void dequantize_rows(float* out, std::int64_t out_stride, std::int64_
   }
 }
 
+template <BlockType kType>
+__global__ void __launch_bounds__(kThreads)
+    unpack_panels(Bf16* out, std::int64_t stride, QuantizedPart part, std::int64_t first) {
+  using Unit = QuantUnit<kType>;
+  const int lane = static_cast<int>(threadIdx.x % kWarp);
+  const std::int64_t index = static_cast<std::int64_t>(blockIdx.x) * (kThreads / kWarp) + threadIdx.x / kWarp;
+  if (index >= part.units) return;  // a whole warp
+  Unit unit;
+  unit.load(UnitPlace<kType>(part, first + blockIdx.y, index), lane);
+  Bf16* rows = out + (blockIdx.y * kPanelOutputs + lane / 4) * stride + index * kUnitInputs;
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    std::uint32_t codes[2][4];
+#pragma unroll
+    for (int s = 0; s < 2; ++s) unit.operand(codes[s], h, s);
+#pragma unroll
+    for (int output = 0; output < 2; ++output) {  // g and g + 8
+      const BlockScales scales = unit.scales[output].of_block(h);
+      const auto value = [&](float code, int s) {
+        const float product = code * scales.scale[s];
+        return Unit::kMinimums ? product + scales.minimum : product;
+      };
+      const auto pair = [&](int s, int j) {
+        const std::uint32_t two = codes[s][output + 2 * j];
+        return pack_bf16(value(float_of(two << 16), s), value(float_of(two & 0xffff0000u), s));
+      };
+      Bf16* block = rows + output * 8 * stride + h * kBlockInputs;
+      if constexpr (Unit::kGroups == 1) {  // the inputs of both steps are neighbours: DeviceFormat::input_of
+        *reinterpret_cast<uint4*>(block + 8 * (lane % 4)) = uint4{pair(0, 0), pair(0, 1), pair(1, 0), pair(1, 1)};
+      } else {
+        *reinterpret_cast<uint2*>(block + 4 * (lane % 4)) = uint2{pair(0, 0), pair(0, 1)};
+        *reinterpret_cast<uint2*>(block + 16 + 4 * (lane % 4)) = uint2{pair(1, 0), pair(1, 1)};
+      }
+    }
+  }
+}
+
 __global__ void block_sums(float* sums, std::int64_t sum_rows, const Bf16* x, std::int64_t x_stride, std::int64_t rows,
                            std::int64_t blocks) {
   const std::int64_t warp = static_cast<std::int64_t>(blockIdx.x) * (kThreads / kWarp) + threadIdx.x / kWarp;
@@ -69,6 +107,14 @@ void launch_block_sums(Stream stream, float* sums, std::int64_t sum_rows, ConstT
   const std::int64_t blocks = x.cols / kBlockInputs;
   launch(stream, dim3(static_cast<unsigned>(blocks_of(sum_rows * blocks, kThreads / kWarp))), kThreads, 0, block_sums,
          sums, sum_rows, elements<Bf16>(x), x.stride, x.rows, blocks);
+}
+
+void launch_unpack_panels(Stream stream, Bf16* out, const QuantizedPart& part, std::int64_t first,
+                          std::int64_t panels) {
+  with_code_type(part.type, [&]<BlockType kType>(std::integral_constant<BlockType, kType>) {
+    const dim3 blocks(static_cast<unsigned>(blocks_of(part.units, kThreads / kWarp)), static_cast<unsigned>(panels));
+    launch(stream, blocks, kThreads, 0, unpack_panels<kType>, out, part.units * kUnitInputs, part, first);
+  });
 }
 
 void launch_dequantize_rows(Stream stream, TensorView out, const QuantizedPart& part, const std::int32_t* ids) {

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <system_error>
+#include <thread>
 
 #include "engine/backend/checks.h"
 #include "engine/cuda/quantized/quantized_kernels.h"
@@ -14,6 +16,8 @@ namespace {
 
 constexpr std::int64_t kChunkInputs = kUnitInputs * kUnitsPerFactor;  // values of a block of the K formats
 constexpr std::int64_t kAlignment = 256;                              // of the arrays of a part
+constexpr std::int64_t kLoadedBytes = std::int64_t{16} << 20;         // of the file, read and written at once
+constexpr std::int64_t kPanelsPerThread = 4;                          // at least, where several threads write
 
 /// 256 inputs of one output: the codes of all its blocks, and the scales of each or of the only one.
 struct OpenChunk {
@@ -39,30 +43,31 @@ std::size_t aligned(std::size_t bytes) {
   return static_cast<std::size_t>(round_up(static_cast<std::int64_t>(bytes), kAlignment));
 }
 
-/// The arrays of some panels in host memory, in the layout of the device (quantized_layout.h).
+/// Writes panels into their arrays in host memory, in the layout of the device (quantized_layout.h). Threads: each has
+/// a writer of its own, and panels of its own.
 class PanelWriter {
  public:
-  PanelWriter(BlockType type, std::int64_t cols)
-      : type_(type), format_(device_format(type)), cols_(cols), units_(blocks_of(cols, kUnitInputs)) {}
+  PanelWriter(PanelArrays<std::vector<std::byte>>& arrays, const BlockView& rows)
+      : arrays_(arrays),
+        rows_(rows),
+        type_(rows.type),
+        format_(device_format(rows.type)),
+        cols_(rows.cols),
+        units_(blocks_of(rows.cols, kUnitInputs)) {}
 
-  /// Writes the panels of `rows` rows of blocks.
-  void write(const BlockView& rows) {
-    const std::int64_t panels = blocks_of(rows.rows, kPanelOutputs);
-    const PanelArrays<std::size_t> bytes = array_bytes(format_, panels, units_);
-    for (std::size_t i = 0; i < bytes.size(); ++i) arrays_[i].assign(bytes[i], {});
-    for (std::int64_t panel = 0; panel < panels; ++panel) {
-      const std::int64_t count = std::min(kPanelOutputs, rows.rows - panel * kPanelOutputs);
+  /// Writes panels [begin, end) of the rows.
+  void write(std::int64_t begin, std::int64_t end) {
+    for (std::int64_t panel = begin; panel < end; ++panel) {
+      const std::int64_t count = std::min(kPanelOutputs, rows_.rows - panel * kPanelOutputs);
       for (std::int64_t input = 0; input < cols_; input += kChunkInputs) {
         for (std::int64_t n = 0; n < kPanelOutputs; ++n) {
           open_[static_cast<std::size_t>(n)] = {};
-          if (n < count) open(open_[static_cast<std::size_t>(n)], rows.row(panel * kPanelOutputs + n), input);
+          if (n < count) open(open_[static_cast<std::size_t>(n)], rows_.row(panel * kPanelOutputs + n), input);
         }
         write_chunk(panel, input / kUnitInputs);
       }
     }
   }
-
-  const PanelArrays<std::vector<std::byte>>& arrays() const { return arrays_; }
 
  private:
   void open(OpenChunk& out, const std::byte* row, std::int64_t input) {
@@ -147,16 +152,38 @@ class PanelWriter {
     std::memcpy(out.data() + index * 4, &word, sizeof(word));
   }
 
-  PanelArrays<std::vector<std::byte>> arrays_;
+  PanelArrays<std::vector<std::byte>>& arrays_;
+  const BlockView& rows_;
   BlockType type_;
   DeviceFormat format_;
   std::int64_t cols_, units_;
   std::array<OpenChunk, kPanelOutputs> open_;
 };
 
+/// The arrays of the panels of some rows, written by at most `threads` threads.
+void write_panels(PanelArrays<std::vector<std::byte>>& arrays, const BlockView& rows, int threads) {
+  const std::int64_t panels = blocks_of(rows.rows, kPanelOutputs);
+  const PanelArrays<std::size_t> bytes =
+      array_bytes(device_format(rows.type), panels, blocks_of(rows.cols, kUnitInputs));
+  for (std::size_t i = 0; i < bytes.size(); ++i) arrays[i].assign(bytes[i], {});
+  const std::int64_t pieces = std::clamp<std::int64_t>(panels / kPanelsPerThread, 1, threads);
+  const auto write = [&](std::int64_t begin, std::int64_t end) {
+    PanelWriter(arrays, rows).write(panels * begin / pieces, panels * end / pieces);
+  };
+  std::vector<std::jthread> others;
+  std::int64_t started = 1;
+  try {
+    for (; started < pieces; ++started) others.emplace_back(write, started, started + 1);
+  } catch (const std::system_error&) {  // no more threads: the caller does what is left
+  }
+  write(0, 1);
+  write(started, pieces);
+}
+
 }  // namespace
 
-DeviceBlocks::DeviceBlocks(Runtime& runtime, Staging& staging, std::span<const BlockRows> parts) : memory_(runtime) {
+DeviceBlocks::DeviceBlocks(Runtime& runtime, Staging& staging, std::span<const BlockRows> parts, int threads)
+    : memory_(runtime) {
   cols = parts[0].cols;
   dtype = DType::bf16;  // of the inputs of its products
   const std::int64_t units = blocks_of(cols, kUnitInputs);
@@ -173,6 +200,7 @@ DeviceBlocks::DeviceBlocks(Runtime& runtime, Staging& staging, std::span<const B
   }
   auto* next = static_cast<std::byte*>(memory_.reserve(bytes));
   std::vector<std::byte> blocks;
+  PanelArrays<std::vector<std::byte>> arrays;
   for (std::size_t i = 0; i < parts.size(); ++i) {
     const BlockRows& part = parts[i];
     const PanelArrays<std::size_t> sizes = array_bytes(device_format(part.type), parts_[i].panels(), units);
@@ -185,16 +213,15 @@ DeviceBlocks::DeviceBlocks(Runtime& runtime, Staging& staging, std::span<const B
     parts_[i].high = to[kHigh];
     parts_[i].scales = to[kScales];
     parts_[i].factors = to[kFactors];
-    PanelWriter writer(part.type, cols);
     const std::int64_t stride = row_bytes(part.type, cols);
-    const std::int64_t step = std::max<std::int64_t>(1, kPieceBytes / (stride * kPanelOutputs)) * kPanelOutputs;
+    const std::int64_t step = std::max<std::int64_t>(1, kLoadedBytes / (stride * kPanelOutputs)) * kPanelOutputs;
     for (std::int64_t first = 0; first < part.rows; first += step) {
       const std::int64_t count = std::min(step, part.rows - first);
       blocks.resize(static_cast<std::size_t>(count * stride));
       part.read(blocks, first);
-      writer.write({blocks, part.type, count, cols});
+      write_panels(arrays, {blocks, part.type, count, cols}, threads);
       for (std::size_t array = 0; array < to.size(); ++array) {
-        const std::vector<std::byte>& from = writer.arrays()[array];
+        const std::vector<std::byte>& from = arrays[array];
         if (!from.empty()) staging.to_device(to[array], from);
         to[array] += from.size();
       }
@@ -211,6 +238,8 @@ void QuantizedOperations::matmul(Stream stream, TensorView out, ConstTensorView 
     launch_copy_rows(stream, rounded, nullptr, x, nullptr, x.rows);  // padded with zeros
     x = rounded;
   }
+  const bool for_library = bias == nullptr || out.dtype == DType::f32;  // see Product
+  if (x.rows >= unpacked_rows_ && for_library) return multiply_unpacked(stream, out, x, w, bias);
   const std::int64_t sum_rows = round_up(x.rows, kSumRows);
   const bool minimums =
       std::ranges::any_of(w.parts(), [](const QuantizedPart& part) { return device_format(part.type).codes.minimums; });
@@ -227,6 +256,33 @@ void QuantizedOperations::matmul(Stream stream, TensorView out, ConstTensorView 
                                  .t = x.rows};
   for (const QuantizedPart& part : w.parts()) {
     launch_quantized_product(stream, product, part, runtime_.multiprocessors());
+  }
+}
+
+void QuantizedOperations::multiply_unpacked(Stream stream, TensorView out, ConstTensorView x, const DeviceBlocks& w,
+                                            const float* bias) {
+  const std::int64_t panel_bytes = x.cols * kPanelOutputs * static_cast<std::int64_t>(sizeof(Bf16));
+  for (const QuantizedPart& part : w.parts()) {
+    const std::int64_t pieces = blocks_of(part.panels() * panel_bytes, unpacked_mib_ << 20);
+    const std::int64_t panels = blocks_of(part.panels(), pieces);  // pieces of about one size
+    auto* unpacked = unpacked_.reserve<Bf16>(panels * kPanelOutputs * x.cols);
+    for (std::int64_t panel = 0; panel < part.panels(); panel += panels) {
+      const std::int64_t first = panel * kPanelOutputs, row = part.row + first;
+      const std::int64_t rows = std::min(panels * kPanelOutputs, part.rows - first);
+      launch_unpack_panels(stream, unpacked, part, panel, blocks_of(rows, kPanelOutputs));
+      replays_.multiply({.out = out.data + row * static_cast<std::int64_t>(size_of(out.dtype)),
+                         .out_stride = out.stride,
+                         .x = x.data,
+                         .x_stride = x.stride,
+                         .w = reinterpret_cast<const std::byte*>(unpacked),
+                         .w_stride = x.cols,
+                         .bias = bias != nullptr ? bias + row : nullptr,
+                         .t = x.rows,
+                         .n = rows,
+                         .c = x.cols,
+                         .dtype = DType::bf16,
+                         .out_dtype = out.dtype});
+    }
   }
 }
 

@@ -11,18 +11,12 @@
 #include <cstring>
 #include <filesystem>
 
+#include <baton/distributions.h>
 #include <baton/turns.h>
 #include "sdk/cli/console/exit_code.h"
 
 namespace baton::cli {
 namespace {
-
-double log_sum_exp(std::span<const float> logits) {
-  const double most = *std::max_element(logits.begin(), logits.end());
-  double sum = 0.0;
-  for (const float value : logits) sum += std::exp(value - most);
-  return most + std::log(sum);
-}
 
 std::size_t likeliest(std::span<const float> logits) {
   return static_cast<std::size_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
@@ -34,16 +28,6 @@ bool reads_agents(const TurnInfo& turn) {
 }
 
 }  // namespace
-
-double kl_divergence(const LogitsRow& p, std::span<const float> p_logits, std::span<const float> q) {
-  const double q_sum = log_sum_exp(q);
-  double kl = 0.0;
-  for (std::size_t i = 0; i < p_logits.size(); ++i) {
-    const double log_p = p_logits[i] - p.log_sum_exp;
-    kl += std::exp(log_p) * (log_p - (q[i] - q_sum));
-  }
-  return std::max(kl, 0.0);
-}
 
 void Trace::record(RunOptions& options, const Workflow& workflow) {
   std::map<std::pair<std::string, int>, std::string> ids;
@@ -136,7 +120,8 @@ void Comparison::record(RunOptions& options) {
     const LogitsRow& row = rows->second[distance.kl.size()];
     std::vector<float> memory;
     const std::span<const float> values = reference_.logits(row, memory);
-    distance.kl.push_back(values.empty() ? std::nan("") : kl_divergence(row, values, logits));
+    distance.kl.push_back(values.empty() ? std::nan("")
+                                         : divergence(values, row.log_sum_exp, logits, log_sum_exp(logits)));
     distance.agreeing += row.likeliest == likeliest(logits) ? 1 : 0;
   };
 }

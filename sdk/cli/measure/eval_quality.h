@@ -133,7 +133,4 @@ class Quality {
 /// The sum of the KL over all tokens of one question, and their number.
 std::pair<double, std::int64_t> total_of(const Distances& distances);
 
-/// KL(p || q) in nats of the distributions that two rows of logits give.
-double kl_divergence(const LogitsRow& p, std::span<const float> p_logits, std::span<const float> q);
-
 }  // namespace baton::cli

@@ -2,7 +2,7 @@
 // Runs a piece of code once per instruction set that this machine has and the kernels are compiled for.
 #pragma once
 
-#include "engine/cpu/simd_targets.h"
+#include "engine/base/simd_targets.h"
 // Before Highway.
 #include <hwy/highway.h>
 #include <hwy/targets.h>

@@ -2,6 +2,7 @@
 // Quantised weights on the CUDA backend: compiled once for the emulated kernels and once for a GPU.
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 
 #include "engine/cpu/quantized/reference_quantized.h"
 #include "tests/engine/cuda/host_memory.h"
@@ -30,8 +31,18 @@ void require_product(const Values& out, const Blocks& w, const Values& x, std::s
   });
 }
 
-TEST_CASE("quantised products on a device are those of exact weights, with the same bits in any batch", "[quantised]") {
+/// The backend where weights are unpacked from `rows` rows on, at most `mib` of them at once.
+std::unique_ptr<Backend> make_unpacking(const char* rows, const char* mib = "256") {
+  ::setenv("BATON_CUDA_UNPACKED_ROWS", rows, 1);
+  ::setenv("BATON_CUDA_UNPACKED_MIB", mib, 1);
   auto device = make_backend_under_test();
+  ::unsetenv("BATON_CUDA_UNPACKED_ROWS");
+  ::unsetenv("BATON_CUDA_UNPACKED_MIB");
+  return device;
+}
+
+TEST_CASE("quantised products on a device are those of exact weights, with the same bits in any batch", "[quantised]") {
+  auto device = make_unpacking("1000");
   if (device == nullptr) return;
   const auto backend = with_host_memory(std::move(device));
   Random random(51);
@@ -59,6 +70,64 @@ TEST_CASE("quantised products on a device are those of exact weights, with the s
   }
 }
 
+/// The same of weights that were rounded to bf16.
+void require_unpacked_product(const Values& out, std::int64_t first, const Values& w, const Values& x,
+                              std::span<const float> bias) {
+  const auto terms = [&](std::int64_t t, std::int64_t n, auto&& of) {
+    double sum = of(bias[static_cast<std::size_t>(first + n)]);
+    for (std::int64_t c = 0; c < w.cols; ++c)
+      sum += of(static_cast<double>(round_to(w.at(n, c), DType::bf16)) * round_to(x.at(t, c), DType::bf16));
+    return sum;
+  };
+  Values some(x.rows, w.rows);
+  for (std::int64_t t = 0; t < x.rows; ++t) std::copy_n(out.row(t).begin() + first, w.rows, &some.at(t, 0));
+  require_close(
+      some, [&](std::int64_t t, std::int64_t n) { return terms(t, n, [](double value) { return value; }); },
+      [&](std::int64_t t, std::int64_t n) {
+        return 32 * kEpsilon * static_cast<float>(terms(t, n, [](double value) { return std::abs(value); }));
+      });
+}
+
+TEST_CASE("products of many rows on a device are those of quantised weights in bf16", "[quantised]") {
+  auto device = make_unpacking("96");
+  if (device == nullptr) return;
+  const auto backend = with_host_memory(std::move(device));
+  Random random(55);
+  constexpr std::int64_t kRows = 200;
+  for (const BlockType type : kQuantized) {
+    const std::int64_t cols = columns_of(type, type < BlockType::q2_k ? 11 : 2);
+    const Blocks parts[] = {random_blocks(random, type, 21, cols), random_blocks(random, BlockType::q8_0, 18, cols)};
+    const BlockView views[] = {parts[0].view(), parts[1].view()};
+    const auto matrix = backend->load_quantized_matrix(views, Activations::int8);
+    const std::vector<float> bias = random.vector(39);
+    const Values x = random_activations(random, kRows, cols), out = multiply(*backend, x, *matrix, bias);
+    INFO(name_of(type));
+    require_unpacked_product(out, 0, parts[0].values(), x, bias);
+    require_unpacked_product(out, 21, parts[1].values(), x, bias);
+  }
+}
+
+TEST_CASE("a large quantised weight is unpacked in pieces", "[quantised]") {
+  auto device = make_unpacking("2", "1");
+  if (device == nullptr) return;
+  const auto backend = with_host_memory(std::move(device));
+  Random random(56);
+  constexpr std::int64_t kCols = 1024, kRows = 1024 + 16;  // 2 MiB in bf16, and a panel
+  const Blocks w = random_blocks(random, BlockType::q4_0, kRows, kCols);
+  const auto matrix = load(*backend, w);
+  const std::vector<float> bias = random.vector(kRows);
+  const Values x = random_activations(random, 2, kCols), out = multiply(*backend, x, *matrix, bias);
+  for (const std::int64_t first : {std::int64_t{0}, std::int64_t{340}, std::int64_t{690}, kRows - 20}) {
+    Values rows(20, kCols);
+    for (std::int64_t n = 0; n < rows.rows; ++n) {
+      const std::span row(w.view().row(first + n), static_cast<std::size_t>(row_bytes(w.type, kCols)));
+      dequantize(std::span(&rows.at(n, 0), static_cast<std::size_t>(kCols)), row, w.type);
+    }
+    INFO("outputs from " << first);
+    require_unpacked_product(out, first, rows, x, bias);
+  }
+}
+
 TEST_CASE("a quantised product of inputs that are no numbers is not a number, in their row alone", "[quantised]") {
   auto device = make_backend_under_test();
   if (device == nullptr) return;
@@ -76,7 +145,7 @@ TEST_CASE("a quantised product of inputs that are no numbers is not a number, in
 }
 
 TEST_CASE("a quantised product in bf16 is that in f32, rounded", "[quantised]") {
-  auto device = make_backend_under_test();
+  auto device = make_unpacking("1000");
   if (device == nullptr) return;
   const auto backend = with_host_memory(std::move(device));
   if (backend->gate_type(DType::bf16) == DType::f32) return;  // BATON_CUDA_GATES=f32

@@ -61,8 +61,13 @@ TEST_CASE("matmul reads and writes columns of wider matrices") {
       const Values expected = multiply(backend, x, *matrix, {});
       Values out(rows, 60, -7);
       backend.matmul(out.view().col_range(11, 51), all.view().col_range(7, 57), *matrix, {});
+      Values columns(rows, 40);
+      for (std::int64_t t = 0; t < rows; ++t) std::copy_n(out.row(t).begin() + 11, 40, &columns.at(t, 0));
+      // A device may choose another order of sums for other strides.
+      require_close(
+          columns, [&](std::int64_t t, std::int64_t n) { return expected.at(t, n); },
+          [&](std::int64_t t, std::int64_t n) { return sum_tolerance(50, norm_of(x.row(t)), norm_of(w.row(n))); });
       for (std::int64_t t = 0; t < rows; ++t) {
-        require_same_bits(out.row(t).subspan(11, 40), expected.row(t));
         for (const std::int64_t untouched : {0, 10, 51, 59}) REQUIRE(out.at(t, untouched) == -7);
       }
     }

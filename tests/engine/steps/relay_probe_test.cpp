@@ -2,11 +2,11 @@
 // Turns of method auto that the engine measures with probes, and what it decides by them.
 #include "engine/steps/relay_probe.h"
 
+#include <baton/distributions.h>
 #include <catch2/catch.hpp>
 #include <future>
 #include <thread>
 
-#include "engine/reuse/divergence.h"
 #include "tests/support/reuse_run.h"
 #include "tests/support/tiny_engine.h"
 
@@ -92,8 +92,7 @@ Run forced(InferenceEngine& engine, const std::vector<PromptPart>& prompt, const
 
 double mean_divergence(const Run& full, const Run& other, std::size_t rows) {
   double sum = 0.0;
-  for (std::size_t i = 0; i < rows; ++i)
-    sum += divergence(log_probabilities(full.logits.at(i)), log_probabilities(other.logits.at(i)));
+  for (std::size_t i = 0; i < rows; ++i) sum += divergence(full.logits.at(i), other.logits.at(i));
   return sum / static_cast<double>(rows);
 }
 
