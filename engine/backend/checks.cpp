@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "engine/base/overflow.h"
+
 namespace baton {
 namespace {
 
@@ -53,8 +55,8 @@ void check_index(std::string_view name, std::span<const std::int32_t> index, std
 
 std::size_t checked_bytes(std::string_view name, std::int64_t rows, std::int64_t cols, std::size_t element_bytes) {
   std::int64_t bytes = 0;
-  if (rows < 0 || cols < 0 || __builtin_mul_overflow(rows, cols, &bytes) ||
-      __builtin_mul_overflow(bytes, static_cast<std::int64_t>(element_bytes), &bytes)) {
+  if (rows < 0 || cols < 0 || multiply_overflows(rows, cols, bytes) ||
+      multiply_overflows(bytes, static_cast<std::int64_t>(element_bytes), bytes)) {
     refuse("{}: size [{}, {}] is invalid: expected 0 to {} bytes", name, rows, cols, INT64_MAX);
   }
   return static_cast<std::size_t>(bytes);
@@ -77,7 +79,7 @@ std::int64_t check_parts(std::span<const ConstTensorView> parts, DType dtype, Ac
     if (part.stride < part.cols)
       refuse("load_matrix: part {}: stride {} is less than {} columns", i, part.stride, part.cols);
     if (part.data == nullptr) refuse("load_matrix: part {} has no data", i);
-    if (__builtin_add_overflow(rows, part.rows, &rows)) refuse("load_matrix: the number of rows overflows");
+    if (add_overflows(rows, part.rows, rows)) refuse("load_matrix: the number of rows overflows");
   }
   return rows;
 }
@@ -97,7 +99,7 @@ std::int64_t check_quantized_parts(std::span<const BlockRows> parts) {
              format.name);
     }
     checked_bytes("quantised weight", part.rows, part.cols / format.values, static_cast<std::size_t>(format.bytes));
-    if (__builtin_add_overflow(rows, part.rows, &rows)) refuse("quantised weight: too many rows");
+    if (add_overflows(rows, part.rows, rows)) refuse("quantised weight: too many rows");
   }
   return rows;
 }

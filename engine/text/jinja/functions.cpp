@@ -6,6 +6,7 @@
 #include <array>
 #include <ctime>
 
+#include "engine/base/overflow.h"
 #include "engine/text/jinja/library.h"
 
 namespace baton::jinja {
@@ -24,7 +25,7 @@ Value range(const Arguments& arguments, Budget& budget) {
   for (std::int64_t i = begin; step > 0 ? i < end : i > end;) {
     if (static_cast<std::int64_t>(out.size()) == kMaxRangeLength) throw Fault("a range becomes too long");
     out.emplace_back(i);
-    if (__builtin_add_overflow(i, step, &i)) break;
+    if (add_overflows(i, step, i)) break;
   }
   budget.spend(out.size());
   return Value::sequence(SequenceKind::view, std::move(out));

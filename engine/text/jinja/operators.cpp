@@ -6,6 +6,7 @@
 #include <limits>
 #include <optional>
 
+#include "engine/base/overflow.h"
 #include "engine/base/utf8.h"
 #include "engine/text/jinja/library.h"
 
@@ -22,7 +23,7 @@ std::int64_t floor_quotient(std::int64_t a, std::int64_t b) {
 std::int64_t whole_power(std::int64_t base, std::int64_t exponent) {
   std::int64_t out = 1;
   for (; exponent > 0; --exponent) {
-    if (__builtin_mul_overflow(out, base, &out)) fail_overflow();
+    if (multiply_overflows(out, base, out)) fail_overflow();
     if (out == 0 || out == 1 || (out == -1 && base == -1)) {
       // Powers of 0, 1 and -1 repeat, so the loop need not run on.
       return out == -1 && exponent % 2 == 0 ? 1 : out;
@@ -36,9 +37,9 @@ Value whole_binary(std::string_view operation, std::int64_t a, std::int64_t b) {
   const bool divides = operation == "/" || operation == "//" || operation == "%";
   if (divides && b == 0) throw Fault("division by zero");
   if (divides && b == -1 && a == std::numeric_limits<std::int64_t>::min()) fail_overflow();
-  if (operation == "+"   ? __builtin_add_overflow(a, b, &out)
-      : operation == "-" ? __builtin_sub_overflow(a, b, &out)
-      : operation == "*" ? __builtin_mul_overflow(a, b, &out)
+  if (operation == "+"   ? add_overflows(a, b, out)
+      : operation == "-" ? subtract_overflows(a, b, out)
+      : operation == "*" ? multiply_overflows(a, b, out)
                          : false) {
     fail_overflow();
   }
@@ -134,7 +135,7 @@ std::vector<std::size_t> slice_positions(const Value& from, const Value& to, con
   std::vector<std::size_t> out;
   for (std::int64_t i = begin; stride < 0 ? i > end : i < end;) {
     out.push_back(static_cast<std::size_t>(i));
-    if (__builtin_add_overflow(i, stride, &i)) break;
+    if (add_overflows(i, stride, i)) break;
   }
   return out;
 }
