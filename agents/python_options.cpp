@@ -2,7 +2,6 @@
 #include "agents/python_options.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <charconv>
 #include <cstdlib>
@@ -11,6 +10,9 @@
 #include <stdexcept>
 #include <string_view>
 #include <utility>
+
+#include "engine/base/system/folders.h"
+#include "engine/base/system/process.h"
 
 namespace baton {
 namespace {
@@ -35,7 +37,7 @@ std::optional<std::int64_t> parse_quantity(std::string_view text, Units units) {
 /// find the interpreter, which the sandbox denies.
 bool is_program(const fs::path& path) {
   std::error_code ignored;
-  if (!fs::is_regular_file(path, ignored) || access(path.c_str(), X_OK) != 0) return false;
+  if (!fs::is_regular_file(path, ignored) || !is_executable(path)) return false;
   char begin[2] = {};
   std::ifstream(path, std::ios::binary).read(begin, 2);
   return std::string_view(begin, 2) != "#!";
@@ -44,12 +46,9 @@ bool is_program(const fs::path& path) {
 fs::path find_program(const std::string& name) {
   if (name.find('/') != std::string::npos) return is_program(name) ? fs::absolute(name) : fs::path();
   const char* search = std::getenv("PATH");
-  std::string_view folders = search == nullptr ? "/usr/bin:/bin" : search;
-  while (!folders.empty()) {
-    const std::size_t end = std::min(folders.find(':'), folders.size());
-    const fs::path candidate = fs::path(folders.substr(0, end)) / name;
+  for (const std::string& folder : folders_of_list(search == nullptr ? "/usr/bin:/bin" : search)) {
+    const fs::path candidate = fs::path(folder) / name;
     if (candidate.is_absolute() && is_program(candidate)) return candidate;
-    folders.remove_prefix(std::min(end + 1, folders.size()));
   }
   return {};
 }

@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <cstring>
 #include <stdexcept>
 
 #include "agents/code_block.h"
@@ -21,7 +20,7 @@ std::string remark_on(const SandboxResult& result, const PythonOptions& options)
     case SandboxResult::End::exited:
       return result.code == 0 ? "" : fmt::format("[ended with exit code {}]", result.code);
     case SandboxResult::End::signalled:
-      return fmt::format("[ended by signal {} ({})]", result.code, strsignal(result.code));
+      return fmt::format("[ended by signal {} ({})]", result.code, result.signal);
     case SandboxResult::End::timed_out:
       return fmt::format("[stopped: ran longer than {} ms]", options.timeout.count());
     case SandboxResult::End::stopped:
@@ -36,12 +35,18 @@ std::string remark_on(const SandboxResult& result, const PythonOptions& options)
 
 /// The first error in the options; empty: none.
 std::string wrong_in(const std::map<std::string, std::string>& options) {
+  if (std::string missing = why_no_sandbox(); !missing.empty()) return missing;
   try {
     parse_python_options(options, ToolCall().timeout);
     return {};
   } catch (const std::invalid_argument& error) {
     return error.what();
   }
+}
+
+PythonOptions options_of(const ToolCall& call) {
+  if (const std::string missing = why_no_sandbox(); !missing.empty()) throw std::runtime_error(missing);
+  return parse_python_options(call.options, call.timeout);
 }
 
 ToolResult run(const Sandbox& sandbox, const std::string& code, const PythonOptions& options,
@@ -92,7 +97,7 @@ class PythonTool final : public Tool {
   }
 
   ToolResult call(const ToolCall& call) const override {
-    const PythonOptions options = parse_python_options(call.options, call.timeout);
+    const PythonOptions options = options_of(call);
     if (!call.arguments.empty()) return run(sandbox_, code_of(call.arguments), options, call.stop);
     const std::optional<std::string> code = last_code_block(call.text);
     if (!code) return {false, "[no code: expected a block between ``` fences]"};
@@ -117,7 +122,7 @@ class PythonFunction final : public Tool {
   std::string check(const std::map<std::string, std::string>& options) const override { return wrong_in(options); }
 
   ToolResult call(const ToolCall& call) const override {
-    const PythonOptions options = parse_python_options(call.options, call.timeout);
+    const PythonOptions options = options_of(call);
     // A text in JSON is one in Python, too.
     const std::string arguments =
         nlohmann::json(call.arguments).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -103,7 +104,10 @@ SandboxResult run_in(const SandboxMeans& means, const std::vector<sock_filter>& 
   if (problem != 0 && problem != ECHILD) fail("cannot end the process", problem);
   if (problem == 0 && result.end == End::exited) {
     result.code = status.si_status;
-    if (status.si_code != CLD_EXITED) result.end = End::signalled;
+    if (status.si_code != CLD_EXITED) {
+      result.end = End::signalled;
+      result.signal = strsignal(result.code);
+    }
   }
   result.output = std::move(output).text();
   return result;
@@ -173,6 +177,8 @@ struct Sandbox::Rules {
     throw std::runtime_error("sandbox: cannot try which layers hold: a first process was ended");
   }
 };
+
+std::string why_no_sandbox() { return {}; }
 
 Sandbox::Sandbox(SandboxLayers layers) : rules_(std::make_unique<Rules>()) { rules_->layers = layers; }
 Sandbox::~Sandbox() = default;

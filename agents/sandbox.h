@@ -30,6 +30,7 @@ struct SandboxResult {
   enum class End : std::uint8_t { exited, signalled, timed_out, stopped, flooded, exceeded };
   End end = End::exited;
   int code = 0;          // exit code or signal number
+  std::string signal;    // its name
   std::string exceeded;  // when it ended for that: of what it used more than allowed, such as "more than 128 threads"
   std::string output;    // standard output and error, interleaved as written; any bytes
 };
@@ -39,6 +40,9 @@ struct SandboxLayers {
   bool landlock = true;
   bool namespaces = true;
 };
+
+/// Why no process can be confined on this system, so that none is run; empty: it has a sandbox.
+std::string why_no_sandbox();
 
 /// Immutable; run() may be called concurrently.
 class Sandbox {

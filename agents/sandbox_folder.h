@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <string>
 
-#include "engine/base/unique_fd.h"
+#include "engine/base/system/unique_fd.h"
 
 namespace baton {
 

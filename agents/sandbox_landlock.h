@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <vector>
 
-#include "engine/base/unique_fd.h"
+#include "engine/base/system/unique_fd.h"
 
 namespace baton {
 

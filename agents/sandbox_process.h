@@ -12,7 +12,7 @@
 
 #include "agents/sandbox.h"
 #include "agents/sandbox_child.h"
-#include "engine/base/unique_fd.h"
+#include "engine/base/system/unique_fd.h"
 
 namespace baton {
 

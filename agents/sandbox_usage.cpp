@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <signal.h>
 #include <sys/fsuid.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -16,7 +17,7 @@
 #include <thread>
 
 #include "agents/sandbox_memory.h"
-#include "engine/base/unique_fd.h"
+#include "engine/base/system/unique_fd.h"
 
 namespace baton {
 namespace {

@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <system_error>
 
-#include "engine/base/unique_fd.h"
+#include "engine/base/system/unique_fd.h"
 
 namespace baton {
 namespace {

@@ -9,7 +9,8 @@ import sys
 SOURCES = {".h", ".c", ".cpp", ".cu", ".cuh"}
 INCLUDE_ROOTS = ["", "sdk/include", "engine/base"]  # as cmake/BatonTargets.cmake and the compiler have them
 
-BASE = ["engine/base", "engine/base/baton", "engine/base/json"]
+SYSTEM = "engine/base/system"
+BASE = ["engine/base", "engine/base/baton", "engine/base/json", SYSTEM]
 BACKEND = [*BASE, "engine/tensor", "engine/backend"]
 MODEL = [*BACKEND, "engine/kv", "engine/text", "engine/text/constrain", "engine/model"]
 REUSE = [*MODEL, "engine/reuse", "engine/reuse/anchors", "engine/reuse/profile", "engine/reuse/corrections"]
@@ -18,14 +19,15 @@ ENGINE_ALL = [*ENGINE, "engine/steps", "engine/learning", "engine/remote"]
 AGENTS = [*ENGINE_ALL, "agents", "agents/mcp"]
 WORKFLOWS = [*AGENTS, "workflows", "workflows/format", "workflows/plan", "workflows/run"]
 PUBLIC = ["engine/base/baton", "sdk/include/baton"]
-CONSOLE = [*PUBLIC, "engine/base/json"]
+CONSOLE = [*PUBLIC, "engine/base/json", SYSTEM]
 RUNNER = [*CONSOLE, "sdk/cli/console"]
 
 # Who may include whom. The room of a file is the longest of these prefixes of its path; every room may include itself.
 ALLOWED = {
     "engine/base/baton": [],
     "engine/base/json": [],
-    "engine/base": ["engine/base/baton", "engine/base/json"],
+    SYSTEM: [],
+    "engine/base": ["engine/base/baton", "engine/base/json", SYSTEM],
     "engine/tensor": BASE,
     "engine/backend": BACKEND,
     "engine/cpu": BACKEND,
@@ -62,7 +64,7 @@ ALLOWED = {
     "sdk/src": [*WORKFLOWS, *PUBLIC, "sdk/hub"],
     "sdk/lab": [*WORKFLOWS, *PUBLIC, "sdk/src"],
     "sdk/serve": CONSOLE,
-    "sdk/cli/console": CONSOLE,  # the runner uses only the public face, and the reader of JSON
+    "sdk/cli/console": CONSOLE,  # the runner uses only the public face, the reader of JSON and the system
     "sdk/cli/inspect": [*RUNNER, "sdk/cli"],
     "sdk/cli/measure": RUNNER,
     "sdk/report": [*RUNNER, "sdk/trace"],
@@ -91,6 +93,10 @@ HOMES = {
     r"CLI/": r"sdk/cli/.*",
     r"cuda|cublas|driver_types": r"engine/cuda/.*",
     r"catch2/": r"tests/.*",
+    # The operating system: its own room, and what only Linux has.
+    r"windows\.h|(unistd|fcntl|poll|signal|sched|spawn|dlfcn|dirent|langinfo|termios|pthread|malloc)\.h|csignal|(sys|linux|mach-o)/":
+        r"engine/base/system/(posix|windows)/.*|agents/sandbox\w*\.(h|cpp)|agents/mcp/(program_connection|server_process)\.(h|cpp)"
+        r"|engine/cpu/dot\.cpp|engine/cuda/.*|samples/chat/chat\.cpp",
 }
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')

@@ -8,6 +8,7 @@
 #include <spawn.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -18,9 +19,9 @@
 #include <vector>
 
 #include "agents/mcp/message.h"
-#include "agents/mcp/no_pipe_signal.h"
 #include "engine/base/clock.h"
 #include "engine/base/said.h"
+#include "engine/base/system/process.h"
 
 namespace baton {
 namespace {
@@ -122,11 +123,15 @@ ServerProcess::~ServerProcess() {
 }
 
 std::size_t ServerProcess::write(std::string_view bytes) {
-  const NoPipeSignal no_signal;
-  const ssize_t written = ::write(input_.get(), bytes.data(), bytes.size());
+  ssize_t written = 0;
+  int error = 0;
+  without_pipe_signal([&] {
+    written = ::write(input_.get(), bytes.data(), bytes.size());
+    error = errno;
+  });
   if (written >= 0) return static_cast<std::size_t>(written);
-  if (errno == EAGAIN || errno == EINTR) return 0;
-  if (errno != EPIPE) throw McpError(fmt::format("cannot write to it: {}", std::strerror(errno)));
+  if (error == EAGAIN || error == EINTR) return 0;
+  if (error != EPIPE) throw McpError(fmt::format("cannot write to it: {}", std::strerror(error)));
   input_.reset();
   return 0;
 }

@@ -10,7 +10,7 @@
 #include <string_view>
 
 #include "agents/mcp/server_spec.h"
-#include "engine/base/unique_fd.h"
+#include "engine/base/system/unique_fd.h"
 
 namespace baton {
 

@@ -1,83 +1,76 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/base/atomic_file.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <cerrno>
-#include <cstdio>
-#include <cstdlib>
-#include <system_error>
 #include <utility>
+
+#include "engine/base/system/process.h"
 
 namespace baton {
 namespace {
 
-constexpr int kTries = 100;  // at a temporary name that nobody has
-
-std::string path_of_descriptor(int descriptor) { return fmt::format("/proc/self/fd/{}", descriptor); }
+std::error_code last_error() { return {errno, std::generic_category()}; }
 
 }  // namespace
 
 AtomicFile::AtomicFile(std::filesystem::path file) : file_(std::move(file)) {
   const std::filesystem::path folder = file_.parent_path();
   if (!folder.empty()) std::filesystem::create_directories(folder);
-  descriptor_ = UniqueFd(::open(folder.empty() ? "." : folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
-  // Only /proc can give it a name later.
-  if (!descriptor_ || ::access(path_of_descriptor(descriptor_.get()).c_str(), F_OK) != 0) {
-    std::string name = (folder / fmt::format(".{}.XXXXXX", file_.filename().string())).string();
-    descriptor_ = UniqueFd(::mkostemp(name.data(), O_CLOEXEC));
-    if (!descriptor_) fail(errno);
-    unfinished_ = std::move(name);
-  }
-  ::fchmod(descriptor_.get(), 0644);  // a temporary file is created readable by its owner only
+  descriptor_ = open_unnamed(folder.empty() ? "." : folder);
+  if (descriptor_) return;
+  take_temporary_name([this](const std::filesystem::path& name) {
+    descriptor_ = open_file(name, Open::read | Open::write | Open::create | Open::only_new);
+    return static_cast<bool>(descriptor_);
+  });
 }
 
 AtomicFile::~AtomicFile() {
-  if (!unfinished_.empty()) ::unlink(unfinished_.c_str());
+  std::error_code ignored;
+  if (!unfinished_.empty()) std::filesystem::remove(unfinished_, ignored);
 }
 
-void AtomicFile::give_temporary_name() {
-  const std::string descriptor = path_of_descriptor(descriptor_.get());
-  for (int i = 0; i < kTries; ++i) {  // linkat replaces nothing, rename does
-    std::string name =
-        (file_.parent_path() / fmt::format(".{}.{}-{}", file_.filename().string(), ::getpid(), i)).string();
-    if (::linkat(AT_FDCWD, descriptor.c_str(), AT_FDCWD, name.c_str(), AT_SYMLINK_FOLLOW) == 0) {
+/// Calls `make` with one name after another until it is not one that somebody has.
+template <typename Make>
+void AtomicFile::take_temporary_name(const Make& make) {
+  constexpr int kTries = 100;
+  for (int i = 0; i < kTries; ++i) {
+    std::filesystem::path name =
+        file_.parent_path() / fmt::format(".{}.{}-{}", file_.filename().string(), process_number(), i);
+    if (make(name)) {
       unfinished_ = std::move(name);
       return;
     }
     if (errno != EEXIST) break;
   }
-  fail(errno);
+  fail(last_error());
 }
 
 void AtomicFile::write(std::span<const std::byte> bytes) {
-  write_at(size_, bytes);
-  size_ += bytes.size();
+  write_from(size_, bytes);
+  size_ += static_cast<std::int64_t>(bytes.size());
 }
 
-void AtomicFile::write_at_start(std::span<const std::byte> bytes) { write_at(0, bytes); }
+void AtomicFile::write_at_start(std::span<const std::byte> bytes) { write_from(0, bytes); }
 
-void AtomicFile::write_at(std::size_t position, std::span<const std::byte> bytes) {
-  while (!bytes.empty()) {
-    const ssize_t count = ::pwrite(descriptor_.get(), bytes.data(), bytes.size(), static_cast<off_t>(position));
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) fail(errno);
-    position += static_cast<std::size_t>(count);
-    bytes = bytes.subspan(static_cast<std::size_t>(count));
-  }
+void AtomicFile::write_from(std::int64_t position, std::span<const std::byte> bytes) {
+  if (!write_at(descriptor_, bytes, position)) fail(last_error());
 }
 
 void AtomicFile::commit() {
-  if (unfinished_.empty()) give_temporary_name();
-  if (!descriptor_.close() || std::rename(unfinished_.c_str(), file_.c_str()) != 0) fail(errno);
+  // Naming a file replaces nothing, renaming it does.
+  if (unfinished_.empty())
+    take_temporary_name([this](const std::filesystem::path& name) { return name_file(descriptor_, name); });
+  if (!descriptor_.close()) fail(last_error());
+  std::error_code error;
+  std::filesystem::rename(unfinished_, file_, error);
+  if (error) fail(error);
   unfinished_.clear();
 }
 
-void AtomicFile::fail(int error) const {
-  throw std::filesystem::filesystem_error("cannot write", file_, std::error_code(error, std::generic_category()));
+void AtomicFile::fail(std::error_code error) const {
+  throw std::filesystem::filesystem_error("cannot write", file_, error);
 }
 
 void write_whole(const std::filesystem::path& file, std::string_view text) {

@@ -4,12 +4,14 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <span>
 #include <string>
 #include <string_view>
+#include <system_error>
 
-#include "engine/base/unique_fd.h"
+#include "engine/base/system/file.h"
 
 namespace baton {
 
@@ -28,14 +30,15 @@ class AtomicFile {
   void commit();
 
  private:
-  void give_temporary_name();
-  void write_at(std::size_t position, std::span<const std::byte> bytes);
-  [[noreturn]] void fail(int error) const;
+  template <typename Make>
+  void take_temporary_name(const Make& make);
+  void write_from(std::int64_t position, std::span<const std::byte> bytes);
+  [[noreturn]] void fail(std::error_code error) const;
 
   std::filesystem::path file_;
-  std::string unfinished_;  // path of the temporary file; empty while it has no name, and once committed
+  std::filesystem::path unfinished_;  // path of the temporary file; empty while it has no name, and once committed
   UniqueFd descriptor_;
-  std::size_t size_ = 0;
+  std::int64_t size_ = 0;
 };
 
 void write_whole(const std::filesystem::path& file, std::string_view text);

@@ -1,12 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/base/input_file.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <string_view>
 #include <system_error>
@@ -28,14 +24,12 @@ constexpr std::uint64_t kMaxPointer = 1024;  // bytes
 }  // namespace
 
 InputFile::InputFile(std::filesystem::path path) : path_(std::move(path)) {
-  // O_NONBLOCK: opening a named pipe must fail the check for a regular file, not wait for a writer.
-  file_ = UniqueFd(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  file_ = open_file(path_, Open::read | Open::sequential);
   if (!file_) fail(path_, errno);
-  struct stat status {};
-  if (::fstat(file_.get(), &status) != 0) fail(path_, errno);
-  if (!S_ISREG(status.st_mode)) throw ModelError(fmt::format("{}: not a regular file", path_.string()));
-  size_ = static_cast<std::uint64_t>(status.st_size);
-  ::posix_fadvise(file_.get(), 0, 0, POSIX_FADV_SEQUENTIAL);  // a hint: its failure changes nothing
+  const std::optional<FileStatus> status = status_of(file_);
+  if (!status) fail(path_, errno);
+  if (status->kind != FileKind::regular) throw ModelError(fmt::format("{}: not a regular file", path_.string()));
+  size_ = static_cast<std::uint64_t>(status->bytes);
   if (size_ < kMaxPointer && text(kMaxPointer).starts_with(kPointer))
     throw ModelError(fmt::format(
         "{}: this is a pointer of Git LFS, the file's contents are not here; fetch them with 'git lfs pull', or "
@@ -44,19 +38,11 @@ InputFile::InputFile(std::filesystem::path path) : path_(std::move(path)) {
 }
 
 void InputFile::read(std::uint64_t offset, std::span<std::byte> out) const {
-  constexpr std::size_t kMaxRead = std::size_t{1} << 30;  // the system reads less than 2 GiB at once
-  std::size_t done = 0;
-  while (done < out.size()) {
-    const ssize_t got = ::pread(file_.get(), out.data() + done, std::min(kMaxRead, out.size() - done),
-                                static_cast<off_t>(offset + done));
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) fail(path_, errno);
-    if (got == 0)
-      throw ModelError(
-          fmt::format("{}: byte {}: the file ends here, expected {} bytes more; truncated while it is read?",
-                      path_.string(), offset + done, out.size() - done));
-    done += static_cast<std::size_t>(got);
-  }
+  const std::int64_t got = read_at(file_, out, static_cast<std::int64_t>(offset));
+  if (got < 0) fail(path_, errno);
+  if (const auto done = static_cast<std::size_t>(got); done < out.size())
+    throw ModelError(fmt::format("{}: byte {}: the file ends here, expected {} bytes more; truncated while it is read?",
+                                 path_.string(), offset + done, out.size() - done));
 }
 
 std::string InputFile::text(std::uint64_t max) const {

@@ -9,7 +9,7 @@
 #include <span>
 #include <string>
 
-#include "engine/base/unique_fd.h"
+#include "engine/base/system/file.h"
 
 namespace baton {
 

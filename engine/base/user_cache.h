@@ -6,7 +6,7 @@
 
 namespace baton {
 
-/// By the XDG base directory specification; an empty path where the environment names no cache and no home.
+/// Empty where the environment names no cache and no home.
 std::filesystem::path user_cache();
 
 }  // namespace baton

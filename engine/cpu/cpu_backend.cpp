@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The CPU backend: checks the arguments of each operation, then runs its kernel over tasks.
 #include <fmt/format.h>
-#include <sched.h>
 
 #include <hwy/targets.h>
 #include <algorithm>
 #include <cstring>
-#include <fstream>
-#include <thread>
 
 #include "engine/backend/checks.h"
+#include "engine/base/system/machine.h"
 #include "engine/cpu/attention.h"
 #include "engine/cpu/cpu.h"
 #include "engine/cpu/elementwise.h"
@@ -27,21 +25,6 @@ namespace baton {
 namespace {
 
 using namespace cpu;
-
-int usable_cores() {
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof(set), &set) == 0) return std::max(1, CPU_COUNT(&set));
-  return static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-}
-
-std::string processor_name() {
-  std::ifstream info("/proc/cpuinfo");
-  for (std::string line; std::getline(info, line);) {
-    const std::size_t colon = line.find(": ");
-    if (line.starts_with("model name") && colon != std::string::npos) return line.substr(colon + 2);
-  }
-  return "CPU";
-}
 
 std::string instruction_set() {
   const auto supported = static_cast<std::uint64_t>(hwy::SupportedTargets());

@@ -2,7 +2,6 @@
 #include "engine/cpu/memory.h"
 
 #include <fmt/format.h>
-#include <sys/mman.h>
 
 #include <algorithm>
 #include <bit>
@@ -11,6 +10,7 @@
 #include <new>
 
 #include "engine/backend/device.h"
+#include "engine/base/system/memory.h"
 
 namespace baton::cpu {
 namespace {
@@ -18,7 +18,7 @@ namespace {
 constexpr std::size_t kAlignment = 64;
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
 
-// Blocks of at least this size come from mmap, which zeroes pages on first touch and can back them with huge pages.
+// Blocks of at least this size come in pages, which the system zeroes on first touch and can back with huge pages.
 constexpr std::size_t kMapped = 2 * kHugePage;
 constexpr std::size_t kMaxBytes = static_cast<std::size_t>(PTRDIFF_MAX) / 2;
 
@@ -26,21 +26,6 @@ std::size_t round_up(std::size_t bytes, std::size_t unit) { return (bytes + unit
 
 /// Eight sizes for each power of two: a block fits many requests, and what it has too much is never touched.
 std::size_t size_of_block(std::size_t bytes) { return round_up(bytes, std::max(std::bit_floor(bytes) / 8, kHugePage)); }
-
-void* map(std::size_t size, bool huge) {
-  const std::size_t reserved = size + kHugePage;
-  void* base = mmap(nullptr, reserved, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (base == MAP_FAILED) return nullptr;
-  char* begin = static_cast<char*>(base);
-  char* aligned = reinterpret_cast<char*>(round_up(reinterpret_cast<std::uintptr_t>(begin), kHugePage));
-  if (aligned != begin) munmap(begin, static_cast<std::size_t>(aligned - begin));
-  char* end = aligned + size;
-  if (end != begin + reserved) munmap(end, static_cast<std::size_t>(begin + reserved - end));
-#ifdef MADV_HUGEPAGE
-  if (huge) madvise(aligned, size, MADV_HUGEPAGE);  // only advice: a failure does no harm
-#endif
-  return aligned;
-}
 
 [[noreturn]] void fail(std::size_t bytes) {
   throw BackendError(fmt::format("cannot allocate {} bytes of memory", bytes));
@@ -79,10 +64,10 @@ void* BlockPool::take(std::size_t bytes, bool zeroed) {
     keeps_ -= size;
   } else {
     drop_oldest(used_peak_ > used_ + size ? used_peak_ - used_ - size : 0);
-    data = map(size, zeroed);
+    data = map_pages(size, zeroed);
     if (data == nullptr && !kept_.empty()) {
       drop_oldest(0);
-      data = map(size, zeroed);
+      data = map_pages(size, zeroed);
     }
     if (data == nullptr) fail(bytes);
   }
@@ -95,9 +80,7 @@ void* BlockPool::take(std::size_t bytes, bool zeroed) {
 void BlockPool::release(void* data, std::size_t bytes) noexcept {
   if (bytes < kMapped) return ::operator delete (data, std::align_val_t{kAlignment});
   const std::size_t size = size_of_block(bytes);
-#ifdef MADV_FREE
-  madvise(data, size, MADV_FREE);
-#endif
+  lend_pages(data, size);
   const std::lock_guard lock(mutex_);
   --used_count_;
   used_ -= size;
@@ -110,7 +93,7 @@ void BlockPool::drop_oldest(std::size_t room) {
   std::size_t count = 0;
   for (; keeps_ > room; ++count) {
     keeps_ -= kept_[count].size;
-    munmap(kept_[count].data, kept_[count].size);
+    unmap_pages(kept_[count].data, kept_[count].size);
   }
   kept_.erase(kept_.begin(), kept_.begin() + static_cast<std::ptrdiff_t>(count));
 }

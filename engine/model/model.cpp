@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "engine/base/errors.h"
-#include "engine/base/free_memory.h"
+#include "engine/base/system/memory.h"
 
 namespace baton {
 

@@ -1,21 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/steps/defaults.h"
 
-#include <fstream>
-#include <string>
+#include "engine/base/system/machine.h"
 
 namespace baton {
 namespace {
 
 std::int64_t available_memory() {
-  std::ifstream file("/proc/meminfo");
-  std::string key, unit;
-  std::int64_t kibibytes = 0;
-  while (file >> key >> kibibytes) {
-    if (key == "MemAvailable:") return kibibytes * 1024;
-    std::getline(file, unit);
-  }
-  return std::int64_t{8} << 30;
+  constexpr std::int64_t kUnknown = std::int64_t{8} << 30;
+  const std::int64_t bytes = machine_memory().available_bytes;
+  return bytes > 0 ? bytes : kUnknown;
 }
 
 }  // namespace

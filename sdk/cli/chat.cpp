@@ -3,7 +3,6 @@
 // stderr.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
@@ -153,7 +152,7 @@ class Chat {
         session_(open()) {}
 
   int talk() {
-    const bool person = ::isatty(STDIN_FILENO) == 1;
+    const bool person = is_terminal(StandardStream::input);
     if (person && !arguments_.quiet) note(styled(Style::dim, "/help shows the commands\n"));
     const LastWords words([this] { keep_quietly(); });
     int code = kOk;

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // baton doctor: what this machine can do, line by line.
 #include <fmt/format.h>
-#include <sched.h>
 
-#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -13,6 +11,7 @@
 #include <baton/system.h>
 #include <baton/version.h>
 
+#include "engine/base/system/machine.h"
 #include "sdk/cli/console/exit_code.h"
 #include "sdk/cli/console/interrupt.h"
 #include "sdk/cli/console/terminal.h"
@@ -32,36 +31,6 @@ struct Finding {
 
 const char* name_of(Verdict verdict) {
   return verdict == Verdict::ok ? "ok" : verdict == Verdict::warn ? "warn" : "fail";
-}
-
-/// Kibibytes of a line of /proc/meminfo, or 0.
-double memory_kib(const std::string& key) {
-  std::ifstream file("/proc/meminfo");
-  for (std::string line; std::getline(file, line);) {
-    if (line.rfind(key + ":", 0) == 0) return std::strtod(line.c_str() + key.size() + 1, nullptr);
-  }
-  return 0;
-}
-
-/// Vector instructions in /proc/cpuinfo that the engine has kernels for.
-std::string vector_instructions() {
-  std::ifstream file("/proc/cpuinfo");
-  for (std::string line; std::getline(file, line);) {
-    if (line.rfind("flags", 0) != 0 && line.rfind("Features", 0) != 0) continue;
-    std::string found;
-    for (const char* flag : {"avx2", "fma", "avx512f", "avx512_bf16", "amx_bf16", "asimd", "bf16", "sve"}) {
-      if ((line + " ").find(" " + std::string(flag) + " ") != std::string::npos)
-        found += (found.empty() ? "" : " ") + std::string(flag);
-    }
-    return found;
-  }
-  return {};
-}
-
-int usable_cores() {
-  cpu_set_t cores;
-  if (sched_getaffinity(0, sizeof(cores), &cores) == 0) return CPU_COUNT(&cores);
-  return static_cast<int>(std::thread::hardware_concurrency());
 }
 
 void check_devices(std::vector<Finding>& findings) {
@@ -88,9 +57,10 @@ void check_processor(std::vector<Finding>& findings) {
 }
 
 void check_memory(std::vector<Finding>& findings) {
-  const double free = 1024 * memory_kib("MemAvailable");
+  const MachineMemory memory = machine_memory();
+  const auto free = static_cast<double>(memory.available_bytes);
   findings.push_back({"memory", free < 1e9 ? Verdict::warn : Verdict::ok,
-                      fmt::format("{} available of {}", size(free), size(1024 * memory_kib("MemTotal")))});
+                      fmt::format("{} available of {}", size(free), size(static_cast<double>(memory.total_bytes)))});
 }
 
 void check_models(std::vector<Finding>& findings) {

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sdk/cli/journal.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/file.h>
 
+#include <cerrno>
 #include <cstring>
 #include <nlohmann/json.hpp>
 
@@ -22,7 +21,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::size_t kMaxJournalBytes = 256 << 20;
 constexpr int kFormat = 1;
-constexpr int kAppend = O_WRONLY | O_APPEND | O_NOFOLLOW | O_CLOEXEC;
+constexpr Open kAppend = Open::append | Open::no_link;
 
 std::string dumped(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n"; }
 
@@ -130,22 +129,22 @@ JournalContent read_journal(const fs::path& folder) {
 }
 
 Journal::Journal(const fs::path& folder, const JournalStart& start, const std::vector<AgentFinished>* resumed)
-    : path_(with_parent(journal_beside(folder))), file_(-1) {
+    : path_(with_parent(journal_beside(folder))) {
   const std::string first = line_of(start);
   if (resumed == nullptr) {
-    file_ = FileDescriptor(::open(path_.c_str(), kAppend | O_CREAT | O_EXCL, 0666));
-    if (file_ < 0 && errno == EEXIST) {
+    file_ = open_file(path_, kAppend | Open::create | Open::only_new);
+    if (!file_ && errno == EEXIST) {
       throw Failure(kUsage, fmt::format("--record {}: there is the journal of a run that goes on or was killed, {}; "
                                         "'baton resume {}' goes on with it, or delete it",
                                         folder.string(), path_.string(), folder.string()));
     }
-    if (file_ >= 0) lock();
+    if (file_) lock();
     write(first);
     return;
   }
   {
-    const FileDescriptor before(::open(path_.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
-    if (before >= 0 && ::flock(before, LOCK_EX | LOCK_NB) != 0) going_on();
+    const UniqueFd before = open_file(path_, Open::read | Open::no_link);
+    if (before && try_lock(before) != FileLockState::locked) going_on();
   }
   std::string all = first;  // whole under another name first: it may be the only copy of these turns
   for (const AgentFinished& one : *resumed) {
@@ -155,14 +154,14 @@ Journal::Journal(const fs::path& folder, const JournalStart& start, const std::v
   write_whole_file(path_, all);
   text_ = all;
   good_ = all.size();
-  file_ = FileDescriptor(::open(path_.c_str(), kAppend));
-  if (file_ < 0) throw Failure(kRunFailed, fmt::format("cannot write {}: {}", path_.string(), std::strerror(errno)));
+  file_ = open_file(path_, kAppend);
+  if (!file_) throw Failure(kRunFailed, fmt::format("cannot write {}: {}", path_.string(), std::strerror(errno)));
   lock();
 }
 
 /// The system gives it back when the process ends, however that is.
 void Journal::lock() {
-  if (::flock(file_, LOCK_EX | LOCK_NB) != 0) going_on();
+  if (try_lock(file_) != FileLockState::locked) going_on();
 }
 
 void Journal::going_on() const {
@@ -179,7 +178,7 @@ void Journal::add(const AgentFinished& finished) {
 void Journal::write(const std::string& line) {
   text_ += line;
   if (broken_) return;
-  const bool written = file_ >= 0 && write_all(file_, line) && ::fdatasync(file_) == 0;
+  const bool written = file_ && write_all(file_, line) && flush_to_disk(file_);
   const int error = errno;
   if (written) {
     good_ += line.size();
@@ -187,13 +186,16 @@ void Journal::write(const std::string& line) {
   }
   broken_ = true;
   if (good_ == 0) {
-    if (file_ >= 0) remove();
-  } else if (::ftruncate(file_, static_cast<off_t>(good_)) != 0) {  // a torn line is left out by who reads it
+    if (file_) remove();
+  } else if (!set_size(file_, static_cast<std::int64_t>(good_))) {  // a torn line is left out by who reads it
   }
   note(fmt::format("baton: cannot write {}: {}; turns from here on would be run again if this run were killed\n",
                    path_.string(), std::strerror(error)));
 }
 
-void Journal::remove() const { ::unlink(path_.c_str()); }
+void Journal::remove() const {
+  std::error_code ignored;
+  fs::remove(path_, ignored);
+}
 
 }  // namespace baton::cli

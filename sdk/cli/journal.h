@@ -13,7 +13,7 @@
 
 #include <baton/baton.h>
 
-#include "sdk/cli/console/file_descriptor.h"
+#include "engine/base/system/file.h"
 #include "sdk/cli/console/options.h"
 
 namespace baton::cli {
@@ -63,7 +63,7 @@ class Journal {
   void write(const std::string& line);
 
   std::filesystem::path path_;
-  FileDescriptor file_;
+  UniqueFd file_;
   std::string text_;
   std::set<int> known_;   // turns
   std::size_t good_ = 0;  // bytes on disk that are whole lines

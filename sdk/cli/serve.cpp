@@ -4,7 +4,6 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <sys/stat.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -19,6 +18,7 @@
 #include <baton/baton.h>
 #include <baton/turns.h>
 
+#include "engine/base/system/file.h"
 #include "sdk/cli/console/exit_code.h"
 #include "sdk/cli/console/interrupt.h"
 #include "sdk/cli/console/options.h"
@@ -57,8 +57,7 @@ std::vector<std::string> keys_of(const ServeArguments& arguments) {
     keys = serve::keys_of_text(read_file(arguments.key_file));
     if (keys.empty())
       throw Failure(kUsage, fmt::format("--key-file {}: expected a key a line, found none", arguments.key_file));
-    struct stat file {};
-    if (::stat(arguments.key_file.c_str(), &file) == 0 && (file.st_mode & S_IROTH) != 0)
+    if (readable_by_all(arguments.key_file))
       note(fmt::format("warning: every user of this machine can read the keys in {}\n", arguments.key_file));
   }
   if (const char* key = std::getenv(kKeyVariable); key != nullptr && *key != '\0') keys.emplace_back(key);

@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "engine/base/errors.h"
+#include "engine/base/system/folders.h"
 
 namespace baton {
 namespace fs = std::filesystem;
@@ -22,17 +23,17 @@ bool environment_flag(const char* variable) {
 }
 
 fs::path home_expanded(const std::string& path) {
-  const std::string home = environment("HOME");
-  if (!home.empty() && path.starts_with("~/")) return fs::path(home) / path.substr(2);
+  const fs::path home = home_folder();
+  if (!home.empty() && path.starts_with("~/")) return home / path.substr(2);
   return path;
 }
 
 fs::path cache_home() {
   if (const std::string folder = environment("XDG_CACHE_HOME"); !folder.empty()) return home_expanded(folder);
-  const std::string home = environment("HOME");
+  const fs::path home = home_folder();
   if (home.empty())
     throw ModelError("neither XDG_CACHE_HOME nor HOME is set, so that the user's cache folder is unknown");
-  return fs::path(home) / ".cache";
+  return home / ".cache";
 }
 
 fs::path hub_home() {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sdk/pull/download.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -172,14 +171,14 @@ class Fetch {
 
   void copy() {
     const fs::path from = path_of_file_url(what_.url);
-    const UniqueFd file(::open(from.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+    const UniqueFd file = open_file(from, Open::read | Open::sequential);
     if (std::error_code error; !file || !fs::is_regular_file(from, error))
       throw PullError(PullError::Kind::access, fmt::format("{}: expected a file that can be read", from.string()));
     part_.restart();
     std::vector<std::byte> block(1 << 20);
     while (true) {
       if (settings_.stop.stop_requested()) stopped();
-      const ssize_t count = ::read(file.get(), block.data(), block.size());
+      const std::int64_t count = read_some(file, block);
       if (count < 0) throw fs::filesystem_error("cannot read", from, std::error_code(errno, std::generic_category()));
       if (count == 0) return;
       part_.append(std::span(block).first(static_cast<std::size_t>(count)));

@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sdk/pull/file_lock.h"
 
-#include <fcntl.h>
-#include <sys/file.h>
-#include <sys/stat.h>
-
 #include <cerrno>
 #include <chrono>
 #include <system_error>
@@ -20,14 +16,6 @@ constexpr std::chrono::milliseconds kBetweenTries{100};
   throw std::filesystem::filesystem_error("cannot lock", file, std::error_code(error, std::generic_category()));
 }
 
-/// Whether the descriptor is still the file of that name; who held the lock before may have removed it.
-bool is_current(int descriptor, const std::filesystem::path& file) {
-  struct stat opened {
-  }, named{};
-  return ::fstat(descriptor, &opened) == 0 && ::stat(file.c_str(), &named) == 0 && opened.st_ino == named.st_ino &&
-         opened.st_dev == named.st_dev;
-}
-
 }  // namespace
 
 FileLock::FileLock(const std::filesystem::path& file, const std::stop_token& stop,
@@ -35,18 +23,15 @@ FileLock::FileLock(const std::filesystem::path& file, const std::stop_token& sto
   std::filesystem::create_directories(file.parent_path());
   bool waited = false;
   while (!stop.stop_requested()) {
-    UniqueFd descriptor(::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0664));
+    UniqueFd descriptor = open_file(file, Open::read | Open::write | Open::create);
     if (!descriptor) fail(file, errno);
-    if (::flock(descriptor.get(), LOCK_EX | LOCK_NB) == 0) {
-      if (!is_current(descriptor.get(), file)) continue;
+    const FileLockState state = try_lock(descriptor);
+    if (state == FileLockState::failed) fail(file, errno);
+    if (state == FileLockState::locked && !has_name(descriptor, file)) continue;  // who held it before removed the file
+    if (state != FileLockState::busy) {
       descriptor_ = std::move(descriptor);
       return;
     }
-    if (errno == ENOSYS || errno == ENOTSUP || errno == ENOLCK) {  // a file system without locks
-      descriptor_ = std::move(descriptor);
-      return;
-    }
-    if (errno != EWOULDBLOCK && errno != EINTR) fail(file, errno);
     if (!waited && on_wait) on_wait();
     waited = true;
     std::this_thread::sleep_for(kBetweenTries);

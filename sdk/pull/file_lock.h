@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A lock between programs: flock on a file, as the Python package filelock uses it, so that pulls by either wait for
+// A lock between programs: that of a file, as the Python package filelock uses it, so that pulls by either wait for
 // the other.
 #pragma once
 
@@ -8,7 +8,7 @@
 #include <optional>
 #include <stop_token>
 
-#include "engine/base/unique_fd.h"
+#include "engine/base/system/file.h"
 
 namespace baton {
 

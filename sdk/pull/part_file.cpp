@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sdk/pull/part_file.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-
 #include <cerrno>
-#include <cstdio>
 #include <fstream>
 #include <system_error>
 #include <utility>
@@ -29,12 +25,11 @@ PartFile::PartFile(fs::path target)
       part_(with_suffix(target_, ".incomplete")),
       validator_(with_suffix(target_, ".incomplete.etag")) {
   fs::create_directories(target_.parent_path());
-  // O_NONBLOCK: a named pipe must fail the check for a regular file, not wait.
-  descriptor_ = UniqueFd(::open(part_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666));
-  struct stat status {};
-  if (!descriptor_ || ::fstat(descriptor_.get(), &status) != 0) fail(errno);
-  if (!S_ISREG(status.st_mode)) fail(EINVAL);
-  bytes_ = status.st_size;
+  descriptor_ = open_file(part_, Open::read | Open::write | Open::create | Open::no_link);
+  const std::optional<FileStatus> status = descriptor_ ? status_of(descriptor_) : std::nullopt;
+  if (!status) fail(errno);
+  if (status->kind != FileKind::regular) fail(EINVAL);
+  bytes_ = status->bytes;
 }
 
 PartFile::~PartFile() {
@@ -46,28 +41,22 @@ void PartFile::fail(int error) const {
 }
 
 void PartFile::restart() {
-  if (::ftruncate(descriptor_.get(), 0) != 0) fail(errno);
+  if (!set_size(descriptor_, 0)) fail(errno);
   bytes_ = 0;
   stream_ = ChecksumStream(kind_, size_);
 }
 
 void PartFile::append(std::span<const std::byte> bytes) {
   stream_.add(bytes);
-  while (!bytes.empty()) {
-    const ssize_t count = ::pwrite(descriptor_.get(), bytes.data(), bytes.size(), bytes_);
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) fail(errno);
-    bytes_ += count;
-    bytes = bytes.subspan(static_cast<std::size_t>(count));
-  }
+  if (!write_at(descriptor_, bytes, bytes_)) fail(errno);
+  bytes_ += static_cast<std::int64_t>(bytes.size());
 }
 
 bool PartFile::add_from_disk(ChecksumStream& stream, const std::stop_token& stop) const {
   std::vector<std::byte> block(kBlock);
   for (std::int64_t at = 0; at < bytes_;) {
     if (stop.stop_requested()) return false;
-    const ssize_t count = ::pread(descriptor_.get(), block.data(), block.size(), at);
-    if (count < 0 && errno == EINTR) continue;
+    const std::int64_t count = read_at(descriptor_, block, at);
     if (count <= 0) fail(count == 0 ? EIO : errno);
     stream.add(std::span(block).first(static_cast<std::size_t>(count)));
     at += count;
@@ -93,7 +82,7 @@ std::string PartFile::hex(Checksum::Kind kind, const std::stop_token& stop) {
 
 std::string PartFile::head(std::size_t count) const {
   std::string bytes(count, '\0');
-  const ssize_t got = ::pread(descriptor_.get(), bytes.data(), count, 0);
+  const std::int64_t got = read_at(descriptor_, std::as_writable_bytes(std::span(bytes)), 0);
   bytes.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
   return bytes;
 }
@@ -115,8 +104,8 @@ void PartFile::set_validator(const std::string& text) {
 }
 
 void PartFile::commit() {
-  if (::fsync(descriptor_.get()) != 0 || !descriptor_.close()) fail(errno);
-  if (std::rename(part_.c_str(), target_.c_str()) != 0) fail(errno);
+  if (!flush_to_disk(descriptor_) || !descriptor_.close()) fail(errno);
+  fs::rename(part_, target_);
   set_validator("");
 }
 

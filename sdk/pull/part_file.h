@@ -9,7 +9,7 @@
 #include <stop_token>
 #include <string>
 
-#include "engine/base/unique_fd.h"
+#include "engine/base/system/file.h"
 #include "sdk/pull/checksum.h"
 
 namespace baton {

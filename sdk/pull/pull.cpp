@@ -2,7 +2,6 @@
 #include "sdk/pull/pull.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
@@ -13,6 +12,7 @@
 
 #include "engine/base/atomic_file.h"
 #include "engine/base/errors.h"
+#include "engine/base/system/process.h"
 #include "engine/model/gguf.h"
 #include "sdk/hub/environment.h"
 #include "sdk/hub/hub_cache.h"
@@ -44,7 +44,7 @@ void link_to_blob(const fs::path& link, const fs::path& blob) {
   std::error_code error;
   if (fs::read_symlink(link, error) == relative && !error) return;
   const fs::path aside =
-      link.parent_path() / fmt::format(".{}.{}", link.filename().string().substr(0, 200), ::getpid());
+      link.parent_path() / fmt::format(".{}.{}", link.filename().string().substr(0, 200), process_number());
   fs::remove(aside, error);
   fs::create_symlink(relative, aside, error);
   if (error) fs::copy_file(blob, aside);

@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sdk/report/files.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <span>
 #include <string_view>
 #include <utility>
 
@@ -20,28 +18,26 @@ namespace fs = std::filesystem;
 namespace {
 
 /// Up to `limit` bytes from where the file stands; false when reading fails.
-bool read_some(int descriptor, std::size_t limit, std::string& bytes) {
+bool read_start(const UniqueFd& file, std::size_t limit, std::string& bytes) {
   while (bytes.size() < limit) {
     const std::size_t before = bytes.size();
     bytes.resize(std::min(limit, before + (std::size_t{1} << 20)));
-    const ssize_t got = ::read(descriptor, bytes.data() + before, bytes.size() - before);
-    bytes.resize(before + static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
-    if (got < 0 && errno != EINTR) return false;
-    if (got == 0) return true;
+    const std::int64_t got = read_some(file, std::as_writable_bytes(std::span(bytes).subspan(before)));
+    bytes.resize(before + static_cast<std::size_t>(std::max<std::int64_t>(got, 0)));
+    if (got <= 0) return got == 0;
   }
   return true;
 }
 
 /// Throws unless nothing is there, or a page.
 void require_page_or_nothing(const fs::path& path) {
-  // A FIFO would block without O_NONBLOCK; a link could lead anywhere.
-  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
-  if (file < 0 && errno == ENOENT) return;
+  const UniqueFd file = open_file(path, Open::read | Open::no_link);  // a link could lead anywhere
+  if (!file && errno == ENOENT) return;
   const std::string_view start = kPageStart;
-  struct stat status {};
+  const std::optional<FileStatus> status = file ? status_of(file) : std::nullopt;
   std::string bytes;
-  const bool page = file >= 0 && ::fstat(file, &status) == 0 && S_ISREG(status.st_mode) &&
-                    read_some(file, start.size(), bytes) && bytes == start;
+  const bool page =
+      status && status->kind == FileKind::regular && read_start(file, start.size(), bytes) && bytes == start;
   if (!page) {
     throw Failure(
         kUsage, fmt::format("{}: the file exists and is not a report; give another name with --output", path.string()));
@@ -50,9 +46,8 @@ void require_page_or_nothing(const fs::path& path) {
 
 }  // namespace
 
-RecordFiles::RecordFiles(fs::path folder)
-    : folder_(std::move(folder)), descriptor_(::open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
-  if (descriptor_ >= 0) return;
+RecordFiles::RecordFiles(fs::path folder) : folder_(std::move(folder)), opened_(folder_) {
+  if (opened_) return;
   const std::string why = errno == ENOTDIR ? "it is not a folder" : std::strerror(errno);
   throw Failure(kUsage,
                 fmt::format("{}: {}; expected a folder that 'baton run --record' wrote", folder_.string(), why));
@@ -62,23 +57,16 @@ std::optional<RecordFiles::Start> RecordFiles::start_of(const std::string& name,
   const auto fail = [&](const std::string& found) {
     return Failure(kInvalidFile, fmt::format("{}: expected a regular file, found {}", path_of(name), found));
   };
-  const auto open_in = [&](int folder, const std::string& part, int flags) {
-    const int found = ::openat(folder, part.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | flags);
-    if (found >= 0 || errno == ENOENT) return found;
-    throw fail(errno == ELOOP || errno == ENOTDIR ? "a symbolic link" : std::strerror(errno));
-  };
-  const std::size_t slash = name.find('/');
-  const FileDescriptor sub(slash == std::string::npos ? ::dup(descriptor_)
-                                                      : open_in(descriptor_, name.substr(0, slash), O_DIRECTORY));
-  if (sub < 0) return std::nullopt;
-  const FileDescriptor file(open_in(sub, slash == std::string::npos ? name : name.substr(slash + 1), 0));
-  if (file < 0) return std::nullopt;
-  struct stat status {};
-  if (::fstat(file, &status) != 0) throw fail(std::strerror(errno));
-  if (!S_ISREG(status.st_mode)) throw fail(S_ISDIR(status.st_mode) ? "a folder" : "a pipe or a device");
+  const UniqueFd file = opened_.open(name);
+  if (!file && errno == ENOENT) return std::nullopt;
+  if (!file) throw fail(errno == ELOOP || errno == ENOTDIR ? "a symbolic link" : std::strerror(errno));
+  const std::optional<FileStatus> status = status_of(file);
+  if (!status) throw fail(std::strerror(errno));
+  if (status->kind != FileKind::regular)
+    throw fail(status->kind == FileKind::folder ? "a folder" : "a pipe or a device");
   Start start;
-  start.size = static_cast<std::uint64_t>(status.st_size);
-  if (!read_some(file, limit, start.bytes)) throw fail(std::strerror(errno));
+  start.size = static_cast<std::uint64_t>(status->bytes);
+  if (!read_start(file, limit, start.bytes)) throw fail(std::strerror(errno));
   return start;
 }
 

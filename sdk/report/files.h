@@ -8,7 +8,7 @@
 #include <optional>
 #include <string>
 
-#include "sdk/cli/console/file_descriptor.h"
+#include "engine/base/system/file.h"
 
 namespace baton::cli {
 
@@ -34,7 +34,7 @@ class RecordFiles {
 
  private:
   std::filesystem::path folder_;
-  FileDescriptor descriptor_;
+  OpenFolder opened_;
 };
 
 /// Writes a page whole or not at all. Over an earlier page, but over nothing else. Throws Failure.

@@ -2,7 +2,6 @@
 // The requests of a connection: read, checked, run.
 #include "sdk/serve/connection.h"
 
-#include <sys/socket.h>
 #include <boost/asio/post.hpp>
 #include <boost/asio/write.hpp>
 #include <boost/beast/core/error.hpp>
@@ -238,9 +237,12 @@ void Connection::watch() {
 void Connection::on_readable(std::uint64_t request) {
   if (phase_ != Phase::running || number_ != request) return;
   char byte = 0;
-  const auto size = ::recv(stream_.socket().native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-  if (size < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return watch();
-  if (size > 0) return;  // the next request; that the client goes is noticed when the reply is written
+  Error error;
+  stream_.socket().non_blocking(true, error);  // what is asynchronous never waits anyway
+  stream_.socket().receive(net::buffer(&byte, 1), net::socket_base::message_peek, error);
+  if (error == net::error::would_block || error == net::error::try_again || error == net::error::interrupted)
+    return watch();
+  if (!error) return;  // the next request; that the client goes is noticed when the reply is written
   core_.log(fmt::format("{} {} {}: the client has gone", method_, path_, model_));
   core_.metrics.count_request(path_, model_, 499);
   close();

@@ -4,11 +4,12 @@
 #include <fmt/format.h>
 
 #include <cstdlib>
-#include <sstream>
 
 #include <baton/errors.h>
 #include <baton/system.h>
 
+#include "engine/base/system/folders.h"
+#include "engine/base/system/process.h"
 #include "engine/model/model_files.h"
 #include "sdk/hub/environment.h"
 #include "sdk/hub/pulled_model.h"
@@ -63,16 +64,12 @@ std::string hint_at_model(const std::string& model, const std::vector<fs::path>&
 std::vector<fs::path> model_search_path() {
   std::vector<fs::path> folders;
   if (const char* variable = std::getenv("BATON_MODEL_PATH")) {
-    std::istringstream list(variable);
-    for (std::string folder; std::getline(list, folder, ':');) {
-      if (!folder.empty()) folders.push_back(home_expanded(folder));
-    }
+    for (const std::string& folder : folders_of_list(variable)) folders.push_back(home_expanded(folder));
   }
   std::error_code error;
-  const fs::path program = fs::read_symlink("/proc/self/exe", error).parent_path();
-  if (!error) {
+  if (const fs::path program = own_program(); !program.empty()) {
     // A program in a source tree's build/<preset>/bin.
-    const fs::path tree = (program / "../../../samples/models").lexically_normal();
+    const fs::path tree = (program.parent_path() / "../../../samples/models").lexically_normal();
     if (fs::is_directory(tree, error)) folders.push_back(tree);
   }
   for (const fs::path& share : share_folders()) folders.push_back(share / "models");

@@ -3,22 +3,22 @@
 // and their locks may be held, so that not even a destructor touches it there.
 #pragma once
 
-#include <unistd.h>
-
+#include <cstdint>
 #include <memory>
 #include <utility>
 #include <vector>
 
 #include "engine/base/errors.h"
+#include "engine/base/system/process.h"
 
 namespace baton::inline v1 {
 
 class Owner {
  public:
-  bool here() const { return ::getpid() == process_; }
+  bool here() const { return process_number() == process_; }
 
  private:
-  pid_t process_ = ::getpid();
+  std::int64_t process_ = process_number();
 };
 
 /// An object that is destroyed in the process that made it, and left alone in its children.

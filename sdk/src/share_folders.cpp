@@ -1,23 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sdk/src/share_folders.h"
 
-#include <dlfcn.h>
-
 #include <algorithm>
 
 #include <baton/system.h>
+
+#include "engine/base/system/process.h"
 
 namespace baton::inline v1 {
 namespace fs = std::filesystem;
 namespace {
 
 /// The file that this code was loaded from: a program or a shared library.
-fs::path own_module() {
-  Dl_info info{};
-  if (dladdr(reinterpret_cast<const void*>(&own_module), &info) == 0 || info.dli_fname == nullptr) return {};
-  std::error_code error;
-  return fs::canonical(info.dli_fname, error);
-}
+fs::path own_module() { return module_of(reinterpret_cast<const void*>(&own_module)); }
 
 }  // namespace
 
@@ -49,14 +44,15 @@ std::vector<fs::path> share_folders() {
     if (std::find(folders.begin(), folders.end(), normal) == folders.end()) folders.push_back(normal);
   };
   std::error_code error;
-  if (const fs::path program = fs::read_symlink("/proc/self/exe", error); !error)
-    add(program.parent_path() / "../share/baton");
+  if (const fs::path program = own_program(); !program.empty()) add(program.parent_path() / "../share/baton");
   if (const fs::path module = own_module(); !module.empty()) {
     for (const char* up : {"../share/baton", "../../share/baton"}) {  // from lib, from lib/x86_64-linux-gnu
       if (fs::is_directory(module.parent_path() / up, error)) add(module.parent_path() / up);
     }
   }
+#ifndef _WIN32
   if (&baton_package_share != nullptr) add(baton_package_share());
+#endif
   if (fs::is_directory(BATON_SHARE, error)) add(BATON_SHARE);
   return folders;
 }

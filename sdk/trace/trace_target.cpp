@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sdk/trace/trace_target.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -15,7 +12,7 @@
 #include <baton/errors.h>
 
 #include "engine/base/atomic_file.h"
-#include "engine/base/unique_fd.h"
+#include "engine/base/system/file.h"
 #include "sdk/trace/chrome.h"
 #include "sdk/trace/collector.h"
 #include "sdk/trace/otlp.h"
@@ -26,25 +23,16 @@ namespace {
 
 constexpr std::string_view kChromeEnd = ".perfetto.json";
 
-bool write_all(int file, std::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t put = ::write(file, bytes.data(), bytes.size());
-    if (put < 0 && errno != EINTR) return false;
-    if (put > 0) bytes.remove_prefix(static_cast<std::size_t>(put));
-  }
-  return true;
-}
-
 /// Appends. A line that cannot be written whole is removed again. Returns the reason; empty: it was written.
 std::string append_to(const fs::path& path, const std::string& bytes) {
   const auto failed = [&] { return fmt::format("{}: {}", path.string(), std::strerror(errno)); };
-  const UniqueFd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
+  const UniqueFd file = open_file(path, Open::append | Open::create);
   if (!file) return failed();
-  struct stat status {};
-  const bool regular = ::fstat(file.get(), &status) == 0 && S_ISREG(status.st_mode);
-  if (write_all(file.get(), bytes)) return {};
+  const std::optional<FileStatus> status = status_of(file);
+  const bool regular = status && status->kind == FileKind::regular;
+  if (write_all(file, bytes)) return {};
   const std::string why = failed();
-  return regular && ::ftruncate(file.get(), status.st_size) != 0 ? why + ", and an unfinished line is left" : why;
+  return regular && !set_size(file, status->bytes) ? why + ", and an unfinished line is left" : why;
 }
 
 std::string replace(const fs::path& path, const std::string& bytes) {

@@ -22,7 +22,7 @@
 #include "agents/python_options.h"
 #include "agents/sandbox.h"
 #include "agents/sandbox_folder.h"
-#include "engine/base/unique_fd.h"
+#include "engine/base/system/unique_fd.h"
 #include "tests/agents/in_child.h"
 
 using namespace baton;

@@ -2,13 +2,13 @@
 // A folder that ends with the test.
 #pragma once
 
-#include <unistd.h>
-
 #include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <string>
 #include <system_error>
+
+#include "engine/base/system/process.h"
 
 namespace baton::test {
 
@@ -17,7 +17,7 @@ class TempFolder {
   TempFolder() {
     static std::atomic<int> count = 0;
     path_ = std::filesystem::temp_directory_path() /
-            ("baton-" + std::to_string(::getpid()) + "-" + std::to_string(++count));
+            ("baton-" + std::to_string(process_number()) + "-" + std::to_string(++count));
     std::filesystem::create_directories(path_);
   }
   ~TempFolder() {

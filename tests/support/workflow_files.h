@@ -12,6 +12,7 @@
 
 #include "agents/tool.h"
 #include "tests/support/folders.h"
+#include "tests/support/temp_folder.h"
 #include "workflows/compile.h"
 
 namespace baton::test {
@@ -71,25 +72,16 @@ inline std::string with_header(const std::string& rest) { return "version: 1\nmo
 /// A folder of files that goes away with the object.
 class Folder {
  public:
-  Folder() {
-    std::string name = (std::filesystem::temp_directory_path() / "baton-test-XXXXXX").string();
-    if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("no temporary folder");
-    path_ = name;
-  }
-  ~Folder() { std::filesystem::remove_all(path_); }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-
   std::filesystem::path add(const std::string& name, const std::string& text) const {
-    const std::filesystem::path file = path_ / name;
+    const std::filesystem::path file = path() / name;
     std::filesystem::create_directories(file.parent_path());
     std::ofstream(file, std::ios::binary) << text;
     return file;
   }
-  const std::filesystem::path& path() const { return path_; }
+  const std::filesystem::path& path() const { return folder_.path(); }
 
  private:
-  std::filesystem::path path_;
+  TempFolder folder_;
 };
 
 }  // namespace baton::test

@@ -15,11 +15,11 @@
 
 #include "agents/mcp/connection.h"
 #include "agents/mcp/message.h"
-#include "agents/mcp/no_pipe_signal.h"
 #include "engine/base/curl_handles.h"
 #include "engine/base/errors.h"
 #include "engine/base/event_stream.h"
 #include "engine/base/said.h"
+#include "engine/base/system/process.h"
 
 namespace baton {
 namespace {
@@ -196,7 +196,7 @@ void AddressConnection::perform(Exchange& exchange, const std::string* message, 
   set(CURLOPT_FOLLOWLOCATION, 0L);  // the headers of the file are for this address alone
   set(CURLOPT_NOSIGNAL, 1L);
   set(CURLOPT_CONNECTTIMEOUT_MS, kConnectMs);
-  set(CURLOPT_TIMEOUT_MS, std::clamp<long>(left, 1, std::numeric_limits<int>::max()));
+  set(CURLOPT_TIMEOUT_MS, static_cast<long>(std::clamp<std::int64_t>(left, 1, std::numeric_limits<int>::max())));
   set(CURLOPT_ERRORBUFFER, words.data());
   set(CURLOPT_HTTPHEADER, list.get());
   set(CURLOPT_HEADERFUNCTION, &Exchange::on_header);
@@ -212,10 +212,8 @@ void AddressConnection::perform(Exchange& exchange, const std::string* message, 
   } else {
     set(CURLOPT_CUSTOMREQUEST, "DELETE");
   }
-  const CURLcode code = [&] {
-    const NoPipeSignal no_signal;
-    return curl_easy_perform(handle.get());
-  }();
+  CURLcode code = CURLE_OK;
+  without_pipe_signal([&] { code = curl_easy_perform(handle.get()); });
   curl_easy_getinfo(handle.get(), CURLINFO_RESPONSE_CODE, &exchange.status);
   if (exchange.thrown) std::rethrow_exception(exchange.thrown);
   if (wait.stop.stop_requested()) throw Interrupted();

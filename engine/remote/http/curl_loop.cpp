@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
-#include <signal.h>
 
 #include <algorithm>
 #include <array>
@@ -18,6 +17,7 @@
 #include "engine/base/curl_handles.h"
 #include "engine/base/errors.h"
 #include "engine/base/said.h"
+#include "engine/base/system/process.h"
 #include "engine/remote/http_loop.h"
 
 namespace baton {
@@ -154,10 +154,7 @@ class CurlLoop final : public HttpLoop {
   }
 
   void run() {
-    sigset_t pipe;  // a write to a connection that the server has closed would end the host
-    sigemptyset(&pipe);
-    sigaddset(&pipe, SIGPIPE);
-    pthread_sigmask(SIG_BLOCK, &pipe, nullptr);
+    block_pipe_signal();
     while (true) {
       std::deque<std::function<void()>> work;
       {

@@ -7,6 +7,7 @@
 #include <ctime>
 
 #include "engine/base/overflow.h"
+#include "engine/base/system/folders.h"
 #include "engine/text/jinja/library.h"
 
 namespace baton::jinja {
@@ -61,9 +62,7 @@ Value strftime_now(const Arguments& arguments, Budget& budget) {
       throw Fault("this format of strftime_now is not supported");
     }
   }
-  const std::time_t now = std::time(nullptr);
-  std::tm local{};
-  localtime_r(&now, &local);
+  const std::tm local = local_time(std::time(nullptr));
   std::array<char, 512> buffer{};
   // strftime returns 0 both for an empty result and for one that does not fit; a mark before the format tells them
   // apart.

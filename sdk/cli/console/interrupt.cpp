@@ -4,13 +4,13 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <csignal>
 #include <cstdlib>
 #include <mutex>
 #include <system_error>
 #include <thread>
 #include <vector>
 
+#include "engine/base/system/interrupts.h"
 #include "sdk/cli/console/exit_code.h"
 
 namespace baton::cli {
@@ -30,21 +30,19 @@ Watch& watch() {
   return state;
 }
 
-/// True when a StopOne takes the signal.
-bool stops_one(int signal) {
+/// True when a StopOne takes it.
+bool stops_one(Interrupt interrupt) {
   const std::lock_guard lock(watch().mutex);
-  return signal == SIGINT && watch().one != nullptr && watch().one->request_stop();
+  return interrupt == Interrupt::ctrl_c && watch().one != nullptr && watch().one->request_stop();
 }
 
 /// The first signal requests a stop, the second one ends the program; where nothing asks for stops, the first one does.
-void wait_for_signals(sigset_t signals) {
+void wait_for_interrupts() {
   Watch& state = watch();
-  int signal = 0;
-  while (sigwait(&signals, &signal) != 0 || stops_one(signal)) {
+  while (stops_one(next_interrupt())) {
   }
   state.stop.request_stop();
-  while (state.obeyed && sigwait(&signals, &signal) != 0) {
-  }
+  if (state.obeyed) next_interrupt();
   // A reader that does not read must not keep the program alive. (try_lock_for is unknown to the thread sanitizer.)
   for (int tries = 0; tries < 200 && !state.writing.try_lock(); ++tries) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
@@ -57,25 +55,11 @@ void wait_for_signals(sigset_t signals) {
 }  // namespace
 
 void watch_interrupts() {
-  // A closed pipe and a file beyond the limit of the system are failed writes, which are reported.
-  std::signal(SIGPIPE, SIG_IGN);
-  std::signal(SIGXFSZ, SIG_IGN);
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGINT);
-  sigaddset(&signals, SIGTERM);
-  struct sigaction hang_up {};
-  if (sigaction(SIGHUP, nullptr, &hang_up) == 0 && hang_up.sa_handler != SIG_IGN)  // nohup ignores it
-    sigaddset(&signals, SIGHUP);
-  // Every later thread inherits that they are blocked: a signal interrupts no system call, and the thread that waits
-  // for it may do anything, unlike a handler.
-  sigset_t before;
-  pthread_sigmask(SIG_BLOCK, &signals, &before);
-  std::signal(SIGINT, SIG_DFL);  // a shell without job control ignores it for what runs in the background
+  catch_interrupts();
   try {
-    std::thread(wait_for_signals, signals).detach();
+    std::thread(wait_for_interrupts).detach();
   } catch (const std::system_error&) {
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);  // without the thread a signal ends the program as by default
+    leave_interrupts();
   }
 }
 

@@ -8,8 +8,7 @@
 
 namespace baton::cli {
 
-/// Catches SIGINT, SIGTERM and SIGHUP (unless that is ignored, as under nohup) from now on, and ignores SIGPIPE and
-/// SIGXFSZ. Once, from main.
+/// Catches interrupts from now on (engine/base/system/interrupts.h). Once, from main.
 void watch_interrupts();
 
 /// Requested by the first signal, which ends the program where this was never called. Any thread.

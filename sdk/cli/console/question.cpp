@@ -3,8 +3,6 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <poll.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <iostream>
@@ -17,21 +15,20 @@
 namespace baton::cli {
 namespace {
 
-constexpr int kSliceMs = 100;  // between two looks at a stop request
+constexpr std::chrono::milliseconds kSlice(100);  // between two looks at a stop request
 
 /// False: a stop was requested.
-bool wait_for_input(const std::stop_token& stop) {
+bool wait_for_line(const std::stop_token& stop) {
   while (std::cin.rdbuf()->in_avail() <= 0) {
     if (stop.stop_requested()) return false;
-    pollfd input{STDIN_FILENO, POLLIN, 0};
-    if (poll(&input, 1, kSliceMs) > 0) return true;
+    if (wait_for_input(kSlice)) return true;
   }
   return true;
 }
 
 }  // namespace
 
-bool can_ask() { return isatty(STDIN_FILENO) == 1 && stderr_is_terminal(); }
+bool can_ask() { return is_terminal(StandardStream::input) && stderr_is_terminal(); }
 
 std::string question_text(const Asked& asked) {
   std::string text =
@@ -49,7 +46,7 @@ std::optional<std::string> ask_person(const Asked& asked, const std::stop_token&
   while (true) {
     note(styled(Style::bold, "> "));
     std::string line;
-    if (!wait_for_input(stop) || !std::getline(std::cin, line)) return std::nullopt;
+    if (!wait_for_line(stop) || !std::getline(std::cin, line)) return std::nullopt;
     const auto& choices = asked.choices;
     if (choices.empty() || std::find(choices.begin(), choices.end(), line) != choices.end()) return line;
     note(fmt::format("expected one of: {}\n", printable(fmt::format("{}", fmt::join(choices, ", ")), Lines::fold)));

@@ -1,14 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sdk/cli/console/terminal.h"
 
-#include <fcntl.h>
-#include <langinfo.h>
-#include <sys/ioctl.h>
-#include <unistd.h>
-
 #include <atomic>
 #include <cerrno>
-#include <clocale>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -50,26 +44,17 @@ std::string with_codes(Style style, std::string_view text) {
 
 }  // namespace
 
-bool stdout_is_terminal() { return ::isatty(STDOUT_FILENO) == 1; }
-bool stderr_is_terminal() { return ::isatty(STDERR_FILENO) == 1; }
+bool stdout_is_terminal() { return is_terminal(StandardStream::output); }
+bool stderr_is_terminal() { return is_terminal(StandardStream::error); }
 bool can_redraw() { return stderr_is_terminal() && !dumb(); }
 bool use_colour() { return can_redraw() && !is_set("NO_COLOR"); }
 
 bool terminal_is_utf8() {
   static const bool utf8 = [] {
     if (!is_set("LC_ALL") && !is_set("LC_CTYPE") && !is_set("LANG")) return true;
-    if (std::setlocale(LC_CTYPE, "") == nullptr) return true;
-    return std::strcmp(::nl_langinfo(CODESET), "UTF-8") == 0;
+    return locale_is_utf8();
   }();
   return utf8;
-}
-
-TerminalSize terminal_size() {
-  winsize size{};
-  if (::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 && size.ws_row > 0) {
-    return {size.ws_col, size.ws_row};
-  }
-  return {};
 }
 
 std::string styled(Style style, std::string_view text) {
@@ -102,13 +87,6 @@ void result(std::string_view text) {
 void coloured_result(std::string_view text) {
   const Whole whole;
   write_result(text);
-}
-
-void open_standard_files() {
-  for (int file = STDIN_FILENO; file <= STDERR_FILENO; ++file) {
-    if (::fcntl(file, F_GETFD) != -1 || errno != EBADF) continue;
-    if (::open("/dev/null", O_RDWR) != file) return;  // the lowest number that is free: this one
-  }
 }
 
 void check_stdout() {

@@ -5,12 +5,9 @@
 #include <string>
 #include <string_view>
 
-namespace baton::cli {
+#include "engine/base/system/terminal.h"
 
-struct TerminalSize {
-  int columns = 80;
-  int rows = 24;
-};
+namespace baton::cli {
 
 bool stdout_is_terminal();
 bool stderr_is_terminal();
@@ -23,9 +20,6 @@ bool use_colour();
 
 /// The terminal reads UTF-8, as far as the locale says; true when the locale says nothing.
 bool terminal_is_utf8();
-
-/// Of stderr's terminal, now.
-TerminalSize terminal_size();
 
 enum class Style { plain, bold, dim, red, green, yellow, blue, cyan };
 
@@ -48,10 +42,6 @@ std::string coloured(Style style, std::string_view text);
 
 /// To stdout like `result`, of texts that `coloured` made.
 void coloured_result(std::string_view text);
-
-/// Opens /dev/null as stdin, stdout and stderr where the caller closed them: otherwise the next file that is opened, a
-/// pipe or a socket, takes that number, and what is printed goes there. Before anything else is opened.
-void open_standard_files();
 
 /// Throws Failure when something written to stdout did not arrive.
 void check_stdout();

@@ -2,7 +2,6 @@
 #include "sdk/cli/measure/eval_quality.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -64,10 +63,6 @@ void ReferenceRows::complete() {
   }
 }
 
-ReferenceRows::~ReferenceRows() {
-  if (file_ >= 0) close(file_);
-}
-
 /// Keeps a row in memory, or in the file once there are kMemoryBytes. Called with the lock.
 void ReferenceRows::store(LogitsRow& row, std::span<const float> logits) {
   vocabulary_ = logits.size();
@@ -77,35 +72,27 @@ void ReferenceRows::store(LogitsRow& row, std::span<const float> logits) {
     return;
   }
   if (!problem_.empty()) return;
-  if (file_ < 0) {
+  if (!file_) {
     std::error_code error;
-    std::string name = (std::filesystem::temp_directory_path(error) / "baton-eval-XXXXXX").string();
-    file_ = mkstemp(name.data());
-    if (file_ >= 0) unlink(name.c_str());
-    if (file_ < 0) problem_ = fmt::format("eval: {} cannot be made, for logits", name);
+    const std::filesystem::path folder = std::filesystem::temp_directory_path(error);
+    file_ = open_temporary(folder);
+    if (!file_)
+      problem_ = fmt::format("eval: a file for logits cannot be made in {}: {}", folder.string(), std::strerror(errno));
   }
   row.offset = file_bytes_;
-  for (std::span<const std::byte> left = std::as_bytes(logits); file_ >= 0 && !left.empty();) {
-    const ssize_t written = pwrite(file_, left.data(), left.size(), file_bytes_);
-    if (written <= 0) {
-      problem_ = fmt::format("eval: the temporary file of logits cannot be written: {}", std::strerror(errno));
-      return;
-    }
-    file_bytes_ += written;
-    left = left.subspan(static_cast<std::size_t>(written));
+  if (!file_) return;
+  if (!write_at(file_, std::as_bytes(logits), file_bytes_)) {
+    problem_ = fmt::format("eval: the temporary file of logits cannot be written: {}", std::strerror(errno));
+    return;
   }
+  file_bytes_ += static_cast<std::int64_t>(logits.size_bytes());
 }
 
 std::span<const float> ReferenceRows::logits(const LogitsRow& row, std::vector<float>& memory) const {
   if (!row.logits.empty()) return row.logits;
   memory.resize(vocabulary_);
-  std::span<std::byte> left = std::as_writable_bytes(std::span(memory));
-  for (std::int64_t at = row.offset; !left.empty();) {
-    const ssize_t got = pread(file_, left.data(), left.size(), at);
-    if (got <= 0) return {};
-    at += got;
-    left = left.subspan(static_cast<std::size_t>(got));
-  }
+  const auto bytes = static_cast<std::int64_t>(vocabulary_ * sizeof(float));
+  if (read_at(file_, std::as_writable_bytes(std::span(memory)), row.offset) != bytes) return {};
   return memory;
 }
 

@@ -14,6 +14,8 @@
 
 #include <baton/baton.h>
 
+#include "engine/base/system/file.h"
+
 namespace baton::cli {
 
 /// A run's answers as token ids, by turn.
@@ -39,9 +41,6 @@ class ReferenceRows {
  public:
   /// `compared`: other runs will be compared with the rows. Otherwise their logits are not kept.
   explicit ReferenceRows(bool compared) : compared_(compared) {}
-  ~ReferenceRows();
-  ReferenceRows(const ReferenceRows&) = delete;
-  ReferenceRows& operator=(const ReferenceRows&) = delete;
 
   /// Fills the rows while a run goes on, from any thread; this object must outlive the run.
   void record(RunOptions& options, const Workflow& workflow);
@@ -66,7 +65,7 @@ class ReferenceRows {
   std::mutex mutex_;
   std::size_t memory_bytes_ = 0;
   std::size_t vocabulary_ = 0;
-  int file_ = -1;
+  UniqueFd file_;
   std::int64_t file_bytes_ = 0;
   std::string problem_;  // of the file, or empty
   std::map<std::string, std::vector<LogitsRow>> turns_;

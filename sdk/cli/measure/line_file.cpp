@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sdk/cli/measure/line_file.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -13,16 +11,15 @@
 namespace baton::cli {
 
 LineFile::LineFile(std::string name, const std::string& path)
-    : name_(std::move(name)), file_(::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666)) {
-  if (file_ < 0) throw Failure(kUsage, fmt::format("{}: it cannot be written: {}", name_, std::strerror(errno)));
+    : name_(std::move(name)), file_(open_file(path, Open::append | Open::create)) {
+  if (!file_) throw Failure(kUsage, fmt::format("{}: it cannot be written: {}", name_, std::strerror(errno)));
 }
 
 void LineFile::add(std::string_view line) {
-  const off_t end = ::lseek(file_, 0, SEEK_END);  // -1: a pipe, from which nothing can be removed
+  const std::optional<FileStatus> before = status_of(file_);
   if (write_all(file_, std::string(line) + "\n")) return;
   const int error = errno;
-  if (end >= 0) [[maybe_unused]]
-    const int removed = ::ftruncate(file_, end);
+  if (before && before->kind == FileKind::regular) set_size(file_, before->bytes);
   throw Failure(kRunFailed, fmt::format("{}: it could not be written: {}", name_, std::strerror(error)));
 }
 

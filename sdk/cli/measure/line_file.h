@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "sdk/cli/console/file_descriptor.h"
+#include "engine/base/system/file.h"
 
 namespace baton::cli {
 
@@ -22,7 +22,7 @@ class LineFile {
 
  private:
   std::string name_;
-  FileDescriptor file_;
+  UniqueFd file_;
 };
 
 }  // namespace baton::cli

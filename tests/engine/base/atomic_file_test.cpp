@@ -2,20 +2,15 @@
 #include "engine/base/atomic_file.h"
 
 #include <catch2/catch.hpp>
-#include <cstdlib>
 #include <fstream>
 #include <iterator>
+
+#include "tests/support/temp_folder.h"
 
 using namespace baton;
 namespace fs = std::filesystem;
 
 namespace {
-
-struct Folder {
-  std::string name = (fs::temp_directory_path() / "baton_atomic_XXXXXX").string();
-  fs::path path = ::mkdtemp(name.data());
-  ~Folder() { fs::remove_all(path); }
-};
 
 std::string text_of(const fs::path& file) {
   std::ifstream in(file, std::ios::binary);
@@ -31,8 +26,8 @@ std::span<const std::byte> bytes_of(std::string_view text) { return std::as_byte
 }  // namespace
 
 TEST_CASE("a file appears when it is committed, and replaces what was there") {
-  const Folder folder;
-  const fs::path file = folder.path / "new" / "file.txt";
+  const test::TempFolder folder;
+  const fs::path file = folder.path() / "new" / "file.txt";
   write_whole(file, "old");
   CHECK(text_of(file) == "old");
   {
@@ -48,14 +43,14 @@ TEST_CASE("a file appears when it is committed, and replaces what was there") {
 }
 
 TEST_CASE("a file that is not committed leaves nothing behind") {
-  const Folder folder;
-  const fs::path file = folder.path / "file.txt";
+  const test::TempFolder folder;
+  const fs::path file = folder.path() / "file.txt";
   {
     AtomicFile out(file);
     out.write(bytes_of("half"));
   }
-  CHECK(files_in(folder.path) == 0);
+  CHECK(files_in(folder.path()) == 0);
   fs::create_directories(file / "in the way");
   CHECK_THROWS_AS(write_whole(file, "text"), fs::filesystem_error);
-  CHECK(files_in(folder.path) == 1);
+  CHECK(files_in(folder.path()) == 1);
 }

@@ -2,11 +2,12 @@
 // UniqueFd: the owner of a file descriptor.
 #pragma once
 
-#include <unistd.h>
-
 #include <utility>
 
 namespace baton {
+
+/// False when closing fails, so that written data may be lost.
+bool close_descriptor(int fd) noexcept;
 
 class UniqueFd {
  public:
@@ -24,10 +25,9 @@ class UniqueFd {
   int get() const { return fd_; }
   explicit operator bool() const { return fd_ >= 0; }
   /// Closes the descriptor. Returns false when closing fails, so that written data may be lost.
-  bool close() { return ::close(std::exchange(fd_, -1)) == 0; }
+  bool close() { return close_descriptor(std::exchange(fd_, -1)); }
   void reset() {
-    if (fd_ >= 0) ::close(fd_);
-    fd_ = -1;
+    if (fd_ >= 0) close();
   }
 
  private:

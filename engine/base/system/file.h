@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// Files by descriptor. What fails returns an empty descriptor, false, nothing or -1, and leaves the reason in errno. No
+// child process inherits a descriptor, and calls that a signal interrupts go on.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "engine/base/system/unique_fd.h"
+
+namespace baton {
+
+enum class Open : unsigned {
+  read = 1,         // a named pipe does not wait for a writer
+  write = 2,        //
+  append = 4,       // each write goes to the end
+  create = 8,       // a file that is missing is made; all may read it, and write it but for the umask
+  only_new = 16,    // with `create`: a file that is there is an error, EEXIST
+  no_link = 32,     // a symbolic link is an error, ELOOP
+  sequential = 64,  // a hint: it will be read from its beginning to its end
+};
+constexpr Open operator|(Open a, Open b) {
+  return static_cast<Open>(static_cast<unsigned>(a) | static_cast<unsigned>(b));
+}
+
+UniqueFd open_file(const std::filesystem::path& file, Open how);
+
+/// A file for reading and writing that ends with its descriptor, in a folder.
+UniqueFd open_temporary(const std::filesystem::path& folder);
+
+/// The same, which name_file can name. Not on all systems: ENOTSUP.
+UniqueFd open_unnamed(const std::filesystem::path& folder);
+/// Names a file of open_unnamed. EEXIST: the name is taken.
+bool name_file(const UniqueFd& file, const std::filesystem::path& name);
+
+enum class FileKind { regular, folder, other };
+struct FileStatus {
+  FileKind kind = FileKind::other;
+  std::int64_t bytes = 0;
+};
+std::optional<FileStatus> status_of(const UniqueFd& file);
+/// Whether it is the file that has this name now.
+bool has_name(const UniqueFd& file, const std::filesystem::path& name);
+/// Whether every user of the machine may read it, as far as the system says that in a few bits.
+bool readable_by_all(const std::filesystem::path& file);
+
+/// At least one byte; 0 at the end of the file.
+std::int64_t read_some(const UniqueFd& file, std::span<std::byte> out);
+/// As many bytes as there are from `offset` on: fewer than `out` holds only at the end of the file.
+std::int64_t read_at(const UniqueFd& file, std::span<std::byte> out, std::int64_t offset);
+/// All of them; after a failure some may have been written.
+bool write_all(const UniqueFd& file, std::string_view bytes);
+bool write_at(const UniqueFd& file, std::span<const std::byte> bytes, std::int64_t offset);
+bool set_size(const UniqueFd& file, std::int64_t bytes);
+/// Returns once the contents have reached the disk.
+bool flush_to_disk(const UniqueFd& file);
+
+enum class FileLockState { locked, busy, unavailable, failed };
+/// A lock between processes, which ends with the descriptor. unavailable: the file system has none.
+FileLockState try_lock(const UniqueFd& file);
+
+/// A folder that is kept open, so that what is opened in it is of this folder even if it is renamed meanwhile.
+class OpenFolder {
+ public:
+  /// Empty when it cannot be opened. ENOTDIR: it is no folder.
+  explicit OpenFolder(std::filesystem::path folder);
+  explicit operator bool() const { return static_cast<bool>(descriptor_); }
+
+  /// For reading. `name` may be that of a file or of a file in a sub-folder, and neither may be a symbolic link: ELOOP
+  /// or ENOTDIR.
+  UniqueFd open(const std::filesystem::path& name) const;
+
+ private:
+  std::filesystem::path path_;
+  UniqueFd descriptor_;
+};
+
+}  // namespace baton

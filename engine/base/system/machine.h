@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the machine has, as far as the system says it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace baton {
+
+/// Those that this process may use, at least 1.
+int usable_cores();
+
+/// "CPU" where the system names none.
+std::string processor_name();
+
+/// The vector instructions that the engine has kernels for, as "avx2 fma"; empty: none, or the system does not say.
+std::string vector_instructions();
+
+struct MachineMemory {
+  std::int64_t available_bytes = 0;  // for new allocations; 0: unknown
+  std::int64_t total_bytes = 0;      // 0: unknown
+};
+MachineMemory machine_memory();
+
+}  // namespace baton

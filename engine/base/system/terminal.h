@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// The three standard streams and the terminal behind them.
+#pragma once
+
+#include <chrono>
+
+namespace baton {
+
+enum class StandardStream { input, output, error };
+
+bool is_terminal(StandardStream stream);
+
+struct TerminalSize {
+  int columns = 80;
+  int rows = 24;
+};
+/// Of the terminal behind the standard error, now; the default where there is none.
+TerminalSize terminal_size();
+
+/// Whether the locale of the environment is one of UTF-8.
+bool locale_is_utf8();
+
+/// Waits until something can be read from the standard input, its end too. False: not within that time.
+bool wait_for_input(std::chrono::milliseconds time);
+
+/// Opens the null device as stdin, stdout and stderr where the caller closed them: otherwise the next file that is
+/// opened, a pipe or a socket, takes that number, and what is printed goes there. Before anything else is opened.
+void open_standard_files();
+
+}  // namespace baton
