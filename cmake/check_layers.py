@@ -89,13 +89,13 @@ HOMES = {
     r"curl/": r"engine/base/curl_handles\.h",
     r"engine/base/curl_handles\.h": r"sdk/pull/http\.cpp|(agents/mcp|engine/remote)/http/\w+\.cpp",
     r"boost/": r"samples/event_loop/event_loop\.cpp|sdk/serve/(server|connection)\w*\.(h|cpp)",
-    r"openssl/": r"sdk/pull/checksum\.cpp",
+    r"openssl/": r"sdk/pull/digest_openssl\.cpp",
     r"CLI/": r"sdk/cli/.*",
     r"cuda|cublas|driver_types": r"engine/cuda/.*",
     r"catch2/": r"tests/.*",
     # The operating system: its own room, and what only Linux has.
     r"windows\.h|(unistd|fcntl|poll|signal|sched|spawn|dlfcn|dirent|langinfo|termios|pthread|malloc)\.h|csignal|(sys|linux|mach-o)/":
-        r"engine/base/system/(posix|windows)/.*|agents/sandbox\w*\.(h|cpp)|agents/mcp/(program_connection|server_process)\.(h|cpp)"
+        r"engine/base/system/(posix|windows)/.*|sdk/pull/digest_windows\.cpp|agents/sandbox\w*\.(h|cpp)|agents/mcp/(program_connection|server_process)\.(h|cpp)"
         r"|engine/cpu/dot\.cpp|engine/cuda/.*|samples/chat/chat\.cpp",
 }
 

@@ -8,6 +8,8 @@
 #include <span>
 #include <string>
 
+#include "sdk/pull/digest.h"
+
 namespace baton {
 
 struct Checksum {
@@ -27,17 +29,13 @@ class ChecksumStream {
  public:
   /// `bytes`: size of the whole file, which git_sha1 begins with.
   ChecksumStream(Checksum::Kind kind, std::int64_t bytes);
-  ~ChecksumStream();
-  ChecksumStream(ChecksumStream&&) noexcept;
-  ChecksumStream& operator=(ChecksumStream&&) noexcept;
 
   void add(std::span<const std::byte> bytes);
   /// Once, at the end. Empty for none.
   std::string hex();
 
  private:
-  struct State;
-  std::unique_ptr<State> state_;
+  std::unique_ptr<Digest> digest_;  // null: none
 };
 
 }  // namespace baton

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <windows.h>
+// after it
+#include <bcrypt.h>
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "sdk/pull/digest.h"
+
+namespace baton {
+namespace {
+
+void check(NTSTATUS status) {
+  if (status < 0) throw std::runtime_error("Windows cannot compute a checksum");
+}
+
+}  // namespace
+
+struct Digest::Computation {
+  ~Computation() {
+    if (hash != nullptr) BCryptDestroyHash(hash);
+    if (provider != nullptr) BCryptCloseAlgorithmProvider(provider, 0);
+  }
+  BCRYPT_ALG_HANDLE provider = nullptr;
+  BCRYPT_HASH_HANDLE hash = nullptr;
+  std::size_t bytes = 0;  // of the result
+};
+
+Digest::Digest(Algorithm algorithm) : computation_(std::make_unique<Computation>()) {
+  const bool sha256 = algorithm == Algorithm::sha256;
+  computation_->bytes = sha256 ? 32 : 20;
+  check(BCryptOpenAlgorithmProvider(&computation_->provider, sha256 ? BCRYPT_SHA256_ALGORITHM : BCRYPT_SHA1_ALGORITHM,
+                                    nullptr, 0));
+  check(BCryptCreateHash(computation_->provider, &computation_->hash, nullptr, 0, nullptr, 0, 0));
+}
+
+Digest::~Digest() = default;
+
+void Digest::add(std::span<const std::byte> bytes) {
+  constexpr std::size_t kMaxBytes = std::size_t{1} << 30;  // a call takes a number of 32 bits
+  while (!bytes.empty()) {
+    const auto piece = bytes.first(std::min(kMaxBytes, bytes.size()));
+    auto* data = reinterpret_cast<PUCHAR>(const_cast<std::byte*>(piece.data()));  // it is only read
+    check(BCryptHashData(computation_->hash, data, static_cast<ULONG>(piece.size()), 0));
+    bytes = bytes.subspan(piece.size());
+  }
+}
+
+std::vector<unsigned char> Digest::result() {
+  std::vector<unsigned char> bytes(computation_->bytes);
+  check(BCryptFinishHash(computation_->hash, bytes.data(), static_cast<ULONG>(bytes.size()), 0));
+  return bytes;
+}
+
+}  // namespace baton
