@@ -2,8 +2,14 @@
 // What the process holds, for tests that say nothing grows over many runs.
 #pragma once
 
+#ifdef _WIN32
+#include <windows.h>
+// after it
+#include <psapi.h>
+#else
 #include <malloc.h>
 #include <unistd.h>
+#endif
 
 #include <cstdint>
 #include <fstream>
@@ -16,6 +22,17 @@ constexpr bool kFreedIsKept = true;  // sanitizers hold freed memory back for a 
 #else
 constexpr bool kFreedIsKept = false;
 #endif
+
+#ifdef _WIN32
+
+/// The largest part of the process that was ever in physical memory, in bytes.
+inline std::int64_t peak_resident() {
+  PROCESS_MEMORY_COUNTERS counters{};
+  GetProcessMemoryInfo(GetCurrentProcess(), &counters, sizeof(counters));
+  return static_cast<std::int64_t>(counters.PeakWorkingSetSize);
+}
+
+#else
 
 /// By how much ProcessMemory::in_use may grow though nothing leaks, in a test of one lasting thread.
 constexpr std::int64_t kThreadCache = 240 << 10;
@@ -47,5 +64,7 @@ inline std::int64_t peak_resident() {
   }
   return 0;
 }
+
+#endif
 
 }  // namespace baton::test

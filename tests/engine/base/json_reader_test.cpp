@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/base/json/json_reader.h"
 
-#include <sys/resource.h>
-
 #include <catch2/catch.hpp>
 #include <filesystem>
 #include <fstream>
@@ -29,13 +27,6 @@ std::string problem(const std::string& text, const JsonLimits& limits = {},
     return error.what();
   }
   return "";
-}
-
-/// The most physical memory that the process has had.
-std::int64_t peak_bytes() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  return std::int64_t{usage.ru_maxrss} * 1024;
 }
 
 std::string repeated(std::size_t count, const std::string& text) {
@@ -86,9 +77,9 @@ TEST_CASE("JSON: errors have their place, what was expected and what was found")
 TEST_CASE("JSON: a hostile text costs no more time and memory than its limits say") {
   const double begin = test::thread_seconds();
   const std::string deep(90'000'000, '[');
-  const std::int64_t before = peak_bytes();
+  const std::int64_t before = test::peak_resident();
   CHECK_THAT(problem(deep), Contains("nested at most 64 deep"));
-  CHECK(peak_bytes() - before < 32 << 20);
+  CHECK(test::peak_resident() - before < 32 << 20);
   CHECK_THAT(problem(repeated(1'000'000, "{\"a\":")), Contains("nested at most 64 deep"));
   CHECK_THAT(problem("[" + repeated(9'000'000, "0,") + "0]"), Contains("at most 8000000 values"));
   CHECK_THAT(problem("[" + repeated(6'000'000, "{},") + "{}]", {.max_bytes = 64 << 20}), Contains("fit into"));
@@ -105,6 +96,6 @@ TEST_CASE("JSON: a hostile text costs no more time and memory than its limits sa
   CHECK(
       problem("{\"" + key + "\": 1, \"" + key + "\": 2}", {.unique_keys = true}, JsonError::Kind::repeated_key).size() <
       1000);
-  if (!test::kFreedIsKept) CHECK(peak_bytes() - before < 512 << 20);
+  if (!test::kFreedIsKept) CHECK(test::peak_resident() - before < 512 << 20);
   CHECK(test::thread_seconds() - begin < 4.0 * test::kSlowdown);
 }

@@ -3,7 +3,6 @@
 #include <catch2/catch.hpp>
 
 #include <fmt/format.h>
-#include <malloc.h>
 
 #include <chrono>
 #include <condition_variable>
@@ -11,6 +10,7 @@
 #include <thread>
 
 #include "engine/base/errors.h"
+#include "engine/base/system/memory.h"
 #include "engine/text/chat_template.h"
 #include "tests/engine/text/hostile_templates.h"
 #include "tests/support/process_memory.h"
@@ -192,7 +192,7 @@ TEST_CASE("what is undefined, and names, cost memory once") {
         "{% set n = namespace(l=0) %}{% for i in range(100000) %}{% set n.l = namespace(l=n.l, " + names +
             ") %}{% endfor %}"}) {
     complaint(source);
-    malloc_trim(0);
+    return_free_memory();
     INFO(source.substr(0, 200));
     if (!kFreedIsKept) CHECK(peak_resident() - before < kBytes / 2);
   }
@@ -244,7 +244,7 @@ TEST_CASE("hostile templates end within their time and memory") {
     CHECK(seconds < kSeconds + 0.25);
     if (seconds > slowest) which = seed;
     slowest = std::max(slowest, seconds);
-    malloc_trim(0);
+    return_free_memory();
     if (!kFreedIsKept) REQUIRE(peak_resident() - before < kBytes);
   }
   CHECK(rendered > templates / 20);  // the generator still makes templates that run

@@ -3,13 +3,13 @@
 #include <catch2/catch.hpp>
 
 #include <fmt/format.h>
-#include <malloc.h>
 
 #include <chrono>
 #include <cstdio>
 #include <thread>
 
 #include "engine/base/errors.h"
+#include "engine/base/system/memory.h"
 #include "engine/text/constrain/token_masks.h"
 #include "tests/engine/text/hostile_texts.h"
 #include "tests/support/golden_files.h"
@@ -129,7 +129,7 @@ TEST_CASE("no tokenizer needs more than 512 MiB for a text of a mebibyte") {
     } catch (const ModelError&) {
     }
     CHECK(thread_seconds() - begin < seconds_for(text.size()));
-    malloc_trim(0);
+    return_free_memory();
     if (std::getenv("BATON_TEST_COSTS") != nullptr)
       std::printf("%7.3f s, %4lld MiB so far: %s\n", thread_seconds() - begin,
                   static_cast<long long>((peak_resident() - before) >> 20), subject.name.c_str());
