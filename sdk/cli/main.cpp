@@ -150,6 +150,6 @@ int main_of(int argc, char** argv) {
 }  // namespace baton::cli
 
 int main(int argc, char** argv) {
-  baton::cli::open_standard_files();
+  baton::open_standard_files();
   return baton::cli::main_of(argc, argv);
 }
