@@ -61,7 +61,8 @@ ALLOWED = {
     "sdk/hub": [*MODEL],
     "sdk/pull": [*MODEL, *PUBLIC, "sdk/hub"],
     "sdk/trace": [*BASE, *PUBLIC, "sdk/hub", "sdk/pull"],
-    "sdk/src": [*WORKFLOWS, *PUBLIC, "sdk/hub"],
+    "sdk/record": [*BASE, *PUBLIC],
+    "sdk/src": [*WORKFLOWS, *PUBLIC, "sdk/hub", "sdk/record"],
     "sdk/lab": [*WORKFLOWS, *PUBLIC, "sdk/src"],
     "sdk/serve": CONSOLE,
     "sdk/cli/console": CONSOLE,  # the runner uses only the public face, the reader of JSON and the system
@@ -79,7 +80,7 @@ EXCEPTIONS = {"engine/backend/make_backend.cpp": ["engine/cpu", "engine/cuda/hos
 HOMES = {
     r"yaml-cpp/": r"workflows/format/yaml\w*\.cpp",
     r"fmt/": r"(engine|agents|workflows|sdk)/.*\.cpp|sdk/cli/console/html\.h",
-    r"nlohmann/": r"samples/(own_tool|bakery)/\w+\.cpp|(engine/(base|text|model|learning|remote)|agents|workflows|sdk/(src|lab|cli|report|serve|trace))/.*",
+    r"nlohmann/": r"samples/(own_tool|bakery)/\w+\.cpp|(engine/(base|text|model|learning|remote)|agents|workflows|sdk/(src|record|lab|cli|report|serve|trace))/.*",
     r"hwy/": r"engine/(cpu/.*|base/(distributions\.cpp|simd_targets\.h))",
     r"Eigen/": r"engine/reuse/corrections/linear_fit\.cpp",
     r"pcre2\.h": r"engine/text/regex\.cpp|agents/pattern\.cpp",

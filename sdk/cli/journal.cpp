@@ -3,13 +3,9 @@
 
 #include <fmt/format.h>
 
-#include <cerrno>
-#include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "sdk/cli/console/exit_code.h"
-#include "sdk/cli/console/terminal.h"
-#include "sdk/cli/console/whole_file.h"
 #include "sdk/report/data.h"
 #include "sdk/report/fields.h"
 
@@ -17,31 +13,10 @@ namespace baton::cli {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
 
+constexpr const char* kJournalName = "journal.ndjson";  // in the folder of a record
 constexpr std::size_t kMaxJournalBytes = 256 << 20;
 constexpr int kFormat = 1;
-constexpr Open kAppend = Open::append | Open::no_link;
-
-std::string dumped(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n"; }
-
-std::string line_of(const JournalStart& start) {
-  Json json = {{"journal", kFormat},
-               {"folder", start.folder},
-               {"file", start.workflow.file},
-               {"set", start.workflow.set},
-               {"models", start.workflow.models},
-               {"relay", start.workflow.relay},
-               {"fingerprint", start.fingerprint},
-               {"inputs", start.inputs}};
-  if (start.seed) json["seed"] = *start.seed;
-  return dumped(json);
-}
-
-std::string line_of(const AgentFinished& finished) {
-  const Json event = Json::parse(to_json(Event(finished)));
-  return dumped({{"turn", finished.turn}, {"tokens", finished.tokens}, {"record", event["record"]}});
-}
 
 /// Texts of a list.
 std::vector<std::string> list_of(const nlohmann::json& json, const char* name, const RecordFields& fields) {
@@ -60,9 +35,12 @@ JournalStart start_of(const nlohmann::json& json, const RecordFields& fields) {
   JournalStart start;
   start.folder = fields.text("folder");
   start.workflow.file = fields.text("file");
+  if (start.workflow.file.empty())
+    fields.fail("file",
+                "a workflow file; the program that began this run gave it as a text, so that it alone can go on");
   start.workflow.set = list_of(json, "set", fields);
   start.workflow.models = list_of(json, "models", fields);
-  start.workflow.relay = fields.text("relay");
+  if (const auto relay = json.find("relay"); relay != json.end()) start.workflow.relay = fields.text("relay");  // old
   start.fingerprint = fields.text("fingerprint");
   for (auto& [name, value] : fields.texts("inputs")) start.inputs.emplace(name, value);
   if (!fields.is_null("seed")) start.seed = fields.unsigned_number("seed");
@@ -83,12 +61,6 @@ AgentFinished finished_of(const nlohmann::json& json, const RecordFields& fields
   }
   finished.record = agent_record(fields.object("record"));
   return finished;
-}
-
-fs::path with_parent(fs::path path) {
-  std::error_code ignored;  // opening the journal says what is wrong
-  fs::create_directories(path.parent_path(), ignored);
-  return path;
 }
 
 }  // namespace
@@ -126,76 +98,6 @@ JournalContent read_journal(const fs::path& folder) {
   }
   if (number == 0) throw Failure(kInvalidFile, where + ": the journal is empty");
   return content;
-}
-
-Journal::Journal(const fs::path& folder, const JournalStart& start, const std::vector<AgentFinished>* resumed)
-    : path_(with_parent(journal_beside(folder))) {
-  const std::string first = line_of(start);
-  if (resumed == nullptr) {
-    file_ = open_file(path_, kAppend | Open::create | Open::only_new);
-    if (!file_ && errno == EEXIST) {
-      throw Failure(kUsage, fmt::format("--record {}: there is the journal of a run that goes on or was killed, {}; "
-                                        "'baton resume {}' goes on with it, or delete it",
-                                        folder.string(), path_.string(), folder.string()));
-    }
-    if (file_) lock();
-    write(first);
-    return;
-  }
-  {
-    const UniqueFd before = open_file(path_, Open::read | Open::no_link);
-    if (before && try_lock(before) != FileLockState::locked) going_on();
-  }
-  std::string all = first;  // whole under another name first: it may be the only copy of these turns
-  for (const AgentFinished& one : *resumed) {
-    all += line_of(one);
-    known_.insert(one.turn);
-  }
-  write_whole_file(path_, all);
-  text_ = all;
-  good_ = all.size();
-  file_ = open_file(path_, kAppend);
-  if (!file_) throw Failure(kRunFailed, fmt::format("cannot write {}: {}", path_.string(), std::strerror(errno)));
-  lock();
-}
-
-/// The system gives it back when the process ends, however that is.
-void Journal::lock() {
-  if (try_lock(file_) != FileLockState::locked) going_on();
-}
-
-void Journal::going_on() const {
-  throw Failure(kUsage, fmt::format("{}: another process goes on with this run", path_.string()));
-}
-
-void Journal::add(const AgentFinished& finished) {
-  const TurnState state = finished.record.state;
-  if ((state != TurnState::ok && state != TurnState::failed) || known_.count(finished.turn) != 0) return;
-  known_.insert(finished.turn);
-  write(line_of(finished));
-}
-
-void Journal::write(const std::string& line) {
-  text_ += line;
-  if (broken_) return;
-  const bool written = file_ && write_all(file_, line) && flush_to_disk(file_);
-  const int error = errno;
-  if (written) {
-    good_ += line.size();
-    return;
-  }
-  broken_ = true;
-  if (good_ == 0) {
-    if (file_) remove();
-  } else if (!set_size(file_, static_cast<std::int64_t>(good_))) {  // a torn line is left out by who reads it
-  }
-  note(fmt::format("baton: cannot write {}: {}; turns from here on would be run again if this run were killed\n",
-                   path_.string(), std::strerror(error)));
-}
-
-void Journal::remove() const {
-  std::error_code ignored;
-  fs::remove(path_, ignored);
 }
 
 }  // namespace baton::cli

@@ -3,24 +3,23 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <map>
 #include <memory>
 #include <optional>
+#include <thread>
 
 #include <baton/baton.h>
-#include <baton/preview.h>
 #include <baton/turns.h>
 
 #include "sdk/cli/console/exit_code.h"
 #include "sdk/cli/console/interrupt.h"
 #include "sdk/cli/console/options.h"
 #include "sdk/cli/console/question.h"
-#include "sdk/cli/console/record_folder.h"
 #include "sdk/cli/console/terminal.h"
 #include "sdk/cli/console/text.h"
 #include "sdk/cli/console/view.h"
-#include "sdk/cli/journal.h"
 #include "sdk/cli/run.h"
 #include "sdk/cli/verbs.h"
 #include "sdk/trace/spans.h"
@@ -137,8 +136,6 @@ Run start(const Engine& engine, const Workflow& workflow, const RunOptions& opti
 
 int run(const RunArguments& arguments) {
   if (arguments.json && !arguments.events.empty()) throw Failure(kUsage, "--json and --events exclude each other");
-  std::optional<RecordFolder> folder;
-  if (!arguments.record.empty()) folder.emplace(arguments.record, arguments.resumes);
   RunOptions options;
   if (!arguments.timeout.empty()) options.timeout = parse_duration(arguments.timeout, "--timeout");
   options.seed = arguments.seed;
@@ -146,80 +143,45 @@ int run(const RunArguments& arguments) {
   options.stop = interrupted();
   options.finished = arguments.finished;
   options.answers = answers_of(arguments.answers);
+  options.record = arguments.record;
+  options.record_resumed = arguments.resumes;
   if (can_ask()) options.on_ask = ask_person;
 
   const Workflow workflow = arguments.workflow.load();
   const Engine engine = Engine::open(arguments.engine.options(arguments.workflow.default_model(), arguments.quiet));
 
-  std::optional<Journal> journal;
-  if (folder) {
-    const JournalStart start{std::filesystem::current_path().string(), arguments.workflow, workflow.fingerprint(),
-                             options.inputs, options.seed};
-    journal.emplace(arguments.record, start, arguments.resumes ? &arguments.finished : nullptr);
-  }
   const auto view = make_view(arguments, workflow);
   const LastWords words([&view] { view->close(); });
-  std::string lines;
-  std::map<std::string, std::string> tool_results;
-  const auto add_result = [&](const std::string& turn, const std::string& text) {
-    std::string& all = tool_results[turn];
-    all += (all.empty() ? "" : "\n") + text;
-  };
-  for (const AgentFinished& one : arguments.finished) {
-    for (const ToolUse& use : one.record.tools) add_result(turn_name(one.record.agent, one.record.round), use.result);
-  }
+  std::atomic<bool> recording = false;  // the folder is being written, which the program's end waits for
+  const LastWords whole([&recording] {
+    for (int tries = 0; tries < 200 && recording; ++tries) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  });
   std::chrono::steady_clock::time_point begin;
   RunMarks marks;
   std::map<std::string, Asked> asked;  // by turn, without an answer
   options.on_event = [&](const Event& event) {
+    if (std::holds_alternative<RunFinished>(event)) recording = !arguments.record.empty();
     if (std::holds_alternative<RunStarted>(event)) begin = std::chrono::steady_clock::now();
     // Before it is shown: drawing takes its time.
     const std::chrono::duration<double, std::milli> since = std::chrono::steady_clock::now() - begin;
-    const std::string line = arguments.events.empty() && !folder ? "" : to_json(event, since.count()) + "\n";
+    const std::string line = arguments.events.empty() ? "" : to_json(event, since.count()) + "\n";
     if (arguments.trace) marks.add(event, since.count());
     view->on_event(event);
     if (const auto* one = std::get_if<Asked>(&event)) asked[turn_name(one->agent, one->round)] = *one;
     if (const auto* one = std::get_if<ToolCalled>(&event); one != nullptr && one->tool == "ask")
       asked.erase(turn_name(one->agent, one->round));
-    if (const auto* tool = std::get_if<ToolCalled>(&event))
-      add_result(turn_name(tool->agent, tool->round), tool->result);
-    if (folder) lines += line;
-    if (const auto* finished = std::get_if<AgentFinished>(&event); finished != nullptr && journal)
-      journal->add(*finished);
     if (!arguments.events.empty()) {
       result(line);
       check_stdout();
     }
   };
-  const RunRecord record = [&] {
-    try {
-      return start(engine, workflow, options, arguments.workflow.file).get();
-    } catch (...) {
-      if (journal && !journal->has_turns()) journal->remove();
-      throw;
-    }
-  }();
+  const RunRecord record = start(engine, workflow, options, arguments.workflow.file).get();
+  recording = false;
   view->close();
 
   std::optional<Failure> unwritten;  // the folder: its loss takes nothing from the result
-  if (folder) {
-    folder->add("run.json", record.to_json() + "\n");
-    folder->add("events.ndjson", std::move(lines));
-    folder->add("graph.json", workflow.graph("json"));
-    folder->add(kJournalName, journal->text());
-    PreviewOptions known{options.inputs, {}, &record, std::move(tool_results)};
-    for (const auto& turn : engine.preview(workflow, known).turns) {
-      if (turn.complete) folder->add("prompts/" + turn_name(turn.agent, turn.round) + ".txt", turn.text());
-    }
-    try {
-      folder->commit();
-      journal->remove();
-    } catch (const Failure& failure) {
-      unwritten = journal->is_whole() ? Failure(failure.code, fmt::format("{}; 'baton resume {}' writes it later",
-                                                                          failure.what(), arguments.record))
-                                      : failure;
-    }
-  }
+  if (!record.record_error.empty())
+    unwritten.emplace(kRunFailed, fmt::format("--record {}: {}", arguments.record, record.record_error));
   report(arguments, record);
   if (record.state != RunState::ok) {
     note(styled(Style::red, "baton: ") + "the run " +

@@ -195,6 +195,7 @@ baton_run* baton::c_face::new_run(const Workflow& workflow, const baton_run_opti
   translated.timeout = milliseconds(given.timeout_ms);
   for (auto& [name, value] : read_pairs(given.answers, given.answer_count, "answers"))
     translated.answers.insert_or_assign(std::move(name), std::move(value));
+  translated.record = read_optional_text(given.record, "record");
   const auto listener = std::make_shared<Listener>();
   listener->call = given.on_event;
   listener->user_data = given.user_data;
@@ -254,6 +255,14 @@ baton_status baton_run_record(char** json, const baton_run* run, baton_error** e
   return guarded(error, [&] {
     auto& result = result_place(json, "json");
     result = new_text(required(run, "run").run.get().to_json());
+    return BATON_OK;
+  });
+}
+
+baton_status baton_run_record_error(char** text, const baton_run* run, baton_error** error) {
+  return guarded(error, [&] {
+    auto& result = result_place(text, "text");
+    result = new_text(baton::utf8::repaired(required(run, "run").run.get().record_error));
     return BATON_OK;
   });
 }

@@ -19,6 +19,7 @@
 #include "engine/reuse/schedule.h"
 #include "sdk/src/model_ranges.h"
 
+#include "sdk/record/run_recorder.h"
 #include "sdk/src/internal.h"
 #include "sdk/src/model_path.h"
 #include "sdk/src/open_models.h"
@@ -27,20 +28,6 @@
 
 namespace baton::inline v1 {
 namespace {
-
-/// Names of the models between which answers move; where all agents have one model, that one with itself.
-std::set<std::pair<std::string, std::string>> hand_overs_between(const Plan& plan) {
-  std::set<std::pair<std::string, std::string>> across, within;
-  for (const PlannedTurn& turn : plan.turns) {
-    for (const SlotSource& slot : turn.slots) {
-      if (slot.kind != SlotSource::Kind::agent_output) continue;
-      const PlannedTurn& source = plan.turns[static_cast<std::size_t>(slot.turn)];
-      if (source.served || turn.served) continue;
-      (source.model == turn.model ? within : across).emplace(source.model, turn.model);
-    }
-  }
-  return across.empty() ? within : across;
-}
 
 /// Throws InputError where `given` names a turn that `may_have` it not.
 template <typename Value, typename Test>
@@ -286,6 +273,14 @@ struct Engine::Impl {
     if (options.on_warning) options.on_warning(message);
   }
 
+  std::unique_ptr<RunRecorder> recorder(const Engine& of, const Workflow& workflow, const RunOptions& run) const {
+    JournalHead head{workflow.impl().file, {}, {}, workflow.fingerprint(), {}, {}};
+    for (const auto& [name, value] : workflow.impl().options.set) head.set.push_back(name + "=" + value);
+    for (const auto& [name, path] : workflow.impl().options.models) head.models.push_back(name + "=" + path);
+    if (!options.model.empty()) head.models.push_back(options.model);
+    return std::make_unique<RunRecorder>(of, workflow, run, std::move(head), options.on_warning);
+  }
+
   std::filesystem::path anchor_file(const LocalEngine& engine) const {
     return std::filesystem::path(options.anchors_folder) / (anchor_model_key(engine.model()) + ".anchors");
   }
@@ -440,7 +435,8 @@ Run start_run(const Engine& engine, const Workflow& workflow, const RunOptions& 
       for (const auto& [name, opened] : engines) keep_relay_history(*opened);
     });
   };
-  return start_run(std::move(request), impl->in_callback, prepare, options.on_end);
+  auto recorder = options.record.empty() ? nullptr : impl->recorder(engine, workflow, options);  // last: it writes
+  return start_run(std::move(request), impl->in_callback, prepare, options.on_end, std::move(recorder));
 }
 
 RunRecord Engine::run(const Workflow& workflow, const RunOptions& options) const {

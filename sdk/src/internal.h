@@ -26,10 +26,14 @@ class McpServers;
 
 namespace baton::inline v1 {
 
+class RunRecorder;
+
 struct Workflow::Impl {
   std::shared_ptr<const Plan> plan;
   std::shared_ptr<const ToolRegistry> tools;
   std::string fingerprint;
+  std::string file;  // as it was given; empty: a text
+  WorkflowOptions options;
 };
 
 /// The registry of the built-in tools and the host's.
@@ -67,10 +71,10 @@ Preview make_preview(const Workflow& workflow, const PreviewOptions& options, co
 /// Starts the thread of a run; `prepare` runs on it first and may complete the request. Its `stop` is requested when
 /// the run is stopped or its time has passed; it may throw Interrupted then. What else it throws comes out of
 /// Run::get(). What `prepare` returns is called after the run, and then `on_end`. `in_engine` knows the threads inside
-/// the engine's callbacks, where nobody may wait for the run.
+/// the engine's callbacks, where nobody may wait for the run. `recorder` may be null.
 Run start_run(RunRequest request, std::shared_ptr<InCallback> in_engine,
               std::function<std::function<void()>(RunRequest& request, const std::stop_token& stop)> prepare,
-              std::function<void()> on_end);
+              std::function<void()> on_end, std::unique_ptr<RunRecorder> recorder);
 
 /// Engine::start with what the agents remember; see RunRequest::on_memory, whose last call with null may be repeated.
 /// `servers`: see servers_of_run.h.

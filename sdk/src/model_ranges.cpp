@@ -90,6 +90,19 @@ void keep_relay_history(LocalEngine& engine) {
     keep(places_in_cache(fingerprint), to_json(StoredPlaces{fingerprint, std::move(*history)}));
 }
 
+std::set<std::pair<std::string, std::string>> hand_overs_between(const Plan& plan) {
+  std::set<std::pair<std::string, std::string>> across, within;
+  for (const PlannedTurn& turn : plan.turns) {
+    for (const SlotSource& slot : turn.slots) {
+      if (slot.kind != SlotSource::Kind::agent_output) continue;
+      const PlannedTurn& source = plan.turns[static_cast<std::size_t>(slot.turn)];
+      if (source.served || turn.served) continue;
+      (source.model == turn.model ? within : across).emplace(source.model, turn.model);
+    }
+  }
+  return across.empty() ? within : across;
+}
+
 std::optional<LayerRange> find_group(LocalEngine& author, LocalEngine& reader,
                                      const std::function<void(double share)>& on_progress,
                                      const std::stop_token& stop) {

@@ -4,13 +4,17 @@
 
 #include <functional>
 #include <optional>
+#include <set>
 #include <stop_token>
+#include <string>
+#include <utility>
 
 #include "engine/learning/level_file.h"
 #include "engine/learning/level_profiler.h"
 #include "engine/learning/model_profile.h"
 #include "engine/learning/pair_profile.h"
 #include "engine/learning/place_file.h"
+#include "workflows/plan/plan.h"
 
 namespace baton {
 
@@ -32,6 +36,9 @@ void ensure_relay_levels(LocalEngine& engine, const std::function<void(double sh
 void read_relay_history(LocalEngine& engine);
 /// Writes it there, if it has changed.
 void keep_relay_history(LocalEngine& engine);
+
+/// Names of the models between which answers move; where all agents have one model, that one with itself.
+std::set<std::pair<std::string, std::string>> hand_overs_between(const Plan& plan);
 
 /// The group of layers that `reader` recomputes in KV that `author` made: from the pair's profile in the user's cache,
 /// else from one made with synthetic hand-overs and kept there. Nothing when stopped. Throws as above.

@@ -9,6 +9,7 @@
 #include "engine/base/clock.h"
 #include "sdk/src/internal.h"
 
+#include "sdk/record/run_recorder.h"
 #include "sdk/src/owner.h"
 
 namespace baton::inline v1 {
@@ -129,6 +130,11 @@ struct Run::State {
     if (thrown) stop.request_stop();
   }
 
+  bool drops_texts(const RunRecord& of) {
+    const std::lock_guard lock(mutex);
+    return discard && of.state == RunState::cancelled;
+  }
+
   void finish(RunRecord of) {
     const std::lock_guard lock(mutex);
     record = std::move(of);
@@ -166,7 +172,7 @@ struct Run::State {
 
 Run start_run(RunRequest request, std::shared_ptr<InCallback> in_engine,
               std::function<std::function<void()>(RunRequest& request, const std::stop_token& stop)> prepare,
-              std::function<void()> on_end) {
+              std::function<void()> on_end, std::unique_ptr<RunRecorder> recorder) {
   auto state = make_owned<Run::State>();
   state->in_engine = std::move(in_engine);
   request.tools = tools_of_run(request.tools, state->in_tool);
@@ -179,13 +185,15 @@ Run start_run(RunRequest request, std::shared_ptr<InCallback> in_engine,
   if (request.timeout.count() > 0) request.due = Clock::now() + request.timeout;
   const auto no_memory = std::make_exception_ptr(
       ResourceError(ResourceError::Kind::memory, "the run ended: out of memory"));  // made while there is memory
-  auto work = [state, no_memory, request = std::move(request), prepare = std::move(prepare),
-               on_end = std::move(on_end)]() mutable {
+  auto work = [state, no_memory, request = std::move(request), prepare = std::move(prepare), on_end = std::move(on_end),
+               recorder = std::shared_ptr<RunRecorder>(std::move(recorder))]() mutable {
     // The host's token and Run::stop end the run alike.
     const std::stop_callback forward(request.stop, [&] { state->stop.request_stop(); });
     try {
       request.stop = state->stop.get_token();
-      request.on_event = [raw = state.get(), callback = std::move(request.on_event)](const Event& event) {
+      request.on_event = [raw = state.get(), to = recorder.get(),
+                          callback = std::move(request.on_event)](const auto& event) {
+        if (to != nullptr) to->add(event);
         raw->emit(event, callback);
       };
       std::function<void()> after = [] {};
@@ -194,12 +202,16 @@ Run start_run(RunRequest request, std::shared_ptr<InCallback> in_engine,
         after = prepare(request, end.token());
       } catch (const Interrupted&) {  // the run is over before its first turn, and its record says why
       }
-      state->finish(run_plan(request));
+      RunRecord record = run_plan(request);
+      if (recorder) state->drops_texts(record) ? recorder->drop() : recorder->write(record);
+      state->finish(std::move(record));
       try_to(after);
     } catch (const std::bad_alloc&) {
+      recorder.reset();
       if (request.on_memory) request.on_memory(nullptr);
       state->fail(no_memory);
     } catch (...) {
+      recorder.reset();
       if (request.on_memory) request.on_memory(nullptr);
       state->fail(std::current_exception());
     }

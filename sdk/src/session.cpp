@@ -66,6 +66,7 @@ Session Engine::restore(const Workflow& workflow, const std::filesystem::path& f
 Run Session::start(const RunOptions& options) const {
   if (!options.finished.empty())
     throw InputError("session: start: turns of an earlier run cannot be taken over into a session");
+  if (!options.record.empty()) throw InputError("session: start: a run of a session cannot be recorded");
   SessionMemory memory;
   std::uint64_t run = 0;
   {

@@ -40,8 +40,10 @@ std::string fingerprint_of(const Plan& plan, const WorkflowOptions& options) {
 }
 
 template <typename Compile>
-std::shared_ptr<const Workflow::Impl> make_impl(const WorkflowOptions& options, Compile compile) {
+std::shared_ptr<const Workflow::Impl> make_impl(const WorkflowOptions& options, std::string file, Compile compile) {
   auto impl = std::make_shared<Workflow::Impl>();
+  impl->file = std::move(file);
+  impl->options = options;
   impl->tools = make_registry(options.tools);
   ReadOptions read_options;
   read_options.tools = impl->tools.get();
@@ -125,7 +127,7 @@ Workflow Workflow::load(const std::filesystem::path& file, const WorkflowOptions
 }
 
 Workflow Workflow::parse(std::string_view yaml, const WorkflowOptions& options, const std::filesystem::path& name) {
-  return Workflow(make_impl(options, [&](const ReadOptions& read) { return compile(yaml, name, read); }));
+  return Workflow(make_impl(options, {}, [&](const ReadOptions& read) { return compile(yaml, name, read); }));
 }
 
 const std::string& Workflow::name() const { return impl_->plan->spec->name; }

@@ -5,7 +5,10 @@
     python_test.py [FOLDER_OF_THE_PACKAGE]
 """
 
+import json
+import pathlib
 import sys
+import tempfile
 import unittest
 
 if len(sys.argv) > 1:
@@ -96,6 +99,13 @@ class Binding(unittest.TestCase):
         with self.assertRaises(baton.RunSuspended):
             run.outputs()
         self.assertEqual(self.engine.run(workflow, QUESTION, answers={"approval": "yes"}), {"answer": "yes"})
+
+    def test_a_run_is_recorded(self):
+        with tempfile.TemporaryDirectory() as place:
+            folder = pathlib.Path(place) / "runs/1"
+            run = self.engine.start(self.team, QUESTION, record=folder)
+            outputs = run.outputs()
+            self.assertEqual((run.record_error(), json.loads((folder / "run.json").read_text())["outputs"]), ("", outputs))
 
     def test_an_event_of_a_later_library_keeps_its_fields(self):
         event = baton.event_of('{"type": "warmed_up", "degrees": 40}')

@@ -21,12 +21,13 @@ bool nothing(baton_tool_call*, void*) { return true; }
 
 // What a program was compiled with must stay what the library reads: members are added at the end only.
 static_assert(sizeof(void*) != 8 || (sizeof(baton_engine_options) == 112 && sizeof(baton_workflow_options) == 40 &&
-                                     sizeof(baton_run_options) == 96 && sizeof(baton_pair) == 16));
+                                     sizeof(baton_run_options) == 104 && sizeof(baton_pair) == 16));
 static_assert(sizeof(void*) != 8 ||
               (offsetof(baton_engine_options, kv_budget_bytes) == 32 &&
                offsetof(baton_engine_options, user_data) == 88 && offsetof(baton_run_options, has_seed) == 32 &&
                offsetof(baton_run_options, user_data) == 56 && offsetof(baton_engine_options, allow_servers) == 104 &&
-               offsetof(baton_run_options, on_ask) == 64 && offsetof(baton_run_options, on_end) == 88));
+               offsetof(baton_run_options, on_ask) == 64 && offsetof(baton_run_options, on_end) == 88 &&
+               offsetof(baton_run_options, record) == 96));
 
 TEST_CASE("C: NULL is an error, or nothing, but no crash") {
   const auto workflow = parse(team(4));
@@ -71,6 +72,7 @@ TEST_CASE("C: NULL is an error, or nothing, but no crash") {
            outcome_of(baton_run_wait, no_run, at_once),
            outcome_of(baton_run_record, static_cast<char**>(nullptr), run.get()),
            outcome_of(baton_run_record, &text, no_run),
+           outcome_of(baton_run_record_error, &text, no_run),
            outcome_of(baton_run_output, static_cast<char**>(nullptr), &length, run.get(), "answer"),
            outcome_of(baton_run_output, &text, &length, no_run, "answer"),
            outcome_of(baton_run_output, &text, &length, run.get(), static_cast<const char*>(nullptr))}) {

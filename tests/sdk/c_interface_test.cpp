@@ -9,11 +9,13 @@
 #include <thread>
 
 #include "tests/sdk/c_handles.h"
+#include "tests/support/temp_folder.h"
 
 namespace {
 
 using namespace baton::test::c;
 using namespace std::chrono_literals;
+using baton::test::TempFolder;
 using Json = nlohmann::json;
 using Catch::Matchers::Contains;
 
@@ -276,6 +278,31 @@ TEST_CASE("C: a model or a device that is not there is a resource") {
     CHECK(outcome_of(baton_run_record, &json, run.get()).status == BATON_RESOURCES);
     CHECK(json == nullptr);
   }
+}
+
+TEST_CASE("C: a run is recorded, and says why it could not be") {
+  const TempFolder place;
+  place.write("file", "not a folder");
+  const std::string folder = (place.path() / "run").string(), nowhere = (place.path() / "file/run").string();
+  const auto error_of = [](const Run& run) {
+    char* text = nullptr;
+    REQUIRE(outcome_of(baton_run_record_error, &text, run.get()));
+    return std::string(Text(text).get());
+  };
+  baton_run_options options = run_options();
+  options.record = folder.c_str();
+  const auto run = start(engine(), parse(team(4)), options);
+  CHECK(wait(run) == BATON_OK);
+  CHECK(error_of(run).empty());
+  CHECK(Json::parse(std::ifstream(place.path() / "run/run.json"))["outputs"]["answer"] == output(run));
+  baton_run* second = nullptr;
+  const auto workflow = parse(team(4));
+  CHECK(outcome_of(baton_engine_start, &second, engine().get(), workflow.get(), &options).status == BATON_USAGE);
+
+  options.record = nowhere.c_str();
+  const auto unwritten = start(engine(), workflow, options);
+  CHECK(wait(unwritten) == BATON_OK);
+  CHECK_THAT(error_of(unwritten), Contains("file"));
 }
 
 TEST_CASE("C: loading reports its progress, and a warning what it warns of") {

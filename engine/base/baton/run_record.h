@@ -39,9 +39,7 @@ struct SlotRecord {
 
 /// KV entries of one prompt; entries = prompt tokens x layers = reused + computed.
 struct KvRecord {
-  std::int64_t entries = 0;
-  std::int64_t reused = 0;
-  std::int64_t computed = 0;
+  std::int64_t entries = 0, reused = 0, computed = 0;
   std::int64_t ahead = 0;  // computed entries from before all of the prompt was known (lockstep)
   double reuse_rate = 0.0;
 };
@@ -68,15 +66,13 @@ struct HistoryRecord {
 /// One turn of one agent. Where the model called tools, tokens, KV and times are sums over all prompts of the turn, and
 /// `slots` are those of the first.
 struct AgentRecord {
-  std::string agent;
-  std::string role;
+  std::string agent, role;
   std::string model;  // the model's name in the workflow
   int round = 1;
   TurnState state = TurnState::ok;
   std::string error;  // the cause, when the state is not ok
   int attempts = 1;
-  std::int64_t prompt_tokens = 0;
-  std::int64_t output_tokens = 0;
+  std::int64_t prompt_tokens = 0, output_tokens = 0;
   std::string output;  // the fallback, for a failed turn that has one
   std::string answer;  // the part of the output that output.pattern or output.schema selects, or empty
   std::vector<std::pair<std::string, double>> probabilities;  // output.choose: of each text, in the file's order
@@ -85,8 +81,7 @@ struct AgentRecord {
   bool truncated = false;  // the output was cut off by max_tokens or by the end of the context
   KvRecord kv;
   double ttft_ms = 0.0;  // from the completion of the last input to the first token
-  double prefill_ms = 0.0;
-  double decode_ms = 0.0;
+  double prefill_ms = 0.0, decode_ms = 0.0;
   double tokens_per_s = 0.0;          // decode speed
   std::int64_t drafted_tokens = 0;    // tokens that ran as drafts
   std::int64_t accepted_tokens = 0;   // drafted tokens that are in the answer
@@ -111,9 +106,7 @@ struct ServerRecord {
 };
 
 struct MemoryRecord {
-  std::int64_t weights_bytes = 0;
-  std::int64_t kv_peak_bytes = 0;
-  std::int64_t segments_peak_bytes = 0;
+  std::int64_t weights_bytes = 0, kv_peak_bytes = 0, segments_peak_bytes = 0;
   std::int64_t host_segments_peak_bytes = 0;  // segments in the host tier of a device
   std::int64_t anchors_bytes = 0;             // size of all pools at the end of the run
 };
@@ -126,8 +119,7 @@ struct RunRecord {
   RunState state = RunState::ok;
   std::string error;
   std::optional<ErrorKind> error_kind;  // set for a failed run
-  std::string model_path;
-  std::string model_fingerprint;
+  std::string model_path, model_fingerprint;
   std::string device, device_fallback;  // the second: why `auto` took the CPU although a GPU is there, or empty
   int threads = 0;                      // of the CPU that the first turn's model runs on
   std::string relay;
@@ -139,6 +131,7 @@ struct RunRecord {
   std::vector<AgentRecord> agents;
   std::vector<ServerRecord> servers;
   MemoryRecord memory;
+  std::string record_error;  // why RunOptions::record was not written, or empty; not in the JSON
 
   /// Returns the record as one JSON object (docs/cli.md has the schema). Invalid UTF-8 becomes U+FFFD.
   std::string to_json(int indent = 2) const;

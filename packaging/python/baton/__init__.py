@@ -141,6 +141,10 @@ class Run(_Handle):
         """Waits for the end. The record as `baton run --json` prints it, whatever became of the run."""
         return json.loads(_library.text("baton_run_record", self._pointer))
 
+    def record_error(self):
+        """Waits for the end. Why the folder of the record could not be written, or an empty text."""
+        return _library.text("baton_run_record_error", self._pointer)
+
     def outputs(self):
         """Waits for a good end. The workflow's outputs, by name."""
         self.wait()
@@ -170,12 +174,14 @@ class Engine(_Handle):
         """Opens the models that a workflow needs, so that its first run does not wait."""
         _library.call("baton_engine_prepare", self._pointer, workflow._pointer)
 
-    def start(self, workflow, inputs=None, seed=None, timeout_ms=0, answers=None):
-        """Starts a run and returns at once. `answers`: to steps that ask, by turn."""
+    def start(self, workflow, inputs=None, seed=None, timeout_ms=0, answers=None, record=None):
+        """Starts a run and returns at once. `answers`: to steps that ask, by turn. `record`: a new folder for the record
+        that `baton run --record` writes; Run.record_error() says why it could not be written."""
         inputs, answers = _library.pairs(inputs or {}), _library.pairs(answers or {})
         options = _library.RunOptions(size=ctypes.sizeof(_library.RunOptions), inputs=inputs, input_count=len(inputs),
                                       seed=seed or 0, has_seed=seed is not None, timeout_ms=timeout_ms,
-                                      answers=answers, answer_count=len(answers))
+                                      answers=answers, answer_count=len(answers),
+                                      record=_library.encoded(record))
         return Run(_library.handle("baton_engine_start", self._pointer, workflow._pointer, ctypes.byref(options)),
                    workflow)
 

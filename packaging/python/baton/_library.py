@@ -61,7 +61,8 @@ class EngineOptions(ctypes.Structure):
 class RunOptions(ctypes.Structure):
     _fields_ = [("size", c_size_t), ("inputs", POINTER(Pair)), ("input_count", c_size_t), ("seed", c_uint64),
                 ("has_seed", c_bool), ("timeout_ms", c_int64), ("on_event", c_void_p), ("user_data", c_void_p),
-                ("on_ask", c_void_p), ("answers", POINTER(Pair)), ("answer_count", c_size_t)]
+                ("on_ask", c_void_p), ("answers", POINTER(Pair)), ("answer_count", c_size_t),
+                ("on_end", c_void_p), ("record", c_char_p)]
 
 
 TOOL = ctypes.CFUNCTYPE(c_bool, c_void_p, c_void_p)

@@ -274,6 +274,7 @@ typedef struct baton_run_options {
   const baton_pair* answers;  // to steps that ask, by turn ("approval", "approval#2"); these are not asked
   size_t answer_count;
   baton_end_callback on_end;
+  const char* record;  // a new folder for the record that `baton run --record` writes; NULL: none
 } baton_run_options;
 
 void baton_run_options_init(baton_run_options* options, size_t size);
@@ -300,6 +301,10 @@ baton_status baton_run_wait(const baton_run* run, int64_t timeout_ms, baton_erro
 /// BATON_RESOURCES when a model could not be opened: such a run has no record. Not in the run's own on_event and tools,
 /// nor in its engine's callbacks.
 baton_status baton_run_record(char** json, const baton_run* run, baton_error** error);
+
+/// Waits for the end. Why the folder baton_run_options::record could not be written; empty: it was, or was not asked
+/// for. Not in the run's own on_event and tools, nor in its engine's callbacks.
+baton_status baton_run_record_error(char** text, const baton_run* run, baton_error** error);
 
 /// Waits for the end. One output of the workflow; after a failure, stop or timeout, what was completed of it; empty
 /// after baton_run_cancel. BATON_USAGE for an unknown output. `length` may be NULL. Not in the run's own on_event and

@@ -73,6 +73,10 @@ struct RunOptions {
   /// Called with the logits [V] of each token before the token is chosen, and once more after the last token; on a
   /// thread of the library, concurrently for several turns. Must return soon and not throw.
   std::function<void(const std::string& turn, std::span<const float> logits)> on_logits{};
+  /// A new folder for the record that `baton run --record` writes (docs/cpp.md, "Recording"). What cannot be written
+  /// ends no run: RunRecord::record_error. `record_resumed`: the record is that of the run of `finished`, and replaced.
+  std::filesystem::path record{};
+  bool record_resumed = false;
 };
 
 /// A handle: copies share the same models. All members are safe from any thread. Models stay open, and runs may

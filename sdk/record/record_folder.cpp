@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sdk/record/record_folder.h"
+
+#include <fmt/format.h>
+
+#include <baton/errors.h>
+
+#include "engine/base/atomic_file.h"
+#include "engine/base/system/process.h"
+
+namespace baton::inline v1 {
+namespace fs = std::filesystem;
+
+RecordFolder::RecordFolder(const fs::path& folder, bool replace)
+    : folder_(fs::absolute(folder).lexically_normal()), replace_(replace) {
+  if (folder_.filename().empty()) folder_ = folder_.parent_path();  // "runs/1/" is "runs/1"
+  std::error_code error;
+  if (replace_ && fs::exists(folder_ / "run.json", error)) return;
+  if (fs::exists(folder_, error) && !(fs::is_directory(folder_, error) && fs::is_empty(folder_, error)))
+    throw InputError(fmt::format("record: the folder {} exists already; give a new one", folder_.string()));
+}
+
+void RecordFolder::write(const fs::path& aside) const {
+  fs::create_directories(aside);
+  for (const auto& [name, bytes] : files_) {
+    try {
+      write_whole(aside / name, bytes);
+    } catch (const fs::filesystem_error& error) {
+      throw std::runtime_error(fmt::format("cannot write {}: {}", name, error.code().message()));
+    }
+  }
+  if (!replace_ || !fs::exists(folder_ / "run.json")) return fs::rename(aside, folder_);
+  // What others have put next to the old record stays.
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder_)) {
+    if (const fs::path name = entry.path().filename(); !fs::exists(aside / name))
+      fs::rename(entry.path(), aside / name);
+  }
+  const fs::path old = fs::path(aside) += ".old";
+  fs::rename(folder_, old);
+  fs::rename(aside, folder_);
+  fs::remove_all(old);
+}
+
+void RecordFolder::commit() const {
+  const fs::path aside = folder_.parent_path() / fmt::format(".{}.part-{}", folder_.filename().string(), process_number());
+  const auto remove = [&] {
+    std::error_code ignored;
+    fs::remove_all(aside, ignored);
+  };
+  remove();
+  try {
+    write(aside);
+  } catch (...) {
+    remove();
+    throw;
+  }
+}
+
+}  // namespace baton::inline v1

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// The journal of a recorded run: how it was started, and each turn that has ended, on disk when it has ended. A run
+// that was killed goes on from it (`baton resume`), and one that has ended is compared with it (`baton replay`).
+// sdk/cli/journal.h reads it.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <baton/event.h>
+
+#include "engine/base/system/file.h"
+
+namespace baton::inline v1 {
+
+/// The name of the journal in the folder of a record; while the run goes on it lies next to the folder.
+inline constexpr const char* kJournalName = "journal.ndjson";
+
+/// How a run was started; paths are as seen from the current folder.
+struct JournalHead {
+  std::string file;                 // of the workflow; empty: it was a text
+  std::vector<std::string> set;     // "a.b=value"
+  std::vector<std::string> models;  // "NAME=PATH", or "PATH" in place of the default model
+  std::string fingerprint;          // of the workflow
+  std::map<std::string, std::string> inputs;
+  std::optional<std::uint64_t> seed;
+};
+
+/// Writes the journal next to the folder, and holds a lock on it. Turns that were skipped or cancelled are not in it.
+class RunJournal {
+ public:
+  /// `resumed`: the turns that a journal or a record has already; null: a new run. Throws InputError when there is a
+  /// journal of another run and when another process writes it, std::runtime_error when that of a resumed run cannot be
+  /// written anew. `on_warning` may be empty.
+  RunJournal(const std::filesystem::path& folder, const JournalHead& head, const std::vector<AgentFinished>* resumed,
+             std::function<void(const std::string& message)> on_warning);
+
+  /// What cannot be written is told once; the journal on disk keeps what it has.
+  void add(const AgentFinished& finished);
+
+  bool is_whole() const { return !broken_; }
+  bool has_turns() const { return !known_.empty(); }
+  /// All of it, for the folder of the record.
+  const std::string& text() const { return text_; }
+  /// The record is written, or nothing was run: removes the journal next to it.
+  void remove() const;
+
+ private:
+  void lock();
+  [[noreturn]] void going_on() const;
+  void write(const std::string& line);
+
+  std::filesystem::path path_;
+  std::function<void(const std::string& message)> on_warning_;
+  UniqueFd file_;
+  std::string text_;
+  std::set<int> known_;   // turns
+  std::size_t good_ = 0;  // bytes on disk that are whole lines
+  bool broken_ = false;
+};
+
+}  // namespace baton::inline v1

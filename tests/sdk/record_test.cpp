@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+// RunOptions::record: the folder that `baton run --record` writes, from a program.
+#include <baton/baton.h>
+#include <baton/session.h>
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "tests/sdk/asking_team.h"
+#include "tests/support/folders.h"
+#include "tests/support/temp_folder.h"
+
+namespace {
+
+namespace fs = std::filesystem;
+using baton::RunState;
+using baton::test::TempFolder;
+using Catch::Matchers::Contains;
+using Json = nlohmann::json;
+
+const std::string kTeam = R"(version: 1
+name: pair
+inputs: {question: {type: string, required: true}}
+models: {main: nano}
+defaults: {max_tokens: 6}
+agents:
+  solver: {prompt: "Question: {{ question }}"}
+  checker:
+    prompt: "{{ condition_checker_current }} {{ agent_solver_current }}"
+    tools: [{count: {from: agent_solver_current}}]
+workflow: {topology: chain}
+outputs: {answer: "{{ agent_checker_current }}"}
+)";
+
+const std::map<std::string, std::string> kInputs = {{"question", "What is 6 x 7?"}};
+
+baton::Engine open_engine() {
+  return baton::Engine::open(
+      {.model = (baton::test::source_folder() / "samples/models/nano").string(), .device = "cpu", .threads = 1});
+}
+
+baton::Tools with_count() {
+  return baton::Tools().add("count", [](const baton::ToolCall& call) {
+    return baton::ToolResult{true, std::to_string(call.text.size()) + " bytes"};
+  });
+}
+
+std::string text_of(const fs::path& file) {
+  std::ifstream stream(file, std::ios::binary);
+  return {std::istreambuf_iterator<char>(stream), {}};
+}
+
+std::vector<std::string> lines_of(const fs::path& file) {
+  std::vector<std::string> lines;
+  std::ifstream stream(file);
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
+std::set<std::string> files_in(const fs::path& folder) {
+  std::set<std::string> names;
+  for (const auto& entry : fs::recursive_directory_iterator(folder)) {
+    if (entry.is_regular_file()) names.insert(fs::relative(entry.path(), folder).string());
+  }
+  return names;
+}
+
+}  // namespace
+
+TEST_CASE("a run is recorded as the runner records it") {
+  const TempFolder place;
+  place.write("team.yaml", kTeam);
+  const auto workflow = baton::Workflow::load(place.path() / "team.yaml",
+                                              {.tools = with_count(), .set = {{"defaults.temperature", "0.5"}}});
+  const baton::Engine engine = open_engine();
+  const fs::path folder = place.path() / "runs/1";
+  bool journal_seen = false;
+  std::size_t events = 0;
+  const auto record = engine.run(workflow, {.inputs = kInputs,
+                                            .seed = 7,
+                                            .on_event =
+                                                [&](const baton::Event&) {
+                                                  ++events;
+                                                  journal_seen =
+                                                      journal_seen || fs::exists(place.path() / "runs/1.journal");
+                                                },
+                                            .record = folder});
+  REQUIRE(record.state == RunState::ok);
+  CHECK(record.record_error.empty());
+  CHECK(journal_seen);
+  CHECK(files_in(place.path() / "runs") == std::set<std::string>{"1/run.json", "1/events.ndjson", "1/graph.json",
+                                                                 "1/journal.ndjson", "1/prompts/solver.txt",
+                                                                 "1/prompts/checker.txt"});
+  CHECK(text_of(folder / "run.json") == record.to_json() + "\n");
+  CHECK(text_of(folder / "graph.json") == workflow.graph("json"));
+  // The result of the tool and the answer of the first agent stand in the second prompt.
+  CHECK_THAT(text_of(folder / "prompts/checker.txt"),
+             Contains(record.agents[1].tools[0].result + " " + record.agents[0].output));
+
+  const auto shown = lines_of(folder / "events.ndjson");
+  CHECK(shown.size() == events);
+  CHECK(Json::parse(shown.front())["type"] == "run_started");
+  CHECK(Json::parse(shown.back())["type"] == "run_finished");
+
+  const auto journal = lines_of(folder / "journal.ndjson");
+  REQUIRE(journal.size() == 3);
+  const Json head = Json::parse(journal[0]);
+  CHECK(head["file"] == (place.path() / "team.yaml").string());
+  CHECK(head["set"] == Json{"defaults.temperature=0.5"});
+  CHECK(head["models"].size() == 1);
+  CHECK(head["fingerprint"] == workflow.fingerprint());
+  CHECK(head["inputs"] == Json(kInputs));
+  CHECK(head["seed"] == 7);
+  CHECK(Json::parse(journal[2])["record"]["output"] == record.agents[1].output);
+
+  CHECK_THROWS_WITH(engine.start(workflow, {.inputs = kInputs, .record = folder}), Contains("exists already"));
+  CHECK_THROWS_AS(engine.start(workflow, {.inputs = kInputs, .record = folder}), baton::InputError);
+}
+
+TEST_CASE("a recorded run that waits for an answer is replaced by the one that goes on") {
+  const TempFolder place;
+  const auto workflow = baton::Workflow::parse(baton::test::asking());
+  const baton::Engine engine = open_engine();
+  const fs::path folder = place.path() / "run";
+  std::vector<baton::AgentFinished> finished;
+  const auto keep = [&](const baton::Event& event) {
+    if (const auto* one = std::get_if<baton::AgentFinished>(&event);
+        one != nullptr && one->record.state == baton::TurnState::ok)
+      finished.push_back(*one);
+  };
+  const auto first = engine.run(workflow, {.inputs = kInputs, .on_event = keep, .record = folder});
+  REQUIRE(first.state == RunState::suspended);
+  REQUIRE(finished.size() == 1);
+  CHECK(Json::parse(text_of(folder / "run.json"))["state"] == "suspended");
+  place.write("run/note.txt", "mine");
+
+  const auto second = engine.run(workflow, {.inputs = kInputs,
+                                            .finished = finished,
+                                            .answers = {{"approval", "yes"}},
+                                            .record = folder,
+                                            .record_resumed = true});
+  REQUIRE(second.state == RunState::ok);
+  CHECK(second.record_error.empty());
+  CHECK(Json::parse(text_of(folder / "run.json"))["state"] == "ok");
+  CHECK(text_of(folder / "note.txt") == "mine");
+  const auto journal = lines_of(folder / "journal.ndjson");
+  CHECK(journal.size() == 4);  // the head, and three turns, each once
+  CHECK(Json::parse(journal[0])["file"] == "");
+  CHECK(files_in(place.path()).count("run.journal") == 0);
+}
+
+TEST_CASE("a run that is cancelled, or cannot begin, leaves no record") {
+  const TempFolder place;
+  place.write("team.yaml", kTeam);
+  const auto workflow = baton::Workflow::load(place.path() / "team.yaml",
+                                              {.tools = with_count(), .set = {{"defaults.max_tokens", "400"}}});
+  const baton::Engine engine = open_engine();
+  const fs::path folder = place.path() / "run";
+  {
+    const auto run = engine.start(workflow, {.inputs = kInputs, .record = folder});
+    for (const baton::Event& event : run.events()) {
+      if (std::holds_alternative<baton::Token>(event)) break;
+    }
+  }
+  CHECK(files_in(place.path()) == std::set<std::string>{"team.yaml"});
+  CHECK_THROWS_AS(engine.start(workflow, {.record = folder}), baton::InputError);  // the question is missing
+  const auto nowhere = baton::Engine::open({.device = "abacus"});
+  CHECK_THROWS_AS(nowhere.run(workflow, {.inputs = kInputs, .record = folder}), baton::ResourceError);
+  CHECK_THROWS_AS(engine.session(workflow).start({.inputs = kInputs, .record = folder}), baton::InputError);
+  CHECK(files_in(place.path()) == std::set<std::string>{"team.yaml"});
+}
+
+TEST_CASE("a record that cannot be written takes nothing from the run") {
+  const TempFolder place;
+  place.write("team.yaml", kTeam);
+  place.write("file", "not a folder");
+  const auto workflow = baton::Workflow::load(place.path() / "team.yaml", {.tools = with_count()});
+  std::vector<std::string> warnings;
+  const auto engine =
+      baton::Engine::open({.model = (baton::test::source_folder() / "samples/models/nano").string(),
+                           .device = "cpu",
+                           .threads = 1,
+                           .on_warning = [&](const std::string& message) { warnings.push_back(message); }});
+  const auto record = engine.run(workflow, {.inputs = kInputs, .record = place.path() / "file/run"});
+  CHECK(record.state == RunState::ok);
+  CHECK_FALSE(record.outputs.at("answer").empty());
+  CHECK_FALSE(record.record_error.empty());
+  CHECK(std::count_if(warnings.begin(), warnings.end(),
+                      [](const std::string& text) { return text.find("run.journal") != std::string::npos; }) == 1);
+}
