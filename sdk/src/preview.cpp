@@ -63,6 +63,7 @@ struct ShownModel {
   std::shared_ptr<const Model> local;       // null: it is on a server
   std::shared_ptr<InferenceEngine> served;  // null: it is not
   std::int64_t kv_bytes = 0;                // of a token; 0: the server has them
+  std::string dtype, activations;
 
   const ModelText& text() const { return served ? served->text() : *local; }
   std::int32_t context() const { return served ? served->info().context : local->options.context; }
@@ -85,6 +86,8 @@ TurnPreview preview_of(const PlannedTurn& turn, const ShownModel& shown_model, c
   preview.agent = turn.agent;
   preview.round = turn.round;
   preview.model_path = model.path.string();
+  preview.dtype = shown_model.dtype;
+  preview.activations = shown_model.activations;
   preview.complete = unknown.empty() && (!turn.calls || turn.calls->servers().empty());  // whose tools are not known
   preview.context = shown_model.context();
   for (const auto& part : parts) {
@@ -176,6 +179,8 @@ Preview make_preview(const Workflow& workflow, const PreviewOptions& options, co
     ShownModel& model = found->second;
     if (added) {
       const LocatedModel located = locate_model(*plan.spec, turn.model, replacement_model);
+      model.dtype = name_of(located.spec.dtype);
+      model.activations = name_of(located.spec.activations);
       if (turn.served)
         model.served = open_served_model(located, 0.0);
       else
@@ -187,6 +192,7 @@ Preview make_preview(const Workflow& workflow, const PreviewOptions& options, co
   }
   preview.kv_peak_bytes = peak(plan, preview.turns);
   preview.kv_ahead_bytes = ahead(plan, preview.turns);
+  preview.max_parallel = plan.spec->topology.max_parallel;
   return preview;
 }
 

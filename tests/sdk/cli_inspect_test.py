@@ -52,6 +52,39 @@ class Plan(Cli):
         self.assertNotIn("without texts that have no bound", text)
         self.assertIn("without texts that have no bound", self.baton("plan", self.team).stdout.split("\n")[0])
 
+    def estimated(self, team, *more):
+        return json.loads(self.baton("plan", team, "--input", QUESTION, "--estimate", "--threads", "1", "--json", *more).stdout)["estimate"]
+
+    def test_estimates_the_time_on_this_machine(self):
+        team = self.write("longer.yaml", TEAM.replace("max_tokens: 24", "max_tokens: 120"))
+        factors = []
+        for _ in range(3):  # a machine that does something else meanwhile makes either slow
+            times = self.estimated(team)
+            run = json.loads(self.baton("run", team, "--input", QUESTION, "--threads", "1", "--no-drafts", "--json", "-q").stdout)
+            written = sum(turn["prompt_ms"] + turn["answer_ms"] * agent["output_tokens"] / 120 for turn, agent in zip(times["turns"], run["agents"]))
+            factors.append(max(written / run["wall_ms"], run["wall_ms"] / written))
+        self.assertLess(min(factors), 3, factors)
+        self.assertAlmostEqual(times["total_ms"], sum(turn["prompt_ms"] + turn["answer_ms"] for turn in times["turns"]))
+        self.assertLess(times["least_total_ms"], times["total_ms"])
+        text = self.baton("plan", team, "--input", QUESTION, "--estimate", "--threads", "1").stdout
+        self.assertRegex(" ".join(text.split()), r"estimate: at most about .* on this machine, .* if all that can be handed over costs nothing; measured now on cpu.*: nano computes ")
+        self.assertRegex(text, r"  time     at most about .*: .* for the prompt \(.* where \d+ tokens are reused or computed ahead\), .* for the answer")
+        self.assertIn("--device requires --estimate", self.baton("plan", team, "--device", "cpu", code=2).stderr)
+        self.baton("plan", team, "--estimate", "--model", "no-such", code=4)
+
+    def test_estimates_turns_at_the_same_time(self):
+        parallel = "workflow: {topology: parallel, agents: [solver, checker, third]}"
+        agents = "agents:\n  third: {prompt: '{{ question }}'}"
+        team = self.write("parallel.yaml", TEAM.replace("workflow: {topology: chain, agents: [solver, checker]}", parallel)
+                          .replace("agents:", agents, 1).replace("\\n\\nSolver:\\n{{ agent_solver_current }}", ""))
+        times = self.estimated(team)
+        steps = {step["sequences"]: step["ms"] for step in times["rates"][0]["decode_steps"]}
+        self.assertEqual(list(steps), [1, 3])
+        self.assertAlmostEqual(times["total_ms"], sum(turn["prompt_ms"] for turn in times["turns"]) + 24 * steps[3])
+        alone = self.estimated(team, "--set", "workflow.max_parallel=1")
+        self.assertEqual([step["sequences"] for step in alone["rates"][0]["decode_steps"]], [1])
+        self.assertAlmostEqual(alone["total_ms"], sum(turn["prompt_ms"] + turn["answer_ms"] for turn in alone["turns"]))
+
     def test_warns_of_prompts_that_do_not_fit(self):
         self.write("small.yaml", TEAM.replace('{path: "', '{context: 64, path: "'))
         plan = json.loads(self.baton("plan", "small.yaml", "--input", QUESTION, "--json").stdout)

@@ -19,6 +19,7 @@
 #include "sdk/cli/console/text.h"
 #include "sdk/cli/console/view.h"
 #include "sdk/cli/inspect/plan_advice.h"
+#include "sdk/cli/inspect/plan_estimate.h"
 #include "sdk/cli/verbs.h"
 
 namespace baton::cli {
@@ -31,6 +32,9 @@ struct PlanArguments {
   InputArguments inputs;
   bool ids = false;
   bool json = false;
+  bool estimate = false;
+  std::string device = "auto";
+  int threads = 0;
 };
 
 const char* name_of(SlotInfo::Source source) {
@@ -125,7 +129,33 @@ std::string summary_of(const Workflow& workflow, const std::optional<Preview>& p
                             size(static_cast<double>(preview->kv_peak_bytes)));
 }
 
-void add_turn(PlanText& out, const TurnInfo& turn, const TurnPreview* shown, const std::vector<TurnInfo>& turns) {
+Json json_of(const RunEstimate& estimate) {
+  Json rates = Json::array(), turns = Json::array();
+  for (const ModelRates& one : estimate.rates) {
+    Json steps = Json::array();
+    for (const auto& [sequences, ms] : one.step_ms) steps.push_back({{"sequences", sequences}, {"ms", ms}});
+    rates.push_back({{"model", one.model},
+                     {"device", one.device},
+                     {"threads", one.threads},
+                     {"prefill_tokens_per_s", one.prefill_tokens_per_s},
+                     {"decode_steps", std::move(steps)}});
+  }
+  for (const TurnEstimate& one : estimate.turns) {
+    turns.push_back(one.known ? Json{{"prompt_ms", one.prompt_ms},
+                                     {"least_prompt_ms", one.least_prompt_ms},
+                                     {"answer_ms", one.answer_ms},
+                                     {"handed_over", one.handed_over}}
+                              : Json());
+  }
+  return {{"total_ms", estimate.total_ms},
+          {"least_total_ms", estimate.least_total_ms},
+          {"whole", estimate.whole},
+          {"turns", std::move(turns)},
+          {"rates", std::move(rates)}};
+}
+
+void add_turn(PlanText& out, const TurnInfo& turn, const TurnPreview* shown, const TurnEstimate* time,
+              const std::vector<TurnInfo>& turns) {
   out.add(Style::bold, turn_name(turn.agent, turn.round));
   if (!turn.role.empty()) out.add(Style::plain, "  " + turn.role);
   out.add(Style::plain, turn.decides ? "  (decides)\n" : "\n");
@@ -146,18 +176,23 @@ void add_turn(PlanText& out, const TurnInfo& turn, const TurnPreview* shown, con
   if (!turn.order.empty()) out.add(Style::plain, fmt::format("  order    {}\n", turn.order));
   if (!turn.slots.empty()) out.add(Style::plain, turn.model.empty() ? "  reads\n" : "  relay\n");
   for (const auto& slot : turn.slots) out.slot(slot, turns);
+  if (time != nullptr && !turn.model.empty()) out.add(Style::plain, fmt::format("  time     {}\n", time_of(*time)));
   out.add(Style::plain, "\n");
 }
 
 std::string text_of(const Workflow& workflow, const std::optional<Preview>& preview,
-                    const std::map<std::string, std::string>& inputs, bool ids) {
+                    const std::optional<RunEstimate>& times, const std::map<std::string, std::string>& inputs,
+                    bool ids) {
   const auto turns = workflow.turns();
   PlanText out(ids);
   out.add(Style::bold, summary_of(workflow, preview) + "\n");
   for (const std::string& text : plan_warnings(workflow, preview, inputs)) out.advice(Style::yellow, "warning", text);
   for (const std::string& text : plan_hints(workflow, preview)) out.advice(Style::green, "hint", text);
   out.add(Style::plain, "\n" + workflow.graph("ascii") + "\n");
-  for (std::size_t i = 0; i < turns.size(); ++i) add_turn(out, turns[i], preview ? &preview->turns[i] : nullptr, turns);
+  if (times) out.advice(Style::bold, "estimate", estimate_text(*times));
+  for (std::size_t i = 0; i < turns.size(); ++i) {
+    add_turn(out, turns[i], preview ? &preview->turns[i] : nullptr, times ? &times->turns[i] : nullptr, turns);
+  }
   if (preview) {
     std::string memory = fmt::format("memory: {} of KV cache per token; at most {} at once",
                                      size(static_cast<double>(preview->kv_bytes_per_token)),
@@ -170,7 +205,7 @@ std::string text_of(const Workflow& workflow, const std::optional<Preview>& prev
   return out.text();
 }
 
-Json json_of(const Workflow& workflow, const std::optional<Preview>& preview,
+Json json_of(const Workflow& workflow, const std::optional<Preview>& preview, const std::optional<RunEstimate>& times,
              const std::map<std::string, std::string>& inputs) {
   const auto turns = workflow.turns();
   Json list = Json::array();
@@ -213,6 +248,7 @@ Json json_of(const Workflow& workflow, const std::optional<Preview>& preview,
   return json;
 }
 
+  if (times) json["estimate"] = json_of(*times);
 int plan(const PlanArguments& arguments) {
   const Workflow workflow = arguments.workflow.load();
   const auto inputs = arguments.inputs.values();
@@ -224,9 +260,16 @@ int plan(const PlanArguments& arguments) {
     note(styled(Style::yellow, "without token counts: ") + printable(error.what(), Lines::keep) + "\n");
   }
   if (arguments.json) {
-    result(json_of(workflow, preview, inputs).dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+    if (arguments.estimate) throw;
+    result(json_of(workflow, preview, times, inputs).dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
   } else {
-    coloured_result(text_of(workflow, preview, inputs, arguments.ids));
+  std::optional<RunEstimate> times;
+  if (arguments.estimate) {
+    const std::vector<TurnInfo> turns = workflow.turns();
+    times =
+        estimate(turns, *preview, measure_rates(turns, *preview, arguments.device, arguments.threads, arguments.json));
+  }
+    coloured_result(text_of(workflow, preview, times, inputs, arguments.ids));
   }
   return kOk;
 }
@@ -241,11 +284,22 @@ void add_plan(CLI::App& app, Action& action) {
   verb->add_flag("--ids", arguments->ids, "Also print the token ids of each segment");
   verb->add_flag("--json", arguments->json, "Print one JSON object, including token ids");
   verb->footer(
-      "Reads the model's configuration and tokenizer, but no weights.\n\n"
+      "Reads the model's configuration and tokenizer, but no weights unless --estimate is given.\n\n"
       "Examples:\n"
+  auto* estimate =
+      verb->add_flag("--estimate", arguments->estimate,
+                     "Also say how long the run takes at most on this machine: opens the models, measures");
+  verb->add_option("--device", arguments->device, "With --estimate: auto, cpu, cuda or cuda:N")
+      ->type_name("DEVICE")
+      ->needs(estimate);
+  verb->add_option("--threads", arguments->threads, "With --estimate: CPU threads; 0: one per core")
+      ->type_name("N")
+      ->check(CLI::Range(0, 4096))
+      ->needs(estimate);
       "  baton plan team.yaml\n"
       "  baton plan team.yaml --input user_question=@question.txt --relay full --ids");
   verb->callback([arguments, &action] { action = [arguments] { return plan(*arguments); }; });
 }
+      "  baton plan team.yaml --estimate --threads 4\n"
 
 }  // namespace baton::cli

@@ -32,6 +32,7 @@ struct TurnPreview {
   std::string agent;
   int round = 1;
   std::string model_path;
+  std::string dtype, activations;  // of the model's weights, and of their products (docs/yaml.md, "A model")
   std::vector<PreviewPart> prompt;
   bool complete = false;           // every slot is known
   std::int64_t prompt_tokens = 0;  // at most, where every unknown slot has a bound
@@ -47,6 +48,7 @@ struct Preview {
   std::int64_t kv_bytes_per_token = 0;  // of the largest model
   std::int64_t kv_peak_bytes = 0;       // all turns that may run concurrently, each at its maximum
   std::int64_t kv_ahead_bytes = 0;      // prompts that lockstep computes ahead alongside them, if memory allows
+  int max_parallel = 0;                 // turns that may run concurrently; 0: no limit
 };
 
 }  // namespace baton::inline v1
