@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/steps/defaults.h"
 
+#include <algorithm>
+
 #include "engine/base/system/machine.h"
 
 namespace baton {
 namespace {
+
+constexpr std::int64_t kMinBudget = std::int64_t{16} << 20;  // of KV, however little a container leaves
 
 std::int64_t available_memory() {
   constexpr std::int64_t kUnknown = std::int64_t{8} << 30;
@@ -20,7 +24,8 @@ LocalEngineOptions with_defaults(LocalEngineOptions options, const BackendInfo& 
   if (options.max_prefill_rows <= 0)
     options.max_prefill_rows = device.host_memory ? options.max_step_rows : kPrefillRowsGpu;
   if (options.kv_budget_bytes <= 0)
-    options.kv_budget_bytes = (device.free_bytes > 0 ? device.free_bytes : available_memory()) / 2;
+    options.kv_budget_bytes =
+        std::max((device.free_bytes > 0 ? device.free_bytes : available_memory()) / 2, kMinBudget);
   if (options.segment_budget_bytes <= 0) options.segment_budget_bytes = options.kv_budget_bytes / 3;
   if (options.host_segment_budget_bytes == 0) options.host_segment_budget_bytes = available_memory() / 4;
   if (device.host_memory || options.host_segment_budget_bytes < 0) options.host_segment_budget_bytes = 0;

@@ -112,7 +112,8 @@ std::vector<FormatKey> relay_keys() {
       {"anchors", "pool", string(), false, "", "Name of the pools; pools of different names share no anchors."},
 
       {"memory", "device", size(), false, "half of what is free",
-       "KV on the device, including that of running prompts."},
+       "KV on the device, including that of running prompts. On the CPU, what the limit of a container leaves is "
+       "free."},
       {"memory", "host", size(), false, "a quarter of what is available", "KV of a device's segments in host memory."},
   };
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <string>
 
 namespace baton {
@@ -20,6 +21,9 @@ struct MachineMemory {
   std::int64_t available_bytes = 0;  // for new allocations; 0: unknown
   std::int64_t total_bytes = 0;      // 0: unknown
 };
-MachineMemory machine_memory();
+/// The smaller of what the machine has and what the control groups of this process, such as a container's, with those
+/// around them, allow (versions 2 and 1). Files that were read and can be dropped again count as available. `root` stands
+/// for "/", on systems that say it in files.
+MachineMemory machine_memory(const std::filesystem::path& root = "/");
 
 }  // namespace baton

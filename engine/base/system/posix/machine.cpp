@@ -40,17 +40,4 @@ std::string vector_instructions() {
   return {};
 }
 
-MachineMemory machine_memory() {
-  MachineMemory memory;
-  std::ifstream info("/proc/meminfo");
-  std::string key, unit;
-  std::int64_t kibibytes = 0;
-  while (info >> key >> kibibytes) {
-    if (key == "MemAvailable:") memory.available_bytes = kibibytes * 1024;
-    if (key == "MemTotal:") memory.total_bytes = kibibytes * 1024;
-    std::getline(info, unit);
-  }
-  return memory;
-}
-
 }  // namespace baton

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <catch2/catch.hpp>
+#include <map>
+
+#include "engine/base/system/machine.h"
+#include "tests/support/temp_folder.h"
+
+namespace {
+
+using baton::machine_memory;
+using baton::MachineMemory;
+
+constexpr std::int64_t kMiB = std::int64_t{1} << 20;
+const std::string kMeminfo = "MemTotal:       16777216 kB\nMemFree:          100000 kB\nMemAvailable:    8388608 kB\n";
+
+/// Available and total MiB on a machine whose files are these.
+std::pair<std::int64_t, std::int64_t> mebibytes(const std::map<std::string, std::string>& files) {
+  const baton::test::TempFolder root;
+  for (const auto& [name, text] : files) {
+    std::filesystem::create_directories((root.path() / name).parent_path());
+    root.write(name, text);
+  }
+  const MachineMemory memory = machine_memory(root.path());
+  return {memory.available_bytes / kMiB, memory.total_bytes / kMiB};
+}
+
+using Pair = std::pair<std::int64_t, std::int64_t>;
+
+}  // namespace
+
+TEST_CASE("memory without a control group is the machine's") {
+  CHECK(mebibytes({{"proc/meminfo", kMeminfo}}) == Pair(8192, 16384));
+  CHECK(mebibytes({{"proc/meminfo", kMeminfo},
+                   {"proc/self/cgroup", "0::/user.slice\n"},
+                   {"sys/fs/cgroup/user.slice/memory.max", "max\n"},
+                   {"sys/fs/cgroup/user.slice/memory.current", "1048576\n"}}) == Pair(8192, 16384));
+  CHECK(mebibytes({}) == Pair(0, 0));
+  const MachineMemory here = machine_memory();
+  CHECK(here.available_bytes > 0);
+  CHECK(here.available_bytes <= here.total_bytes);
+}
+
+TEST_CASE("a container of version 2 has what its limit leaves, with files that can be dropped") {
+  std::map<std::string, std::string> files = {{"proc/meminfo", kMeminfo},
+                                              {"proc/self/cgroup", "0::/\n"},
+                                              {"sys/fs/cgroup/memory.max", "2147483648\n"},
+                                              {"sys/fs/cgroup/memory.current", "1610612736\n"}};
+  CHECK(mebibytes(files) == Pair(512, 2048));
+  files["sys/fs/cgroup/memory.stat"] = "anon 1073741824\nactive_file 1\ninactive_file 268435456\n";
+  CHECK(mebibytes(files) == Pair(768, 2048));
+  files["sys/fs/cgroup/memory.high"] = "1610612736\n";
+  CHECK(mebibytes(files) == Pair(256, 1536));
+  files["sys/fs/cgroup/memory.current"] = "3221225472\n";  // more than it may: 1 byte, which is known, and not 0
+  CHECK(mebibytes(files) == Pair(0, 1536));
+  files.erase("proc/meminfo");
+  files["sys/fs/cgroup/memory.current"] = "268435456\n";
+  CHECK(mebibytes(files) == Pair(1536, 1536));
+}
+
+TEST_CASE("the groups around a group of version 2 limit it too") {
+  const std::string group = "sys/fs/cgroup/system.slice/job.service/";
+  CHECK(mebibytes({{"proc/meminfo", kMeminfo},
+                   {"proc/self/cgroup", "1:name=systemd:/x\n0::/system.slice/job.service\n"},
+                   {group + "memory.max", "2147483648\n"},
+                   {group + "memory.current", "1073741824\n"},
+                   {"sys/fs/cgroup/system.slice/memory.max", "4294967296\n"},
+                   {"sys/fs/cgroup/system.slice/memory.current", "4026531840\n"}}) == Pair(256, 2048));
+}
+
+TEST_CASE("a container of version 1 finds its group where it is mounted") {
+  const std::map<std::string, std::string> files = {
+      {"proc/meminfo", kMeminfo},
+      {"proc/self/cgroup", "12:cpu,cpuacct:/docker/abc\n5:hugetlb,memory:/docker/abc\n"},
+      {"sys/fs/cgroup/memory/memory.limit_in_bytes", "1073741824\n"},
+      {"sys/fs/cgroup/memory/memory.usage_in_bytes", "536870912\n"},
+      {"sys/fs/cgroup/memory/memory.stat", "inactive_file 5\ntotal_inactive_file 134217728\n"}};
+  CHECK(mebibytes(files) == Pair(640, 1024));
+  auto none = files;
+  none["sys/fs/cgroup/memory/memory.limit_in_bytes"] = "9223372036854771712\n";
+  CHECK(mebibytes(none) == Pair(8192, 16384));
+}
