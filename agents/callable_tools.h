@@ -28,6 +28,7 @@ struct CallLimits {
   bool enforce = true;                       // calls are decoded under a constraint
   bool repeat = false;                       // a call may be made again with the same arguments
   bool direct = false;                       // results without an error are the output
+  bool fail = false;                         // a tool that fails ends the attempt; else the model reads its error
 };
 
 /// Tools of an MCP server, which are known once it runs.

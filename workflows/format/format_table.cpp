@@ -213,6 +213,11 @@ std::vector<FormatKey> make_keys() {
           {"calls", "direct", boolean(), false, "false",
            "The results are the output, and the model is asked again only after an error: for small models, which call "
            "well and answer badly; let another agent read the output."},
+          {"calls", "on_error", choice({"tell", "fail"}), false, "tell",
+           "What a tool that fails does: the model reads the error and may go on (`tell`), or the attempt fails "
+           "(`fail`), "
+           "so that the agent's `retry` and `on_error` decide. What is wrong in a call itself, the model always "
+           "reads."},
           {"calls", "enforce", boolean(), false, "true",
            "Decodes calls under the tools' schemas; `false`: the model writes freely, and arguments that do not fit "
            "are "

@@ -150,6 +150,7 @@ void ToolReader::check_calls(const std::vector<CallableTool>& tools, const CallL
   }
   if (schemas.empty() || !limits.enforce || diagnostics_.full()) return;
   try {
+  out.fail = calls.text("on_error") == "fail";
     call_grammar({}, schemas, limits.max_calls, true);
   } catch (const ConstraintError& error) {
     diagnostics_.error(where, "E0414", fmt::format("{}: {}", owner, error.what()),

@@ -75,6 +75,8 @@ void RunLoop::on_called(std::size_t turn, PreparedTurn called) {
     turn_over(turn, TurnState::cancelled);
   } else if (!attempt.cut.empty()) {
     fail_attempt(turn, {.error = attempt.cut, .timed_out = true});
+  } else if (!called.failed_tool.empty()) {
+    fail_attempt(turn, {.error = called.failed_tool});
   } else if (!called.error.empty()) {
     fail_attempt(turn, {.error = called.error, .may_retry = false});
   } else if (planned(turn).calls->limits().direct && all_ok(called.tools)) {

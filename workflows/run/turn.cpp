@@ -12,6 +12,7 @@
 namespace baton {
 namespace {
 
+constexpr std::size_t kMaxToldError = 1000;                // bytes of what a failed tool said
 constexpr std::size_t kMaxOption = std::size_t{16} << 20;  // bytes
 
 ToolOutcome call_tool(const ToolInput& input) {
@@ -149,6 +150,12 @@ PreparedTurn run_calls(const CallsInput& input) {
         outcome.result.text = fmt::format("error: no more than {} calls are allowed", callable.limits().max_calls);
       } else if (call.problem.empty()) {
         outcome = call_tool(input.tools[i]);
+        if (callable.limits().fail && !outcome.result.ok) {
+          prepared.failed_tool =
+              fmt::format("tool '{}' failed: {}", call.tool, shown_result(outcome.result.text, kMaxToldError));
+          prepared.tools.push_back(std::move(outcome));
+          return prepared;
+        }
       }
       --left;
       results.push_back({outcome.tool, shown_result(outcome.result.text, callable.limits().max_bytes)});

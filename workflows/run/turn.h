@@ -80,6 +80,7 @@ struct PreparedTurn {
   ToolFormat format;                          // of calls, where the model may call tools
   std::shared_ptr<const Grammar> constraint;  // of what is generated next; null: any text
   bool waits = false;                         // a tool threw NoAnswer; it is not in `tools`
+  std::string failed_tool;                    // what a tool said that ended the attempt (CallLimits::fail)
   std::string error;                          // why there is no prompt
   bool may_retry = false;                     // another attempt may have no such error
 };
@@ -104,8 +105,8 @@ struct CallsInput {
   }
 };
 
-/// Runs the calls, one after the other. `prompt` of the result is what follows the calls. Never throws. Where all calls
-/// were made before, no more are allowed.
+/// Runs the calls, one after the other, with CallLimits::fail up to the first that fails. `prompt` of the result is
+/// what follows the calls. Never throws. Where all calls were made before, no more are allowed.
 PreparedTurn run_calls(const CallsInput& input);
 
 }  // namespace baton

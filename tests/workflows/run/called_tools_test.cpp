@@ -163,6 +163,33 @@ TEST_CASE("a call that failed fails again without being made") {
   CHECK(record.agents[0].output == "No idea.");
 }
 
+TEST_CASE("a tool that fails fails the run where it is to") {
+  CallLimits limits;
+  limits.fail = true;
+  Caller caller({{.text = call_of("weather", "{}")}, {.text = kParis + "\n" + kParis}}, limits);
+  caller.tool = [](const ToolCall&) { return ToolResult{false, "error: out of order"}; };
+  RunRecord record = caller.run();
+  CHECK(record.state == RunState::failed);
+  CHECK(record.error == "agent 'a' failed: tool 'weather' failed: error: out of order");
+  CHECK(caller.calls.size() == 1);            // the second call is not made
+  CHECK(caller.engine->prompts.size() == 2);  // arguments that do not fit are the model's mistake, which it reads
+  REQUIRE(record.agents[0].tools.size() == 2);
+  CHECK_FALSE(record.agents[0].tools[1].ok);
+  CHECK(caller.events.size() == 2);
+
+  Caller thrown({{.text = kParis}}, limits);
+  thrown.tool = [](const ToolCall&) -> ToolResult { throw std::runtime_error("no network"); };
+  CHECK(thrown.run().error == "agent 'a' failed: tool 'weather' failed: error: no network");
+
+  Caller repeated({{.text = kParis}, {.text = kParis}, {.text = "Sun."}}, limits);
+  repeated.builder.plan.turns[0].retry.attempts = 2;
+  repeated.tool = [&](const ToolCall&) { return ToolResult{repeated.calls.size() > 1, "sun"}; };
+  record = repeated.run();
+  CHECK(record.state == RunState::ok);
+  CHECK(record.agents[0].attempts == 2);
+  CHECK(record.agents[0].output == "Sun.");
+}
+
 TEST_CASE("results are the output where the model is not to answer itself") {
   CallLimits limits;
   limits.direct = true;
