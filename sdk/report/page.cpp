@@ -55,8 +55,8 @@ Markup header(const Report& report, const Sums& sums) {
             sums.skipped > 0 ? html(", {} skipped", grouped(static_cast<long long>(sums.skipped))) : Markup()));
   tile("prompts", escaped(grouped(sums.prompt)), "tokens");
   tile("generated", escaped(grouped(sums.output)), "tokens");
-  tile("prompt KV reused", sums.kv.entries > 0 ? share(sums.kv.reused) : "–", "not computed at all");
-  tile("computed ahead", sums.kv.entries > 0 ? share(sums.kv.ahead) : "–", "before the turn");
+  tile("prompt KV reused", sums.kv.entries > 0 ? share(sums.kv.reused) : "–", "of all entries");
+  tile("computed ahead", sums.kv.entries > 0 ? share(sums.kv.ahead) : "–", "of all entries, before the turn");
   out += "</dl>\n";
   if (!run.device_fallback.empty()) out += html("<p>The GPU was not used: {}</p>\n", bdi(run.device_fallback, 500));
   if (report.warning_count > 0) {

@@ -84,9 +84,23 @@ Markup prompt_of(const Report& report, std::size_t turn, const std::string& name
          "</details>\n";
 }
 
+/// Whether the output is what the model's last calls returned (`direct`), and not what it wrote.
+bool is_of_calls(const AgentRecord& agent) {
+  if (agent.tools.empty() || agent.tools.back().generation == 0) return false;
+  std::string results;
+  for (const ToolUse& use : agent.tools) {
+    if (use.generation == agent.tools.back().generation) results += (results.empty() ? "" : "\n") + use.result;
+  }
+  return results == agent.output;
+}
+
 Markup answer_of(const AgentRecord& agent, bool asks, bool open, Texts& texts) {
   Markup out = html("<details{}><summary>", open ? Markup(" open") : Markup());
-  out += asks ? html("Answer, {} tokens</summary>\n", grouped(agent.output_tokens)) : "Result of its tools</summary>\n";
+  if (asks && is_of_calls(agent))
+    out += html("Results of its calls, which took {} tokens</summary>\n", grouped(agent.output_tokens));
+  else
+    out +=
+        asks ? html("Answer, {} tokens</summary>\n", grouped(agent.output_tokens)) : "Result of its tools</summary>\n";
   out += texts.block(agent.output, Look::markdown) + "</details>\n";
   // What the whole answer is need not be said again.
   if (!agent.answer.empty() && agent.answer != agent.output)

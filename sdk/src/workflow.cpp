@@ -169,6 +169,7 @@ std::vector<TurnInfo> Workflow::turns() const {
     for (const auto& slot : planned.slots) {
       turn.slots.push_back(
           {slot.name, public_source(slot.kind), slot.turn, std::string(slot.method->name), slot.reason});
+    turn.tools_answer = !planned.is_written();
     }
     for (const auto& tool : planned.tools) turn.tools.push_back(tool.tool);
     if (planned.calls) {

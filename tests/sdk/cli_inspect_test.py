@@ -160,6 +160,18 @@ class Errors(Cli):
         for near in ("object", "minimum", "string"):
             self.assertIn(f"did you mean '{near}'?", text)
 
+    def test_what_tools_return_is_not_called_decoded(self):
+        self.write("direct.yaml", TEAM.replace("output: {pattern", "tools: [{call: python}]\n    calls: {direct: true}\n    output: {pattern"))
+        plan = self.baton("plan", "direct.yaml").stdout
+        self.assertIn("  output   what the called tools return\n", plan)
+        self.assertNotIn("output   what", self.baton("plan", self.team).stdout)
+
+    def test_a_role_that_is_the_name_is_not_said_twice(self):
+        self.write("plain.yaml", TEAM.replace("role: Solver", "role: solver"))
+        plan = self.baton("plan", "plain.yaml").stdout
+        self.assertIn("\nsolver\n  after", plan)
+        self.assertNotIn("solver  solver", plan)
+
     def test_what_is_unknown_is_answered_with_what_there_is(self):
         self.write("tool.yaml", TEAM.replace("output: {pattern", "tools: [calculator]\n    output: {pattern"))
         self.assertIn("the tools are: ", self.errors("validate", "tool.yaml"))

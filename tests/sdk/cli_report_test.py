@@ -158,6 +158,15 @@ class Report(Records):
         widths = [float(w) for w in re.findall(r'<rect class="\w+" x="[\d.]+%" y="0" width="([\d.]+)%"', bar.split("<table>")[0])]
         self.assertAlmostEqual(sum(widths), 100, delta=0.1)
 
+    def test_results_of_calls_are_not_called_answers(self):
+        use = {"tool": "find", "arguments": "{}", "code": "", "ok": True, "wall_ms": 1.0}
+        uses = [dict(use, result="no", ok=False, generation=1), dict(use, result="two", generation=2), dict(use, result="three", generation=2)]
+        turns = [self.turn("direct", output="two\nthree", tools=uses), self.turn("writer", output="two and three", tools=uses)]
+        _, page = self.page(self.made(turns))
+        self.assertIn("Results of its calls, which took ", page.texts["text-1"])
+        self.assertNotIn("Answer, ", page.texts["text-1"])
+        self.assertIn("Answer, ", page.texts["text-2"])
+
     def test_hostile_texts_stay_texts(self):
         evil = "</script></pre></style><img src=x onerror=alert(1)><svg onload=x>&lt;\x00\x1b[31m\x07\u202egnp.exe\u2066\u200f\"'`]]>--><!--"
         folder = self.made(

@@ -107,7 +107,9 @@ class Forecast {
     TurnsBefore before(turns_.size());
     for (const std::string& name : order) {
       const SlotSource& slot = *slots.at(name);
-      if (slot.kind == SlotSource::Kind::agent_output && follows_all(slot.turn, before)) ++count;
+      if (slot.kind == SlotSource::Kind::agent_output && turns_[static_cast<std::size_t>(slot.turn)].is_written() &&
+          follows_all(slot.turn, before))
+        ++count;
       before.add(slot.turn);
     }
     return count;
@@ -127,7 +129,9 @@ class Forecast {
       return fmt::format("computed ahead once {}, which stands before it, has ended", id(first));
     }
     if (slot.kind == SlotSource::Kind::input) return "computed ahead while others decode";
-    if (slot.kind == SlotSource::Kind::tool_result)
+    const bool by_tools =
+        slot.kind == SlotSource::Kind::agent_output && !turns_[static_cast<std::size_t>(slot.turn)].is_written();
+    if (slot.kind == SlotSource::Kind::tool_result || by_tools)
       return fmt::format("computed ahead once the tools of {} have run", id(slot.turn));
     if (slot.kind == SlotSource::Kind::agent_answer)
       return fmt::format("computed ahead once {}, whose answer it is, has ended", id(slot.turn));

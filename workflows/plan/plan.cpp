@@ -19,13 +19,13 @@ bool has_own_text(const SlotSource& slot) {
   return slot.kind == SlotSource::Kind::input || slot.kind == SlotSource::Kind::agent_answer;
 }
 
-/// True for an output, and for an answer that is the whole output.
+/// True for an output that a model writes, and for an answer that is the whole output.
 bool is_decoded(const Plan& plan, const SlotSource& slot) {
-  if (slot.kind != SlotSource::Kind::agent_answer) return slot.kind == SlotSource::Kind::agent_output;
+  if (slot.kind != SlotSource::Kind::agent_output && slot.kind != SlotSource::Kind::agent_answer) return false;
   const PlannedTurn& author = plan.turns[static_cast<std::size_t>(slot.turn)];
+  if (!author.is_written() || slot.kind == SlotSource::Kind::agent_output) return author.is_written();
   const AgentSpec* agent = plan.spec->agent(author.agent);
-  return author.has_prompt() && !slot.is_member() && agent != nullptr && agent->output.constrains() &&
-         agent->output.enforce;
+  return !slot.is_member() && agent != nullptr && agent->output.constrains() && agent->output.enforce;
 }
 
 /// The first turns that show each value, of those that were passed.

@@ -60,6 +60,8 @@ struct PlannedTurn {
 
   const SlotSource* slot(const std::string& name) const;
   bool has_prompt() const { return !messages.empty(); }
+  /// Whether the output is what a model writes, and not what its tools, or the tools that it calls, return.
+  bool is_written() const { return has_prompt() && !(calls && calls->limits().direct); }
   bool asks() const { return !tools.empty() && tools.front().tool == kAskTool; }
 };
 

@@ -157,13 +157,16 @@ Json json_of(const RunEstimate& estimate) {
 void add_turn(PlanText& out, const TurnInfo& turn, const TurnPreview* shown, const TurnEstimate* time,
               const std::vector<TurnInfo>& turns) {
   out.add(Style::bold, turn_name(turn.agent, turn.round));
-  if (!turn.role.empty()) out.add(Style::plain, "  " + turn.role);
+  if (!turn.role.empty() && turn.role != turn.agent) out.add(Style::plain, "  " + turn.role);
   out.add(Style::plain, turn.decides ? "  (decides)\n" : "\n");
   out.add(Style::plain, fmt::format("  after    {}\n", turn.needs.empty() ? "nothing" : names_of(turn.needs, turns)));
   if (!turn.tools.empty()) out.add(Style::plain, fmt::format("  tools    {}\n", fmt::join(turn.tools, ", ")));
   if (!turn.calls.empty()) out.add(Style::plain, fmt::format("  calls    {}\n", fmt::join(turn.calls, ", ")));
+  if (turn.tools_answer)
+    out.add(Style::plain, turn.asks            ? "  output   the answer to its question\n"
+                          : turn.calls.empty() ? "  output   what the tools return\n"
+                                               : "  output   what the called tools return\n");
   if (turn.model.empty()) {
-    out.add(Style::plain, "  output   what the tools return\n");
   } else if (shown != nullptr) {
     out.add(Style::plain, "  prompt\n");
     for (const auto& part : shown->prompt) out.part(part);

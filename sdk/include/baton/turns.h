@@ -29,6 +29,7 @@ struct TurnInfo {
   std::vector<SlotInfo> slots;
   std::vector<std::string> tools;  // that run before the prompt
   std::vector<std::string> calls;  // tools that the model may call; "mcp: NAME" for those of a server
+  bool tools_answer = false;       // the output is what they return, not what a model writes
   std::string model;
   int max_tokens = 0;
   bool decides = false;   // the `then` agent

@@ -195,4 +195,22 @@ relay: )" + relay));
         "lockstep: computed ahead once a, whose answer it is, has ended");
 }
 
+TEST_CASE("what tools return is decoded by nobody") {
+  const auto made = [](const std::string& caller, const std::string& relay) {
+    return plan(with_header("tools: {find: {python: print(1)}}\nagents:\n  a: " + caller + R"(
+  b: {prompt: "{{ agent_a_current }}"}
+  c: {prompt: "{{ agent_a_current }}"}
+workflow: {topology: fully_connected}
+relay: )" + relay));
+  };
+  for (const std::string caller :
+       {"{prompt: hi, tools: [{call: find}], calls: {direct: true}}", "{tools: [{python: {from: user_question}}]}"}) {
+    const Plan rectified = made(caller, "rectify");
+    CHECK(why(rectified, 1, "agent_a_current") == "full: computed here first");
+    CHECK(why(rectified, 2, "agent_a_current") == "rectify: computed by b");
+    CHECK(why(made(caller, "exact"), 1, "agent_a_current") == "lockstep: computed ahead once the tools of a have run");
+  }
+  CHECK(why(made("{prompt: hi, tools: [{call: find}]}", "rectify"), 1, "agent_a_current") == "rectify: decoded by a");
+}
+
 }  // namespace baton::test
