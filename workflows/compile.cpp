@@ -123,7 +123,8 @@ Plan compile_source(const SourcePtr& source, const ReadOptions& options, Diagnos
 
   const ToolRegistry builtins = options.tools == nullptr ? ToolRegistry::with_builtins() : ToolRegistry();
   OutputGrammars grammars;
-  WorkflowSpec spec = read_spec(*root, options.tools == nullptr ? builtins : *options.tools, grammars, diagnostics);
+  WorkflowSpec spec = read_spec(*root, options.tools == nullptr ? builtins : *options.tools, options.absent_tools,
+                                grammars, diagnostics);
   check_placeholders(spec, diagnostics);
   return finish(std::move(spec), topology_is_sound(diagnostics), grammars, diagnostics);
 }

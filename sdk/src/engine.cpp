@@ -401,6 +401,9 @@ Run start_run(const Engine& engine, const Workflow& workflow, const RunOptions& 
   const auto plan = workflow.impl().plan;
   const std::shared_ptr<Engine::Impl>& impl = engine.shared_impl();
   check_allowed(*plan->spec, impl->options.allow_servers);
+  if (const auto& absent = plan->spec->absent_tools; !absent.empty())
+    throw InputError(
+        fmt::format("the workflow needs tools of its host that are not there: {}", fmt::join(absent, ", ")));
   RunRequest request;
   request.memory = std::move(memory);
   request.on_memory = std::move(on_memory);

@@ -47,6 +47,7 @@ std::shared_ptr<const Workflow::Impl> make_impl(const WorkflowOptions& options, 
   impl->tools = make_registry(options.tools);
   ReadOptions read_options;
   read_options.tools = impl->tools.get();
+  read_options.absent_tools = options.absent_tools;
   read_options.set = options.set;
   read_options.models = options.models;
   for (const std::filesystem::path& share : share_folders()) read_options.role_folders.push_back(share / "roles");
@@ -147,6 +148,8 @@ std::vector<AgentInfo> Workflow::agents() const {
   for (const auto& agent : impl_->plan->spec->agents) {
     agents.push_back({agent.id, agent.role, agent.output.has_answer()});
   }
+std::vector<std::string> Workflow::absent_tools() const { return impl_->plan->spec->absent_tools; }
+
   return agents;
 }
 

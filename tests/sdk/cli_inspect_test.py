@@ -180,6 +180,19 @@ class Errors(Cli):
         self.assertIn("E0405", self.errors("plan", self.team, "--set", "agents.cheker.max_tokens=3"))
         self.assertIn("did you mean 'checker'?", self.errors("plan", self.team, "--set", "agents.cheker.max_tokens=3"))
 
+    def test_tools_of_a_program_are_known_when_the_file_describes_them(self):
+        tool = "tools:\n  find_order: {description: Finds an order., parameters: {properties: {id: {type: integer}}}}\nagents:"
+        self.write("host.yaml", TEAM.replace("agents:", tool, 1).replace("output: {pattern", "tools: [{call: find_order}]\n    output: {pattern"))
+        self.assertIn("ok: 2 agents, 2 turns; the program that runs it must provide: find_order", self.baton("validate", "host.yaml").stdout)
+        self.assertEqual(json.loads(self.baton("validate", "host.yaml", "--json").stdout)[0]["host_tools"], ["find_order"])
+        self.assertEqual(json.loads(self.baton("validate", self.team, "--json").stdout)[0]["host_tools"], [])
+        plan = self.baton("plan", "host.yaml").stdout
+        self.assertIn("only the program that provides these tools can run it: find_order", plan)
+        self.assertRegex(plan, r"calls +find_order")
+        self.baton("graph", "host.yaml")
+        self.assertIn("find_order", self.baton("render", "host.yaml", "--agent", "checker").stdout)
+        self.assertIn("has to provide it", self.baton("run", "host.yaml", "-i", QUESTION, code=3).stderr)
+
     def test_files_that_may_have_been_meant(self):
         self.assertIn("did you mean 'team.yaml'?", self.errors("validate", "tem.yaml"))
         self.assertIn("did you mean 'math_team'?", self.errors("validate", "math_tem"))

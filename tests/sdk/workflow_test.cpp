@@ -51,6 +51,44 @@ baton::ToolResult count(const baton::ToolCall& call) { return {true, std::to_str
 
 }  // namespace
 
+TEST_CASE("a tool that the file describes may be absent where the workflow is only shown") {
+  const std::string yaml = R"(
+version: 1
+name: orders
+models: {main: {path: nano}}
+tools:
+  find_order: {description: Finds an order., parameters: {properties: {id: {type: integer}}}}
+  count: {description: Counts bytes.}
+agents:
+  clerk: {prompt: "{{ user_question }}", tools: [{call: find_order}]}
+  checker: {prompt: "{{ condition_checker_current }}", tools: [{count: {from: agent_clerk_current, unit: bytes}}]}
+workflow: {topology: chain}
+)";
+  CHECK_THROWS_WITH(baton::Workflow::parse(yaml), Catch::Contains("E0204") && Catch::Contains("has to provide it"));
+  const auto shown = baton::Workflow::parse(yaml, {.absent_tools = true});
+  CHECK(shown.absent_tools() == std::vector<std::string>{"find_order", "count"});
+  CHECK(shown.turns()[0].calls == std::vector<std::string>{"find_order"});
+  CHECK(shown.turns()[1].tools == std::vector<std::string>{"count"});
+  CHECK_THROWS_WITH(baton::Engine::open().start(shown, {.inputs = {{"user_question", "?"}}}),
+                    Catch::Contains("find_order, count"));
+
+  const auto whole = baton::Workflow::parse(
+      yaml, {.tools = baton::Tools().add("find_order", count).add("count", count), .absent_tools = true});
+  CHECK(whole.absent_tools().empty());
+  const auto replaced = [&](const std::string& what, const std::string& by) {
+    std::string text = yaml;
+    return text.replace(text.find(what), what.size(), by);
+  };
+  // Without a description or parameters it may be a slip, and without parameters no model can call it.
+  CHECK_THROWS_WITH(baton::Workflow::parse(replaced("{description: Counts bytes.}", "{}"), {.absent_tools = true}),
+                    Catch::Contains("E0204"));
+  CHECK_THROWS_WITH(
+      baton::Workflow::parse(replaced(", parameters: {properties: {id: {type: integer}}}", ""), {.absent_tools = true}),
+      Catch::Contains("E0402"));
+  CHECK_THROWS_WITH(baton::Workflow::parse(replaced("call: find_order", "call: find_oder"), {.absent_tools = true}),
+                    Catch::Contains("did you mean 'find_order'?"));
+}
+
 TEST_CASE("a tool of the host that models can call has a definition, which is checked") {
   const std::string parameters = R"({"properties": {"id": {"type": "integer"}}, "required": ["id"]})";
   baton::Tools tools;

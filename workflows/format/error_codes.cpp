@@ -63,7 +63,8 @@ constexpr ErrorCode kCodes[] = {
      "The name is misspelt; the file declares no such tool under 'tools'; or it is a tool that a program adds, which "
      "the runner does not know.",
      "Use one of the tools that the message lists, declare the tool or the server, or load the file in the program "
-     "that adds the tool.",
+     "that adds the tool. 'baton validate', 'plan', 'graph' and 'render' know a tool of a program when the file gives "
+     "its description or parameters under 'tools'; it runs only there.",
      "agents:\n  solver: {prompt: \"{{ user_question }}\", tools: [pyhton]}",
      "agents:\n  solver: {prompt: \"{{ user_question }}\", tools: [python]}"},
     {"E0205", "A placeholder is not closed or its name is malformed.",

@@ -212,6 +212,7 @@ struct WorkflowSpec {
   std::vector<ModelSpec> models;
   std::vector<McpServerSpec> servers;
   GenerationSpec defaults;
+  std::vector<std::string> absent_tools;  // that the file describes and the registry lacks; a run needs them
   std::vector<AgentSpec> agents;
   TopologySpec topology;
   RelaySpec relay;
@@ -225,6 +226,7 @@ struct WorkflowSpec {
 struct ReadOptions {
   const ToolRegistry* tools = nullptr;                      // null: the built-in ones
   std::vector<std::pair<std::string, std::string>> set;     // --set a.b=v, applied to the tree before checking
+  bool absent_tools = false;                                // those that the file describes may be missing there
   std::vector<std::pair<std::string, std::string>> models;  // paths in place of those of the file's models, by name
   std::vector<std::filesystem::path> role_folders;          // where `use` looks last; see workflows/format/role_file.h
 };

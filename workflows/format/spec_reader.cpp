@@ -32,8 +32,10 @@ DType dtype_of(const std::string& word) { return word == "f32" ? DType::f32 : DT
 
 class SpecReader {
  public:
-  SpecReader(const ToolRegistry& tools, OutputGrammars& grammars, Diagnostics& diagnostics)
-      : tools_(tools, grammars, diagnostics), agents_(tools_, grammars, diagnostics), diagnostics_(diagnostics) {}
+  SpecReader(const ToolRegistry& tools, bool absent_tools, OutputGrammars& grammars, Diagnostics& diagnostics)
+      : tools_(tools, absent_tools, grammars, diagnostics),
+        agents_(tools_, grammars, diagnostics),
+        diagnostics_(diagnostics) {}
 
   WorkflowSpec read(const YamlNode& root) {
     const Fields file(root);
@@ -46,6 +48,7 @@ class SpecReader {
     for_each(file, "tools", [&](const YamlEntry& entry) { tools_.declare(entry); });
     for_each(file, "mcp", [&](const YamlEntry& entry) { tools_.declare_server(entry); });
     spec_.servers = tools_.servers();
+    spec_.absent_tools = tools_.absent();
     for_each(file, "agents", [&](const YamlEntry& entry) { spec_.agents.push_back(agents_.agent(entry)); });
     if (spec_.agents.empty() && file.get("agents") != nullptr && file.get("agents")->entries.empty()) {
       diagnostics_.error(file.where("agents"), "E0402", "no agent is declared");
@@ -301,9 +304,9 @@ const AgentSpec* WorkflowSpec::agent(const std::string& id) const {
   return found == agents.end() ? nullptr : &*found;
 }
 
-WorkflowSpec read_spec(const YamlNode& root, const ToolRegistry& tools, OutputGrammars& grammars,
+WorkflowSpec read_spec(const YamlNode& root, const ToolRegistry& tools, bool absent_tools, OutputGrammars& grammars,
                        Diagnostics& diagnostics) {
-  return SpecReader(tools, grammars, diagnostics).read(root);
+  return SpecReader(tools, absent_tools, grammars, diagnostics).read(root);
 }
 
 void check_placeholders(const WorkflowSpec& spec, Diagnostics& diagnostics) {

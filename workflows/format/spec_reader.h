@@ -12,7 +12,7 @@ namespace baton {
 
 /// `root` has passed the format check; broken nodes are passed over. The spec is complete where `diagnostics` is empty,
 /// and `grammars` has those of its outputs then.
-WorkflowSpec read_spec(const YamlNode& root, const ToolRegistry& tools, OutputGrammars& grammars,
+WorkflowSpec read_spec(const YamlNode& root, const ToolRegistry& tools, bool absent_tools, OutputGrammars& grammars,
                        Diagnostics& diagnostics);
 
 /// Checks what every placeholder of the prompts, tools and conditions names.

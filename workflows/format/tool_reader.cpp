@@ -20,6 +20,21 @@ namespace {
 constexpr Milliseconds kNoTimeLimit = std::chrono::hours(24);
 constexpr std::string_view kNoParameters = R"({"type": "object", "properties": {}, "additionalProperties": false})";
 
+/// Stands for a tool of a host that is not here.
+class AbsentTool : public Tool {
+ public:
+  AbsentTool(std::string name, ToolDefinition definition)
+      : name_(std::move(name)), definition_(std::move(definition)) {}
+  std::string name() const override { return name_; }
+  std::string check(const std::map<std::string, std::string>&) const override { return {}; }
+  ToolResult call(const ToolCall&) const override { return {false, "error: the host has no tool '" + name_ + "'"}; }
+  ToolDefinition definition() const override { return definition_; }
+
+ private:
+  std::string name_;
+  ToolDefinition definition_;
+};
+
 /// The name in `{call: NAME}`; null for any other tool.
 const YamlNode* called_name(const YamlNode& node) {
   const YamlEntry* call = node.kind == YamlNode::Kind::map ? node.entry("call") : nullptr;
@@ -53,9 +68,16 @@ void ToolReader::declare(const YamlEntry& entry) {
     if (definition.parameters.empty()) definition.parameters = tool.schema.parameters = kNoParameters;
     tool.own = make_python_function(entry.key.text, definition, python->text);
   } else if (host == nullptr && !fields.has("python")) {
-    diagnostics_.error(entry.key.where(), "E0204",
-                       fmt::format("{}: the host has no tool of this name, and the file no 'python' for it", owner),
-                       diagnostics_.suggestion(entry.key.text, registry_.names()));
+    const bool described = fields.has("description") || fields.has("parameters");
+    if (described && may_be_absent_) {
+      tool.own = std::make_shared<AbsentTool>(entry.key.text, definition);
+      absent_.push_back(entry.key.text);
+    } else {
+      const std::string near = diagnostics_.suggestion(entry.key.text, registry_.names());
+      diagnostics_.error(entry.key.where(), "E0204",
+                         fmt::format("{}: the host has no tool of this name, and the file no 'python' for it", owner),
+                         near.empty() && described ? "the program that runs the workflow has to provide it" : near);
+    }
   }
   declared_.insert_or_assign(entry.key.text, std::move(tool));
 }
@@ -128,6 +150,7 @@ CallLimits ToolReader::limits(const Fields& fields) const {
   out.enforce = calls.boolean("enforce").value_or(true);
   out.repeat = calls.boolean("repeat").value_or(false);
   out.direct = calls.boolean("direct").value_or(false);
+  out.fail = calls.text("on_error") == "fail";
   return out;
 }
 
@@ -150,7 +173,6 @@ void ToolReader::check_calls(const std::vector<CallableTool>& tools, const CallL
   }
   if (schemas.empty() || !limits.enforce || diagnostics_.full()) return;
   try {
-  out.fail = calls.text("on_error") == "fail";
     call_grammar({}, schemas, limits.max_calls, true);
   } catch (const ConstraintError& error) {
     diagnostics_.error(where, "E0414", fmt::format("{}: {}", owner, error.what()),
@@ -228,6 +250,7 @@ std::optional<ToolSpec> ToolReader::tool(const YamlNode& node, const std::string
   out.tool = name.text;
   out.where = name.where();
   const Tool* tool = registry_.find(out.tool);
+  if (std::find(absent_.begin(), absent_.end(), out.tool) != absent_.end()) tool = declared_.at(out.tool).own.get();
   if (tool == nullptr) {
     diagnostics_.error(out.where, "E0204", fmt::format("{}: unknown tool '{}'", owner, out.tool),
                        near_or_all(out.tool, registry_.names(), diagnostics_));

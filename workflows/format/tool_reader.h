@@ -17,11 +17,15 @@ namespace baton {
 /// Errors go to the diagnostics; without errors what was read is complete.
 class ToolReader {
  public:
-  ToolReader(const ToolRegistry& registry, OutputGrammars& grammars, Diagnostics& diagnostics)
-      : registry_(registry), grammars_(grammars), diagnostics_(diagnostics) {}
+  /// `absent`: whether tools that the file describes may be missing in the registry (ReadOptions::absent_tools).
+  ToolReader(const ToolRegistry& registry, bool absent, OutputGrammars& grammars, Diagnostics& diagnostics)
+      : registry_(registry), may_be_absent_(absent), grammars_(grammars), diagnostics_(diagnostics) {}
 
   /// One of the file's `tools`.
   void declare(const YamlEntry& entry);
+
+  /// Declared, and missing in the registry.
+  const std::vector<std::string>& absent() const { return absent_; }
 
   /// One of the file's `mcp`.
   void declare_server(const YamlEntry& entry);
@@ -46,9 +50,11 @@ class ToolReader {
   void check_server(const YamlNode& name, const std::string& owner) const;
 
   const ToolRegistry& registry_;
+  bool may_be_absent_;
   OutputGrammars& grammars_;
   Diagnostics& diagnostics_;
   std::map<std::string, CallableTool> declared_;
+  std::vector<std::string> absent_;
   std::vector<McpServerSpec> servers_;
 };
 

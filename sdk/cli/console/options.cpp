@@ -93,8 +93,7 @@ void WorkflowArguments::add_settings_to(CLI::App& verb) {
       ->type_name("METHOD");
 }
 
-Workflow WorkflowArguments::load() const {
-  WorkflowOptions options;
+Workflow WorkflowArguments::load(WorkflowOptions options) const {
   for (const auto& model : models) {
     if (!names_a_model(model)) continue;
     const auto [name, path] = split(model, "--model", "NAME=PATH");
@@ -108,6 +107,10 @@ Workflow WorkflowArguments::load() const {
 std::string WorkflowArguments::default_model() const {
   for (const auto& model : models) {
     if (!names_a_model(model)) return model;
+std::string tools_of_host(const Workflow& workflow) {
+  return fmt::format("{}", fmt::join(workflow.absent_tools(), ", "));
+}
+
   }
   return {};
 }

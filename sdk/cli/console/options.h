@@ -25,10 +25,18 @@ struct WorkflowArguments {
   /// The same without FILE, for a verb that takes several.
   void add_settings_to(CLI::App& verb);
   /// Throws WorkflowError, and Failure for an invalid option.
-  Workflow load() const;
+  Workflow load() const { return load({}); }
+  /// To show it: without the tools of a host that the file describes.
+  Workflow load_to_show() const { return load({.absent_tools = true}); }
   /// In place of the workflow's default model, or empty.
   std::string default_model() const;
+
+ private:
+  Workflow load(WorkflowOptions options) const;
 };
+
+/// "find_order, get_weather": what only the program that runs the workflow has; empty: nothing.
+std::string tools_of_host(const Workflow& workflow);
 
 /// --device, --threads, --slowdown, --no-drafts, --anchors-dir, --allow-servers.
 struct EngineArguments {

@@ -18,7 +18,7 @@ struct GraphArguments {
 };
 
 int graph(const GraphArguments& arguments) {
-  std::string text = arguments.workflow.load().graph(arguments.format);
+  std::string text = arguments.workflow.load_to_show().graph(arguments.format);
   if (text.empty() || text.back() != '\n') text += '\n';
   result(text);
   return kOk;

@@ -176,10 +176,10 @@ void add_turn(PlanText& out, const TurnInfo& turn, const TurnPreview* shown, con
   } else {
     out.add(Style::plain, fmt::format("  at most  {} output tokens\n", turn.max_tokens));
   }
+  if (time != nullptr && !turn.model.empty()) out.add(Style::plain, fmt::format("  time     {}\n", time_of(*time)));
   if (!turn.order.empty()) out.add(Style::plain, fmt::format("  order    {}\n", turn.order));
   if (!turn.slots.empty()) out.add(Style::plain, turn.model.empty() ? "  reads\n" : "  relay\n");
   for (const auto& slot : turn.slots) out.slot(slot, turns);
-  if (time != nullptr && !turn.model.empty()) out.add(Style::plain, fmt::format("  time     {}\n", time_of(*time)));
   out.add(Style::plain, "\n");
 }
 
@@ -189,10 +189,10 @@ std::string text_of(const Workflow& workflow, const std::optional<Preview>& prev
   const auto turns = workflow.turns();
   PlanText out(ids);
   out.add(Style::bold, summary_of(workflow, preview) + "\n");
+  if (times) out.advice(Style::bold, "estimate", estimate_text(*times));
   for (const std::string& text : plan_warnings(workflow, preview, inputs)) out.advice(Style::yellow, "warning", text);
   for (const std::string& text : plan_hints(workflow, preview)) out.advice(Style::green, "hint", text);
   out.add(Style::plain, "\n" + workflow.graph("ascii") + "\n");
-  if (times) out.advice(Style::bold, "estimate", estimate_text(*times));
   for (std::size_t i = 0; i < turns.size(); ++i) {
     add_turn(out, turns[i], preview ? &preview->turns[i] : nullptr, times ? &times->turns[i] : nullptr, turns);
   }
@@ -248,30 +248,30 @@ Json json_of(const Workflow& workflow, const std::optional<Preview>& preview, co
     json["memory"] = {{"kv_bytes_per_token", preview->kv_bytes_per_token},
                       {"kv_peak_bytes", preview->kv_peak_bytes},
                       {"kv_ahead_bytes", preview->kv_ahead_bytes}};
+  if (times) json["estimate"] = json_of(*times);
   return json;
 }
 
-  if (times) json["estimate"] = json_of(*times);
 int plan(const PlanArguments& arguments) {
-  const Workflow workflow = arguments.workflow.load();
+  const Workflow workflow = arguments.workflow.load_to_show();
   const auto inputs = arguments.inputs.values();
   std::optional<Preview> preview;
   try {
     preview = Engine::open({.model = arguments.workflow.default_model()}).preview(workflow, {.inputs = inputs});
   } catch (const ResourceError& error) {
     // The graph needs no model, so it is shown without token counts.
+    if (arguments.estimate) throw;
     note(styled(Style::yellow, "without token counts: ") + printable(error.what(), Lines::keep) + "\n");
   }
-  if (arguments.json) {
-    if (arguments.estimate) throw;
-    result(json_of(workflow, preview, times, inputs).dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
-  } else {
   std::optional<RunEstimate> times;
   if (arguments.estimate) {
     const std::vector<TurnInfo> turns = workflow.turns();
     times =
         estimate(turns, *preview, measure_rates(turns, *preview, arguments.device, arguments.threads, arguments.json));
   }
+  if (arguments.json) {
+    result(json_of(workflow, preview, times, inputs).dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+  } else {
     coloured_result(text_of(workflow, preview, times, inputs, arguments.ids));
   }
   return kOk;
@@ -286,9 +286,6 @@ void add_plan(CLI::App& app, Action& action) {
   arguments->inputs.add_to(*verb);
   verb->add_flag("--ids", arguments->ids, "Also print the token ids of each segment");
   verb->add_flag("--json", arguments->json, "Print one JSON object, including token ids");
-  verb->footer(
-      "Reads the model's configuration and tokenizer, but no weights unless --estimate is given.\n\n"
-      "Examples:\n"
   auto* estimate =
       verb->add_flag("--estimate", arguments->estimate,
                      "Also say how long the run takes at most on this machine: opens the models, measures");
@@ -299,10 +296,13 @@ void add_plan(CLI::App& app, Action& action) {
       ->type_name("N")
       ->check(CLI::Range(0, 4096))
       ->needs(estimate);
+  verb->footer(
+      "Reads the model's configuration and tokenizer, but no weights unless --estimate is given.\n\n"
+      "Examples:\n"
       "  baton plan team.yaml\n"
+      "  baton plan team.yaml --estimate --threads 4\n"
       "  baton plan team.yaml --input user_question=@question.txt --relay full --ids");
   verb->callback([arguments, &action] { action = [arguments] { return plan(*arguments); }; });
 }
-      "  baton plan team.yaml --estimate --threads 4\n"
 
 }  // namespace baton::cli

@@ -9,6 +9,7 @@
 
 #include <baton/turns.h>
 
+#include "sdk/cli/console/options.h"
 #include "sdk/cli/console/text.h"
 #include "sdk/cli/console/view.h"
 
@@ -116,6 +117,8 @@ std::vector<std::string> plan_warnings(const Workflow& workflow, const std::opti
     }
     warned.insert(turn.agent);
   }
+  if (const std::string host = tools_of_host(workflow); !host.empty())
+    warnings.push_back("only the program that provides these tools can run it: " + host);
   std::set<std::string> read;
   for (const TurnInfo& turn : workflow.turns()) {
     for (const SlotInfo& slot : turn.slots) {

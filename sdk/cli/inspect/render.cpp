@@ -73,7 +73,7 @@ std::string ids_of(const TurnPreview& turn) {
 }
 
 int render(const RenderArguments& arguments) {
-  const Workflow workflow = arguments.workflow.load();
+  const Workflow workflow = arguments.workflow.load_to_show();
   const Engine engine = Engine::open({.model = arguments.workflow.default_model()});
   PreviewOptions known{.inputs = arguments.inputs.values()};
   for (const auto& value : arguments.values) {

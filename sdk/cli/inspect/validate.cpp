@@ -32,28 +32,32 @@ Json json_of(const Diagnostic& item) {
 }
 
 int validate(const ValidateArguments& arguments) {
-  WorkflowOptions options;
+  WorkflowOptions options{.absent_tools = true};
   for (const auto& setting : arguments.set) options.set.push_back(split_setting(setting));
   Json list = Json::array();
   std::set<std::string> codes;
   bool sound = true;
   for (const auto& file : arguments.files) {
-    Json errors = Json::array();
+    Json errors = Json::array(), host_tools = Json::array();
     try {
       const Workflow workflow = Workflow::load(file, options);
+      host_tools = workflow.absent_tools();
       if (!arguments.json) {
         const auto counted = [](std::size_t n, const char* what) {
           return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s");
         };
-        result(fmt::format("{}: ok: {}, {}\n", file, counted(workflow.agents().size(), "agent"),
-                           counted(workflow.turns().size(), "turn")));
+        const std::string host = tools_of_host(workflow);
+        result(fmt::format("{}: ok: {}, {}{}\n", file, counted(workflow.agents().size(), "agent"),
+                           counted(workflow.turns().size(), "turn"),
+                           host.empty() ? "" : "; the program that runs it must provide: " + host));
       }
     } catch (const WorkflowError& error) {
       sound = false;
       if (!arguments.json) codes.merge(note_mistakes(error));
       for (const auto& item : error.items) errors.push_back(json_of(item));
     }
-    list.push_back({{"file", file}, {"ok", errors.empty()}, {"errors", std::move(errors)}});
+    list.push_back(
+        {{"file", file}, {"ok", errors.empty()}, {"errors", std::move(errors)}, {"host_tools", std::move(host_tools)}});
   }
   if (arguments.json) result(list.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
   note_explain(codes);
@@ -72,7 +76,7 @@ void add_validate(CLI::App& app, Action& action) {
   verb->add_flag("--json", arguments->json, "Print all errors as JSON on standard output");
   verb->footer(
       "Shows every error in one pass, with its place, a stable code and a suggestion. The exit code is 3 if there are "
-      "errors.\n\n"
+      "errors. Tools that the file describes and a program provides are known, and named.\n\n"
       "Examples:\n"
       "  baton validate team.yaml\n"
       "  baton validate workflows/*.yaml --json");

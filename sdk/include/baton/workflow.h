@@ -15,7 +15,8 @@
 namespace baton::inline v1 {
 
 struct WorkflowOptions {
-  Tools tools{};  // the host's own tools; a workflow that names an unknown tool is an error
+  Tools tools{};              // the host's own tools; a workflow that names an unknown tool is an error
+  bool absent_tools = false;  // but for those that its file describes: to check and show it, not to run it
   /// Settings that take precedence over the file's, as "relay.method" = "full"; values are read as YAML.
   std::vector<std::pair<std::string, std::string>> set{};
   /// A folder or a bare name in place of the path of a model that the file declares, by its name there.
@@ -50,8 +51,9 @@ class Workflow {
   const std::string& name() const;
   std::string fingerprint() const;  // 32 hexadecimal digits, of its files, its settings and its prompts
   std::vector<InputInfo> inputs() const;
-  std::vector<AgentInfo> agents() const;     // in the order of the file
-  std::vector<std::string> outputs() const;  // names, in the order of the file
+  std::vector<AgentInfo> agents() const;          // in the order of the file
+  std::vector<std::string> outputs() const;       // names, in the order of the file
+  std::vector<std::string> absent_tools() const;  // that the file describes, and a host must give before a run
   /// The turns of the expanded graph, in an order in which they can run (include baton/turns.h).
   std::vector<TurnInfo> turns() const;
 
