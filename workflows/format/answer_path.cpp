@@ -72,6 +72,61 @@ std::string expected_instead(const Json& schema) {
   return fmt::format("; expected {}{}", names.size() > 1 ? "one of " : "", fmt::join(names, ", "));
 }
 
+constexpr std::string_view kBlanks = " \t\r\n";
+
+/// Where the value that begins at `at` in valid JSON ends.
+std::size_t end_of_value(std::string_view json, std::size_t at) {
+  int depth = 0;
+  do {
+    const char c = json[at];
+    if (c == '"') {
+      for (++at; json[at] != '"'; ++at) at += json[at] == '\\' ? 1 : 0;
+    } else if (c == '{' || c == '[') {
+      ++depth;
+    } else if (c == '}' || c == ']') {
+      --depth;
+    } else if (depth == 0) {
+      return std::min(json.find_first_of(" \t\r\n,]}", at), json.size());
+    }
+    ++at;
+  } while (depth > 0);
+  return at;
+}
+
+/// A member of an object or a list as it was written: numbers keep their digits. `json`: valid, with that member, and
+/// without blanks around it.
+std::string_view written_member(std::string_view json, const std::string& member) {
+  const auto next = [&](std::size_t at) { return json.find_first_not_of(" \t\r\n,:", at); };
+  const bool is_object = json.front() == '{';
+  std::string_view found;
+  std::size_t index = 0;
+  for (std::size_t at = next(1); json[at] != '}' && json[at] != ']'; ++index) {
+    std::size_t end = end_of_value(json, at);
+    bool is_member = index_of(member) == index;
+    if (is_object) {
+      const std::string_view key = json.substr(at, end - at);
+      is_member = key.find('\\') == std::string_view::npos ? key.substr(1, key.size() - 2) == member
+                                                           : read_json(key)->get<std::string>() == member;
+      at = next(end);
+      end = end_of_value(json, at);
+    }
+    if (is_member) found = json.substr(at, end - at);  // of equal keys the last one counts
+    at = next(end);
+  }
+  return found;
+}
+
+/// Valid JSON without the blanks between its parts.
+std::string without_blanks(std::string_view json) {
+  std::string out;
+  for (std::size_t at = 0; at < json.size();) {
+    const std::size_t end = json[at] == '"' ? end_of_value(json, at) : at + 1;
+    if (kBlanks.find(json[at]) == std::string_view::npos) out += json.substr(at, end - at);
+    at = end;
+  }
+  return out;
+}
+
 /// Returns a null value, which has no members, for a text that is not JSON.
 JsonDocument parsed(const std::string& text) {
   try {
@@ -140,10 +195,15 @@ std::map<std::string, std::string> answer_texts(const std::string& answer,
     }
     if (!root) root = parsed(answer);
     const Json* at = &**root;
-    for (const std::string& member : placeholder.path) at = at == nullptr ? nullptr : member_of(*at, member);
+    std::string_view written = answer;
+    written.remove_prefix(std::min(written.find_first_not_of(kBlanks), written.size()));
+    for (const std::string& member : placeholder.path) {
+      at = member_of(*at, member);
+      if (at == nullptr) break;
+      written = written_member(written, member);
+    }
     if (at == nullptr) continue;
-    texts.emplace(name,
-                  at->is_string() ? at->get<std::string>() : at->dump(-1, ' ', false, Json::error_handler_t::replace));
+    texts.emplace(name, at->is_string() ? at->get<std::string>() : without_blanks(written));
   }
   return texts;
 }

@@ -32,8 +32,8 @@ class AnswerChecker {
 };
 
 /// The texts of placeholders for `answer`, or for probabilities as a JSON object, by name. A string member is its text,
-/// any other member is JSON, and an empty path means the whole answer. Members that do not exist are left out, as are
-/// all members of an answer that is not JSON.
+/// any other member is JSON, numbers as they were written, and an empty path means the whole answer. Members that do
+/// not exist are left out, as are all members of an answer that is not JSON.
 std::map<std::string, std::string> answer_texts(const std::string& answer,
                                                 const std::map<std::string, Placeholder>& names);
 

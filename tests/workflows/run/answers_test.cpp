@@ -8,6 +8,7 @@
 #include "tests/support/plans.h"
 #include "tests/support/thread_time.h"
 #include "tests/support/workflow_files.h"
+#include "workflows/format/answer_path.h"
 #include "workflows/run/executor.h"
 
 namespace baton::test {
@@ -37,6 +38,31 @@ TurnState state_of(const RunRecord& record, const std::string& agent, int round 
 bool shown(const ScriptedEngine& engine, const std::string& text) {
   return std::any_of(engine.prompts.begin(), engine.prompts.end(),
                      [&](const std::string& prompt) { return prompt.find(text) != std::string::npos; });
+}
+
+TEST_CASE("numbers of answers stay as they were written") {
+  const auto names = [](const std::vector<std::string>& texts) {
+    std::map<std::string, Placeholder> found;
+    for (const std::string& text : texts) found.emplace(text, *parse_placeholder("agent_a_answer" + text));
+    return found;
+  };
+  const std::string answer =
+      "\n{ \"price\": 82.50, \"list\" : [ 1.0, {\"b\": 2e3, \"a\": \"x, ]\\\" }\"} , -0.10 ],\n"
+      "\"na\\u006de\": 7.00, \"price\": 82.500, \"text\": \"1.50\", \"none\": null }\n";
+  const auto texts = answer_texts(answer, names({".price", ".list", ".list.0", ".list.1", ".list.1.b", ".list.2",
+                                                 ".list.3", ".name", ".text", ".none", ".price.x", ""}));
+  CHECK(texts == std::map<std::string, std::string>{{".price", "82.500"},  // of equal keys the last one counts
+                                                    {".list", R"([1.0,{"b":2e3,"a":"x, ]\" }"},-0.10])"},
+                                                    {".list.0", "1.0"},
+                                                    {".list.1", R"({"b":2e3,"a":"x, ]\" }"})"},
+                                                    {".list.1.b", "2e3"},
+                                                    {".list.2", "-0.10"},
+                                                    {".name", "7.00"},
+                                                    {".text", "1.50"},
+                                                    {".none", "null"},
+                                                    {"", answer}});
+  CHECK(answer_texts("12.50", names({".x", ""})) == std::map<std::string, std::string>{{"", "12.50"}});
+  CHECK(answer_texts("{\"x\": 1.50", names({".x"})).empty());
 }
 
 TEST_CASE("answers are values: in prompts, conditions, tools and outputs") {
