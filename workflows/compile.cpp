@@ -134,6 +134,7 @@ Plan compile_source(const SourcePtr& source, const ReadOptions& options, Diagnos
 Plan compile(const std::filesystem::path& file, const ReadOptions& options) {
   Diagnostics diagnostics;
   const SourcePtr source = read_source(file, {file.string(), 0, 0, 1}, diagnostics);
+  if (!source && options.hint) diagnostics.add_hint(options.hint());
   return compile_source(source, options, diagnostics);
 }
 

@@ -91,40 +91,31 @@ int answering_turn(const Plan& plan) {
   return turn.has_prompt() && is_last && is_final ? last : -1;
 }
 
-/// Throws WorkflowError, with what may have been meant, where there is no such file.
-void check_there(const std::filesystem::path& file) {
+/// What may have been meant by a file that is not there, or by a folder.
+std::string hint_for(const std::filesystem::path& file) {
   std::error_code error;
-  const auto status = std::filesystem::status(file, error);
-  const bool folder = std::filesystem::is_directory(status);
-  if (std::filesystem::exists(status) && !folder) return;
+  const bool folder = std::filesystem::is_directory(file, error);
+  if (!folder && std::filesystem::exists(file, error)) return {};
   std::vector<std::string> names;
   const std::filesystem::path around = folder ? file : file.parent_path();
   for (const auto& one : workflow_files(around.empty() ? "." : around))
     names.push_back((around / one.filename()).string());
-  Diagnostics diagnostics;
-  std::string hint;
-  if (folder) {
-    hint = names.empty() ? "" : fmt::format("it holds: {}", fmt::join(names, ", "));
-  } else {
-    if (!file.has_parent_path()) {
-      const std::vector<std::string> installed = workflows();
-      names.insert(names.end(), installed.begin(), installed.end());
-    }
-    hint = diagnostics.suggestion(file.string(), names);
+  if (folder) return names.empty() ? "" : fmt::format("it holds: {}", fmt::join(names, ", "));
+  if (!file.has_parent_path()) {
+    const std::vector<std::string> installed = workflows();
+    names.insert(names.end(), installed.begin(), installed.end());
   }
-  diagnostics.error({file.string(), 0, 0, 1}, folder ? "E0502" : "E0501",
-                    folder ? fmt::format("'{}' is a folder; expected a workflow file", file.string())
-                           : fmt::format("file '{}' not found", file.string()),
-                    hint);
-  diagnostics.fail();
+  return Diagnostics().suggestion(file.string(), names);
 }
 
 }  // namespace
 
 Workflow Workflow::load(const std::filesystem::path& file, const WorkflowOptions& options) {
   const std::filesystem::path found = find_workflow(file);
-  check_there(found);
-  return Workflow(make_impl(options, [&](const ReadOptions& read) { return compile(found, read); }));
+  return Workflow(make_impl(options, file.string(), [&](ReadOptions read) {
+    read.hint = [&] { return hint_for(found); };
+    return compile(found, read);
+  }));
 }
 
 Workflow Workflow::parse(std::string_view yaml, const WorkflowOptions& options, const std::filesystem::path& name) {
@@ -148,8 +139,6 @@ std::vector<AgentInfo> Workflow::agents() const {
   for (const auto& agent : impl_->plan->spec->agents) {
     agents.push_back({agent.id, agent.role, agent.output.has_answer()});
   }
-std::vector<std::string> Workflow::absent_tools() const { return impl_->plan->spec->absent_tools; }
-
   return agents;
 }
 
@@ -158,6 +147,8 @@ std::vector<std::string> Workflow::outputs() const {
   for (const auto& [name, pieces] : impl_->plan->spec->outputs) names.push_back(name);
   return names;
 }
+
+std::vector<std::string> Workflow::absent_tools() const { return impl_->plan->spec->absent_tools; }
 
 std::vector<TurnInfo> Workflow::turns() const {
   std::vector<TurnInfo> turns;
@@ -172,13 +163,13 @@ std::vector<TurnInfo> Workflow::turns() const {
     for (const auto& slot : planned.slots) {
       turn.slots.push_back(
           {slot.name, public_source(slot.kind), slot.turn, std::string(slot.method->name), slot.reason});
-    turn.tools_answer = !planned.is_written();
     }
     for (const auto& tool : planned.tools) turn.tools.push_back(tool.tool);
     if (planned.calls) {
       for (const ToolSchema& tool : planned.calls->schemas()) turn.calls.push_back(tool.name);
       for (const ServerTools& server : planned.calls->servers()) turn.calls.push_back("mcp: " + server.server);
     }
+    turn.tools_answer = !planned.is_written();
     turn.model = planned.model;
     turn.max_tokens = planned.max_tokens;
     turn.may_fail = planned.on_error != OnError::fail;

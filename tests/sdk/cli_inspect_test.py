@@ -198,7 +198,7 @@ class Errors(Cli):
         self.assertIn("did you mean 'math_team'?", self.errors("validate", "math_tem"))
         (self.folder / "mine").mkdir()
         self.write("mine/team.yaml", TEAM)
-        self.assertIn("'mine' is a folder; expected a workflow file", self.errors("validate", "mine"))
+        self.assertIn("'mine' is a folder; expected a file", self.errors("validate", "mine"))
         self.assertIn("it holds: mine/team.yaml", self.errors("validate", "mine"))
         self.assertIn("did you mean 'mine/team.yaml'?", self.errors("validate", "mine/teams.yaml"))
 

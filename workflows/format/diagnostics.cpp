@@ -93,6 +93,10 @@ void Diagnostics::error(SourceLocation where, std::string code, std::string mess
   items_.insert(at, std::move(added));
 }
 
+void Diagnostics::add_hint(std::string hint) {
+  if (!items_.empty() && items_.back().hint.empty()) items_.back().hint = std::move(hint);
+}
+
 void Diagnostics::add_sources(const std::vector<std::pair<std::string, std::string>>& sources) {
   for (const auto& [file, text] : sources) add_source(file, text);
 }

@@ -25,6 +25,8 @@ struct SourceLocation {
 class Diagnostics {
  public:
   void error(SourceLocation where, std::string code, std::string message, std::string hint = {});
+  /// To the last error, which has none.
+  void add_hint(std::string hint);
   bool empty() const { return items_.empty(); }
   bool full() const;  // further errors are dropped
   /// "did you mean 'x'?" for the closest of the candidates; empty when none is close, or when further errors are

@@ -30,7 +30,9 @@ SourcePtr read_new_source(const std::filesystem::path& file, const SourceLocatio
     return nullptr;
   }
   if (!std::filesystem::is_regular_file(status)) {
-    diagnostics.error(where, "E0502", fmt::format("'{}' is not a file", file.string()));
+    const bool folder = std::filesystem::is_directory(status);
+    diagnostics.error(where, "E0502",
+                      fmt::format("'{}' is {}", file.string(), folder ? "a folder; expected a file" : "not a file"));
     return nullptr;
   }
   std::ifstream in(file, std::ios::binary);

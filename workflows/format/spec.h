@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -211,8 +212,8 @@ struct WorkflowSpec {
   std::vector<InputSpec> inputs;
   std::vector<ModelSpec> models;
   std::vector<McpServerSpec> servers;
-  GenerationSpec defaults;
   std::vector<std::string> absent_tools;  // that the file describes and the registry lacks; a run needs them
+  GenerationSpec defaults;
   std::vector<AgentSpec> agents;
   TopologySpec topology;
   RelaySpec relay;
@@ -225,10 +226,11 @@ struct WorkflowSpec {
 /// How a file is read: see workflows/compile.h.
 struct ReadOptions {
   const ToolRegistry* tools = nullptr;                      // null: the built-in ones
-  std::vector<std::pair<std::string, std::string>> set;     // --set a.b=v, applied to the tree before checking
   bool absent_tools = false;                                // those that the file describes may be missing there
+  std::vector<std::pair<std::string, std::string>> set;     // --set a.b=v, applied to the tree before checking
   std::vector<std::pair<std::string, std::string>> models;  // paths in place of those of the file's models, by name
   std::vector<std::filesystem::path> role_folders;          // where `use` looks last; see workflows/format/role_file.h
+  std::function<std::string()> hint = {};                   // what may have been meant, where the file cannot be read
 };
 
 /// JSON Schema (draft-07) of the format, from the same table as the parser.
