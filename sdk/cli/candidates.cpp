@@ -78,9 +78,12 @@ List allowed_by(const CLI::Option& option) {
   return list;
 }
 
-List methods_list() {
+List methods_list(bool aliases) {
   List list;
-  for (const ReuseMethod& method : reuse_methods()) list.push_back({method.name, method.summary});
+  for (const ReuseMethod& method : reuse_methods()) {
+    list.push_back({method.name, method.summary});
+    if (aliases && !method.alias.empty()) list.push_back({method.alias, "another name of " + method.name});
+  }
   return list;
 }
 
@@ -229,7 +232,7 @@ Candidates values_of(const CLI::Option& option, const std::string& word, const s
   if (name == "answer") return {workflow ? asking_list(*workflow) : List(), false};
   if (name == "agent") return {workflow ? agents_list(*workflow) : List(), false};
   if (name == "value") return {workflow ? slots_list(*workflow) : List(), false};
-  if (name == "relay" || name == "methods" || name == "row-methods") return {methods_list(), false};
+  if (name == "relay" || name == "methods" || name == "row-methods") return {methods_list(name == "relay"), false};
   if (name == "device") return {{{"auto", ""}, {"cpu", ""}, {"cuda", ""}}, false};
   if (name == "model" || name == "author") return {models_list(), true};
   if (List allowed = allowed_by(option); !allowed.empty()) return {std::move(allowed), false};

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "engine/reuse/methods.h"
+#include "workflows/format/relay_reader.h"
 
 namespace baton::inline v1 {
 
@@ -12,6 +13,7 @@ const std::vector<ReuseMethod>& reuse_methods() {
     std::vector<ReuseMethod> found;
     for (const Method& method : methods()) {
       found.push_back({.name = std::string(method.name),
+                       .alias = std::string(method.id == kMethodAlias.method ? kMethodAlias.name : ""),
                        .summary = std::string(method.summary),
                        .exact = method.exact,
                        .reuses = method.prefixes != Method::Prefixes::never,

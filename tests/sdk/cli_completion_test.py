@@ -40,6 +40,7 @@ class Completion(Cli):
         self.assertEqual(self.words("run", self.team, "--input=qu"), ["--input=question="])
         self.assertEqual(self.words("run", self.team, "-i", "question=@te"), ["question=@team.yaml"])
         self.assertEqual(self.words("run", "--input", "q=1", self.team, "--relay", "pre"), ["prefix"])
+        self.assertEqual(self.words("run", self.team, "--relay", "exa"), ["exact"])
         self.assertEqual(self.words("graph", self.team, "--format", ""), ["ascii", "dot", "json", "mermaid"])
         self.assertEqual(self.words("render", self.team, "--agent", "ch"), ["checker"])
         self.assertEqual(self.words("run", self.team, "--device", "cu"), ["cuda"])

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
 #include "engine/reuse/methods.h"
 #include "workflows/format/format_types.h"
+#include "workflows/format/relay_reader.h"
 
 namespace baton::format_types {
 
 FormatType relay_method() {
-  std::vector<std::string> names = {"auto", "exact"};
+  std::vector<std::string> names = {"auto", std::string(kMethodAlias.name)};
   for (const Method& method : methods()) {
     if (method.id != MethodId::automatic) names.emplace_back(method.name);
   }
@@ -15,7 +18,8 @@ FormatType relay_method() {
 std::vector<FormatKey> relay_keys() {
   return {
       {"relay", "method", relay_method(), false, "auto",
-       "The method; `auto` chooses per placeholder; `exact` is another name of `lockstep`."},
+       fmt::format("The method; `auto` chooses per placeholder; `{}` is another name of `{}`.", kMethodAlias.name,
+                   method_of(kMethodAlias.method).name)},
       {"relay", "tolerance", number(0, 100), false, "0.02",
        "`auto`: handed-over texts are rectified only where the mean KL divergence of a turn from full prefill is "
        "expected to stay within this many nats per token, in 95 % of the turns; 0: everything is exact."},

@@ -19,7 +19,8 @@ class RelayReader {
 
   void read() {
     const std::string method = fields_.text("method").value_or("auto");
-    if (const Method* found = find_method(method == "exact" ? "lockstep" : method)) relay_.method = found;
+    if (const Method* found = method == kMethodAlias.name ? &method_of(kMethodAlias.method) : find_method(method))
+      relay_.method = found;
     ReuseOptions& options = relay_.options;
     read_layers(options);
     read_selection(options);

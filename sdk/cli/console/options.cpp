@@ -52,8 +52,11 @@ std::string model_from_here(const std::string& model) {
 
 /// Empty where workflow files know the method, else what is wrong.
 std::string mistake_in_method(const std::string& name) {
-  std::vector<std::string> known = {"exact"};  // another name of lockstep
-  for (const ReuseMethod& method : reuse_methods()) known.push_back(method.name);
+  std::vector<std::string> known;
+  for (const ReuseMethod& method : reuse_methods()) {
+    known.push_back(method.name);
+    if (!method.alias.empty()) known.push_back(method.alias);
+  }
   if (std::find(known.begin(), known.end(), name) != known.end()) return {};
   const std::string near = closest(name, known);
   return fmt::format("{}: expected one of {}{}", name, fmt::join(known, ", "),
@@ -104,13 +107,13 @@ Workflow WorkflowArguments::load(WorkflowOptions options) const {
   return Workflow::load(file, options);
 }
 
-std::string WorkflowArguments::default_model() const {
-  for (const auto& model : models) {
-    if (!names_a_model(model)) return model;
 std::string tools_of_host(const Workflow& workflow) {
   return fmt::format("{}", fmt::join(workflow.absent_tools(), ", "));
 }
 
+std::string WorkflowArguments::default_model() const {
+  for (const auto& model : models) {
+    if (!names_a_model(model)) return model;
   }
   return {};
 }

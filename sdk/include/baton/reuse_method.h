@@ -10,6 +10,7 @@ namespace baton::inline v1 {
 
 struct ReuseMethod {
   std::string name;       // "rectify"
+  std::string alias;      // another name in files and options, or empty
   std::string summary;    // one sentence for people
   bool exact = false;     // the outputs are those of full prefill, token for token
   bool reuses = false;    // KV of earlier prompts is reused; only `full` reuses none
