@@ -2,6 +2,7 @@
 // The runner `baton`: one verb per file; this one reads the command line, runs the verb and turns errors into exit
 // codes.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <new>
@@ -46,9 +47,12 @@ std::string hint(const std::string& word, const std::vector<std::string>& candid
   return close.empty() ? std::string() : fmt::format("; did you mean '{}'?", close);
 }
 
-std::string listed(const std::vector<std::string>& words) {
-  std::string text;
-  for (const auto& word : words) text += (text.empty() ? "" : ", ") + word;
+/// "The options are: --device, --json, ..." in lines that fit, in the order of the alphabet.
+std::string listed(const std::string& what, std::vector<std::string> words) {
+  std::sort(words.begin(), words.end());
+  const int columns = stderr_is_terminal() ? std::min(terminal_size().columns - 1, 100) : 100;
+  std::string text = wrapped(fmt::format("{}{}.", what, fmt::join(words, ", ")), columns);
+  if (!text.empty() && text.back() == '\n') text.pop_back();
   return text;
 }
 
@@ -60,9 +64,9 @@ int usage_error(const CLI::App& app, const CLI::ParseError& error) {
   if (const auto extras = app.remaining(true); !extras.empty()) {
     const std::string word = extras.front().substr(0, extras.front().find('='));
     const auto options = option_names(at);
-    text = word.rfind('-', 0) == 0
-               ? fmt::format("unknown option '{}'{}\nThe options are: {}.", word, hint(word, options), listed(options))
-               : fmt::format("unexpected argument '{}'", word);
+    text = word.rfind('-', 0) == 0 ? fmt::format("unknown option '{}'{}\n{}", word, hint(word, options),
+                                                 listed("The options are: ", options))
+                                   : fmt::format("unexpected argument '{}'", word);
   }
   const std::string help = verbs.empty() ? "baton --help" : fmt::format("baton {} --help", at.get_name());
   return fail(kUsage, fmt::format("{}\nSee '{}'.", text, help));
@@ -103,13 +107,21 @@ int main_of(int argc, char** argv) {
       "  baton pull ORG/NAME:Q4_K_M                           download a published model\n"
       "  baton doctor                                         what this machine can do\n\n"
       "Every verb has its own help: baton run --help. Exit codes: 0 ok, 1 the run failed, 2 usage, 3 invalid file,\n"
-      "4 resources (memory, device, model), 5 timeout, 6 verification failed, 130 interrupted.");
+      "4 resources (memory, device, model), 5 timeout, 6 verification failed, 7 suspended: the run waits\n"
+      "for an answer, 130 interrupted.");
   Action action;
-  for (const auto add :
-       {add_run,   add_chat,   add_serve,  add_resume, add_replay,  add_diff,    add_validate,   add_plan,
-        add_graph, add_render, add_report, add_trace,  add_profile, add_learn,   add_eval,       add_bench,
-        add_init,  add_pull,   add_models, add_doctor, add_schema,  add_explain, add_completion, add_version}) {
-    add(app, action);
+  const std::vector<std::pair<const char*, std::vector<void (*)(CLI::App & app, Action & action)>>> groups = {
+      {"Run workflows", {add_run, add_chat, add_serve}},
+      {"Check and show workflows", {add_init, add_validate, add_explain, add_plan, add_graph, add_render, add_schema}},
+      {"Recorded runs", {add_resume, add_replay, add_report, add_trace, add_diff}},
+      {"Models and measuring", {add_pull, add_models, add_profile, add_learn, add_eval, add_bench}},
+      {"Baton itself", {add_doctor, add_completion, add_version}},
+  };
+  for (const auto& [group, adders] : groups) {
+    for (const auto add : adders) add(app, action);
+    for (auto* verb : app.get_subcommands(nullptr)) {
+      if (verb->get_group() == "Subcommands") verb->group(group);
+    }
   }
   if (argc < 2) {
     note(app.help());
@@ -118,8 +130,8 @@ int main_of(int argc, char** argv) {
   const auto verbs = verb_names(app);
   if (const std::string word = argv[1];
       word.rfind('-', 0) != 0 && std::find(verbs.begin(), verbs.end(), word) == verbs.end()) {
-    return fail(kUsage, fmt::format("unknown verb '{}'{}\nThe verbs are: {}.\nSee 'baton --help'.", word,
-                                    hint(word, verbs), listed(verbs)));
+    return fail(kUsage, fmt::format("unknown verb '{}'{}\n{}\nSee 'baton --help'.", word, hint(word, verbs),
+                                    listed("The verbs are: ", verbs)));
   }
   // Before the words are read as options of `completion` itself.
   if (const std::vector<std::string> words(argv + 1, argv + argc);

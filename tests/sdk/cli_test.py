@@ -44,14 +44,21 @@ class Usage(Cli):
         unknown = self.baton("run", self.team, "--zzzzzz", code=2).stderr
         for option in ("--input", "--relay", "--record"):
             self.assertIn(option, unknown.split("The options are: ")[1])
+        self.assertLessEqual(max(map(len, unknown.splitlines())), 100)
+        narrow = self.in_terminal("run", self.team, "--zzzzzz", columns=50)[1].replace("\r", "")
+        self.assertLessEqual(max(map(len, re.sub("\x1b[^m]*m", "", narrow).splitlines())), 50)
         self.assertIn("validate", self.baton("zzzzzz", code=2).stderr.split("The verbs are: ")[1])
         mian = self.baton("run", self.team, "-i", QUESTION, "--model", "mian=/tmp", code=3).stderr
         self.assertIn("unknown model 'mian'", mian)
         self.assertIn("did you mean 'main'?", mian)
 
     def test_every_verb_has_help_with_its_name(self):
-        verbs = re.findall(r"^  (\w+) ", self.baton("--help").stdout.split("Subcommands:")[1].split("Start here")[0], re.M)
-        self.assertIn("eval", verbs)
+        text = self.baton("--help").stdout
+        verbs = re.findall(r"^  (\w+) ", text.split("Options:")[1].split("Start here")[0], re.M)
+        self.assertEqual((len(verbs), len(set(verbs))), (24, 24))
+        groups = re.findall(r"^([A-Z].*):$", text.split("Options:")[1].split("Start here")[0], re.M)
+        self.assertEqual(groups, ["Run workflows", "Check and show workflows", "Recorded runs", "Models and measuring", "Baton itself"])
+        self.assertIn("6 verification failed, 7 suspended", text)
         for verb in verbs:
             self.assertIn(verb, self.baton(verb, "--help").stdout)
 
