@@ -37,7 +37,8 @@ target_include_directories(baton_library INTERFACE ${headers})
 target_link_libraries(baton_library PRIVATE ${others} PUBLIC Threads::Threads)
 
 # The objects are position-independent in either library; what is exported is said here and not by their visibility.
-if(BATON_SHARED AND NOT BATON_STATIC AND NOT BATON_SANITIZE)
+# Linux alone has been given the list in the form that its linker reads.
+if(BATON_SHARED AND CMAKE_SYSTEM_NAME STREQUAL "Linux" AND NOT BATON_STATIC AND NOT BATON_SANITIZE)
   set(exports ${PROJECT_SOURCE_DIR}/sdk/exports.map)
   add_library(baton_shared SHARED ${objects})
   add_library(baton::shared ALIAS baton_shared)

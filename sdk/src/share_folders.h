@@ -8,7 +8,9 @@
 
 // The installed CMake package adds the definition to what links the static library (cmake/baton_package_share.cpp.in),
 // so that a program finds the files of the prefix that its library came from, wherever the prefix was moved before.
+#ifndef _WIN32                                                       // where it is not used
 extern "C" __attribute__((weak)) const char* baton_package_share();  // null where the package was not used
+#endif
 
 namespace baton::inline v1 {
 

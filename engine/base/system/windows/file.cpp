@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+// Descriptors are those of the C library, over handles that let others read, write, rename and remove the file, as open
+// files do elsewhere.
+#include "engine/base/system/file.h"
+
+#include <windows.h>
+// after it
+#include <fcntl.h>
+#include <io.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <string>
+#include <utility>
+
+namespace baton {
+namespace {
+
+constexpr std::size_t kMaxBytes = std::size_t{1} << 30;  // a call takes a number of 32 bits
+constexpr DWORD kShared = FILE_SHARE_READ | FILE_SHARE_WRITE | FILE_SHARE_DELETE;
+
+/// The number of errno that comes closest to an error of the system.
+int number_of(DWORD error) {
+  constexpr std::array<std::pair<DWORD, int>, 19> kNumbers = {{{ERROR_FILE_NOT_FOUND, ENOENT},
+                                                               {ERROR_PATH_NOT_FOUND, ENOENT},
+                                                               {ERROR_INVALID_NAME, ENOENT},
+                                                               {ERROR_ACCESS_DENIED, EACCES},
+                                                               {ERROR_SHARING_VIOLATION, EACCES},
+                                                               {ERROR_LOCK_VIOLATION, EACCES},
+                                                               {ERROR_FILE_EXISTS, EEXIST},
+                                                               {ERROR_ALREADY_EXISTS, EEXIST},
+                                                               {ERROR_DIRECTORY, ENOTDIR},
+                                                               {ERROR_TOO_MANY_OPEN_FILES, EMFILE},
+                                                               {ERROR_NOT_ENOUGH_MEMORY, ENOMEM},
+                                                               {ERROR_OUTOFMEMORY, ENOMEM},
+                                                               {ERROR_DISK_FULL, ENOSPC},
+                                                               {ERROR_HANDLE_DISK_FULL, ENOSPC},
+                                                               {ERROR_WRITE_PROTECT, EROFS},
+                                                               {ERROR_BROKEN_PIPE, EPIPE},
+                                                               {ERROR_NO_DATA, EPIPE},
+                                                               {ERROR_INVALID_PARAMETER, EINVAL},
+                                                               {ERROR_FILENAME_EXCED_RANGE, ENAMETOOLONG}}};
+  const auto* found =
+      std::find_if(kNumbers.begin(), kNumbers.end(), [error](const auto& one) { return one.first == error; });
+  return found == kNumbers.end() ? EIO : found->second;
+}
+
+/// False, with the last error in errno.
+bool failed() {
+  errno = number_of(GetLastError());
+  return false;
+}
+
+HANDLE handle_of(const UniqueFd& file) { return reinterpret_cast<HANDLE>(_get_osfhandle(file.get())); }
+
+/// Takes the handle over.
+UniqueFd descriptor_of(HANDLE handle, int flags) {
+  if (handle == INVALID_HANDLE_VALUE) {
+    failed();
+    return {};
+  }
+  UniqueFd file(_open_osfhandle(reinterpret_cast<std::intptr_t>(handle), flags | _O_BINARY | _O_NOINHERIT));
+  if (!file) CloseHandle(handle);
+  return file;
+}
+
+OVERLAPPED place(std::int64_t offset) {
+  OVERLAPPED at{};
+  at.Offset = static_cast<DWORD>(offset);
+  at.OffsetHigh = static_cast<DWORD>(static_cast<std::uint64_t>(offset) >> 32);
+  return at;
+}
+
+bool is_link(const UniqueFd& file) {
+  BY_HANDLE_FILE_INFORMATION information{};
+  return GetFileInformationByHandle(handle_of(file), &information) != 0 &&
+         (information.dwFileAttributes & FILE_ATTRIBUTE_REPARSE_POINT) != 0;
+}
+
+}  // namespace
+
+bool close_descriptor(int fd) noexcept { return _close(fd) == 0; }
+
+UniqueFd open_file(const std::filesystem::path& file, Open how) {
+  const auto has = [how](Open flag) { return (static_cast<unsigned>(how) & static_cast<unsigned>(flag)) != 0; };
+  const bool writes = has(Open::write) || has(Open::append);
+  const DWORD access = (has(Open::read) ? GENERIC_READ : 0u) | (writes ? GENERIC_WRITE : 0u);
+  const DWORD making = has(Open::only_new) ? CREATE_NEW : has(Open::create) ? OPEN_ALWAYS : OPEN_EXISTING;
+  const DWORD flags = FILE_ATTRIBUTE_NORMAL | FILE_FLAG_BACKUP_SEMANTICS |  // a folder opens, too
+                      (has(Open::no_link) ? FILE_FLAG_OPEN_REPARSE_POINT : 0u) |
+                      (has(Open::sequential) ? FILE_FLAG_SEQUENTIAL_SCAN : 0u);
+  UniqueFd opened = descriptor_of(CreateFileW(file.c_str(), access, kShared, nullptr, making, flags, nullptr),
+                                  (has(Open::append) ? _O_APPEND : 0) | (writes ? 0 : _O_RDONLY));
+  if (opened && has(Open::no_link) && is_link(opened)) {
+    errno = ELOOP;
+    return {};
+  }
+  return opened;
+}
+
+UniqueFd open_temporary(const std::filesystem::path& folder) {
+  constexpr int kTries = 100;
+  for (int i = 0; i < kTries; ++i) {
+    const auto name = folder / ("baton-" + std::to_string(GetCurrentProcessId()) + "-" + std::to_string(i));
+    UniqueFd file = descriptor_of(CreateFileW(name.c_str(), GENERIC_READ | GENERIC_WRITE, kShared, nullptr, CREATE_NEW,
+                                              FILE_ATTRIBUTE_TEMPORARY | FILE_FLAG_DELETE_ON_CLOSE, nullptr),
+                                  0);
+    if (file || errno != EEXIST) return file;
+  }
+  return {};
+}
+
+UniqueFd open_unnamed(const std::filesystem::path& /*folder*/) {
+  errno = ENOTSUP;
+  return {};
+}
+
+bool name_file(const UniqueFd& /*file*/, const std::filesystem::path& /*name*/) {
+  errno = ENOTSUP;
+  return false;
+}
+
+std::optional<FileStatus> status_of(const UniqueFd& file) {
+  if (GetFileType(handle_of(file)) != FILE_TYPE_DISK) return FileStatus{};
+  BY_HANDLE_FILE_INFORMATION information{};
+  if (GetFileInformationByHandle(handle_of(file), &information) == 0) return failed(), std::nullopt;
+  const bool folder = (information.dwFileAttributes & FILE_ATTRIBUTE_DIRECTORY) != 0;
+  const auto bytes = std::int64_t{information.nFileSizeHigh} << 32 | std::int64_t{information.nFileSizeLow};
+  return FileStatus{folder ? FileKind::folder : FileKind::regular, bytes};
+}
+
+bool has_name(const UniqueFd& file, const std::filesystem::path& name) {
+  const UniqueFd named = descriptor_of(
+      CreateFileW(name.c_str(), 0, kShared, nullptr, OPEN_EXISTING, FILE_FLAG_BACKUP_SEMANTICS, nullptr), _O_RDONLY);
+  BY_HANDLE_FILE_INFORMATION a{}, b{};
+  return named && GetFileInformationByHandle(handle_of(file), &a) != 0 &&
+         GetFileInformationByHandle(handle_of(named), &b) != 0 && a.dwVolumeSerialNumber == b.dwVolumeSerialNumber &&
+         a.nFileIndexHigh == b.nFileIndexHigh && a.nFileIndexLow == b.nFileIndexLow;
+}
+
+bool readable_by_all(const std::filesystem::path& /*file*/) { return false; }  // access lists say it, in many entries
+
+std::int64_t read_some(const UniqueFd& file, std::span<std::byte> out) {
+  return _read(file.get(), out.data(), static_cast<unsigned>(std::min(kMaxBytes, out.size())));
+}
+
+std::int64_t read_at(const UniqueFd& file, std::span<std::byte> out, std::int64_t offset) {
+  std::size_t done = 0;
+  while (done < out.size()) {
+    OVERLAPPED at = place(offset + static_cast<std::int64_t>(done));
+    DWORD got = 0;
+    const auto wanted = static_cast<DWORD>(std::min(kMaxBytes, out.size() - done));
+    if (ReadFile(handle_of(file), out.data() + done, wanted, &got, &at) == 0) {
+      if (GetLastError() == ERROR_HANDLE_EOF) break;
+      failed();
+      return -1;
+    }
+    if (got == 0) break;
+    done += got;
+  }
+  return static_cast<std::int64_t>(done);
+}
+
+bool write_all(const UniqueFd& file, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const int put = _write(file.get(), bytes.data(), static_cast<unsigned>(std::min(kMaxBytes, bytes.size())));
+    if (put < 0) return false;
+    bytes.remove_prefix(static_cast<std::size_t>(put));
+  }
+  return true;
+}
+
+bool write_at(const UniqueFd& file, std::span<const std::byte> bytes, std::int64_t offset) {
+  while (!bytes.empty()) {
+    OVERLAPPED at = place(offset);
+    DWORD put = 0;
+    const auto wanted = static_cast<DWORD>(std::min(kMaxBytes, bytes.size()));
+    if (WriteFile(handle_of(file), bytes.data(), wanted, &put, &at) == 0) return failed();
+    offset += put;
+    bytes = bytes.subspan(put);
+  }
+  return true;
+}
+
+bool set_size(const UniqueFd& file, std::int64_t bytes) {
+  FILE_END_OF_FILE_INFO end{};
+  end.EndOfFile.QuadPart = bytes;
+  return SetFileInformationByHandle(handle_of(file), FileEndOfFileInfo, &end, sizeof(end)) != 0 || failed();
+}
+
+bool flush_to_disk(const UniqueFd& file) { return FlushFileBuffers(handle_of(file)) != 0 || failed(); }
+
+FileLockState try_lock(const UniqueFd& file) {
+  OVERLAPPED at = place(std::int64_t{1} << 62);  // a lock keeps others from these bytes, so it is far behind the file's
+  if (LockFileEx(handle_of(file), LOCKFILE_EXCLUSIVE_LOCK | LOCKFILE_FAIL_IMMEDIATELY, 0, 1, 0, &at) != 0)
+    return FileLockState::locked;
+  const DWORD error = GetLastError();
+  if (error == ERROR_LOCK_VIOLATION || error == ERROR_IO_PENDING) return FileLockState::busy;
+  if (error == ERROR_NOT_SUPPORTED || error == ERROR_INVALID_FUNCTION) return FileLockState::unavailable;
+  failed();
+  return FileLockState::failed;
+}
+
+OpenFolder::OpenFolder(std::filesystem::path folder) : path_(std::move(folder)) {
+  UniqueFd opened = open_file(path_, Open::read);
+  if (!opened) return;
+  const std::optional<FileStatus> status = status_of(opened);
+  if (status && status->kind == FileKind::folder)
+    descriptor_ = std::move(opened);
+  else
+    errno = ENOTDIR;
+}
+
+/// While the folder is open it may be renamed, and then nothing is found in it.
+UniqueFd OpenFolder::open(const std::filesystem::path& name) const {
+  if (name.has_parent_path()) {
+    const UniqueFd sub = open_file(path_ / name.parent_path(), Open::read | Open::no_link);
+    if (!sub) return {};
+  }
+  return open_file(path_ / name, Open::read | Open::no_link);
+}
+
+}  // namespace baton
