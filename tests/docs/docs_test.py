@@ -121,5 +121,19 @@ class Blocks(unittest.TestCase):
         self.assertEqual(missing(["d", "a ... c"], "x\na b c\ny\nd\n"), "a ... c")
 
 
+class Members(unittest.TestCase):
+    """The tables of docs/cpp.md name the members that the headers have, and no others."""
+
+    def test_members_are_those_of_the_headers(self):
+        page = (pages.ROOT / "docs/cpp.md").read_text()
+        for header, struct in (("sdk/include/baton/engine.h", "EngineOptions"), ("sdk/include/baton/engine.h", "RunOptions"),
+                               ("engine/base/baton/tool_call.h", "ToolCall"), ("engine/base/baton/tool_call.h", "ToolResult")):
+            body = re.search(r"^struct %s \{\n(.*?)^\};" % struct, (pages.ROOT / header).read_text(), re.M | re.S)[1]
+            members = re.findall(r"(\w+)(?:\{[^}]*\}| = [^;]+)?;", re.sub(r"//.*", "", body))
+            table = page.split(f"\n`{struct}`, ", 1)[1].split("| --- |", 1)[1].split("\n\n", 1)[0]
+            shown = [name for row in table.split("\n")[1:] for name in re.findall(r"`(\w+)`", row.split("|")[1])]
+            self.assertEqual(sorted(shown), sorted(members), struct)
+
+
 if __name__ == "__main__":
     unittest.main()
