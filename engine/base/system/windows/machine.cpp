@@ -35,7 +35,7 @@ std::string vector_instructions() {
   return found;
 }
 
-MachineMemory machine_memory() {
+MachineMemory machine_memory(const std::filesystem::path& /*root*/) {
   MEMORYSTATUSEX status{};
   status.dwLength = sizeof(status);
   if (GlobalMemoryStatusEx(&status) == 0) return {};
