@@ -9,8 +9,9 @@
 namespace baton {
 
 std::unique_ptr<McpConnection> connect_to_program(const McpServerSpec& spec) {
-  throw McpError(fmt::format("cannot start '{}': servers that are programs need Linux; expected one at an address (url)",
-                             said(spec.command.front(), 200)));
+  throw McpError(
+      fmt::format("cannot start '{}': servers that are programs need Linux; expected one at an address (url)",
+                  said(spec.command.front(), 200)));
 }
 
 }  // namespace baton

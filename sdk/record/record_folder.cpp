@@ -42,7 +42,8 @@ void RecordFolder::write(const fs::path& aside) const {
 }
 
 void RecordFolder::commit() const {
-  const fs::path aside = folder_.parent_path() / fmt::format(".{}.part-{}", folder_.filename().string(), process_number());
+  const fs::path aside =
+      folder_.parent_path() / fmt::format(".{}.part-{}", folder_.filename().string(), process_number());
   const auto remove = [&] {
     std::error_code ignored;
     fs::remove_all(aside, ignored);

@@ -22,8 +22,8 @@ struct MachineMemory {
   std::int64_t total_bytes = 0;      // 0: unknown
 };
 /// The smaller of what the machine has and what the control groups of this process, such as a container's, with those
-/// around them, allow (versions 2 and 1). Files that were read and can be dropped again count as available. `root` stands
-/// for "/", on systems that say it in files.
+/// around them, allow (versions 2 and 1). Files that were read and can be dropped again count as available. `root`
+/// stands for "/", on systems that say it in files.
 MachineMemory machine_memory(const std::filesystem::path& root = "/");
 
 }  // namespace baton
