@@ -53,6 +53,7 @@ build yaml-cpp -DYAML_CPP_BUILD_TESTS=OFF -DYAML_CPP_BUILD_TOOLS=OFF
 build highway -DHWY_ENABLE_TESTS=OFF -DHWY_ENABLE_EXAMPLES=OFF -DHWY_ENABLE_CONTRIB=OFF
 cp -R "$dir"/sources/highway-*/hwy/contrib "$root/include/hwy/"  # its headers are used, and not its library
 build pcre2 -DPCRE2_BUILD_TESTS=OFF -DPCRE2_BUILD_PCRE2GREP=OFF -DPCRE2_SUPPORT_JIT=ON
+grep -q '^#define PCRE2_STATIC' "$root/include/pcre2.h" || sed -i '1i #define PCRE2_STATIC' "$root/include/pcre2.h"
 build utf8proc
 build xxhash -DXXHASH_BUILD_XXHSUM=OFF
 # Schannel is the TLS of Windows, with its certificates.

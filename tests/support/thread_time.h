@@ -2,8 +2,9 @@
 // Processor time of the calling thread, for tests that say what an input may cost: a busy machine does not change it.
 #pragma once
 
+#include <time.h>  // clock_gettime is no function of C++
+
 #include <cstdlib>
-#include <ctime>
 
 namespace baton::test {
 
@@ -16,7 +17,7 @@ constexpr double kSlowdown = 6.0;
 #endif
 
 inline double thread_seconds() {
-  std::timespec time{};
+  timespec time{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
