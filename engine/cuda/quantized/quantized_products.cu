@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products of quantised weights on tensor cores: the weights are operand A, 16 outputs, so that a warp needs no more
-// than eight rows of activations to use a whole instruction, and decoding uses the same one as prefill. Codes go from
-// memory straight into the registers of the operand, as exact numbers in bf16; scales are multiplied with the sums.
+// than eight rows of activations to use a whole instruction. Codes go from memory straight into the registers of the
+// operand, as exact numbers in bf16; scales are multiplied with the sums. For prefill the weights are unpacked instead
+// (quantized_weights.h), from so many rows on as make that the faster way.
 //
 // Where the rows are few, the eight warps of a block take one split each of the sums of 16 outputs; where there are
 // many rows, a warp computes all splits of its own outputs and rows one after another. Both add the splits in the same

@@ -2,6 +2,7 @@
 // Weights on the device that keep the codes of their block types, and the operations over them.
 #pragma once
 
+#include <algorithm>
 #include <span>
 #include <vector>
 
@@ -45,7 +46,8 @@ class QuantizedOperations {
   Replays& replays_;
   DeviceScratch inputs_, sums_, unpacked_;
   const std::int64_t unpacked_rows_ = number_in("BATON_CUDA_UNPACKED_ROWS", 96);
-  const std::int64_t unpacked_mib_ = number_in("BATON_CUDA_UNPACKED_MIB", 256);  // of a weight, at once
+  const std::int64_t unpacked_mib_ =  // of a weight, at once
+      std::max(std::int64_t{1}, number_in("BATON_CUDA_UNPACKED_MIB", 256));
 };
 
 }  // namespace baton::cuda
