@@ -329,14 +329,15 @@ TEST_CASE("published: every row recomputed in every layer is full prefill, bit f
   for (const fs::path& path : published_models()) {
     INFO(path.filename());
     auto backend = make_cpu_backend(2);
-    auto model = open_model(*backend, path, {});
-    const std::int32_t layers = model->config.layers;
+    auto opened = open_model(*backend, path, {});
+    const Model& model = *opened;  // goes with the engine, before its backend
+    const std::int32_t layers = model.config.layers;
     const auto part = [&](const std::string& text) {
-      return PromptPart{"", model->tokenizer->encode(text, SpecialTokens::as_text), nullptr, 0};
+      return PromptPart{"", model.tokenizer->encode(text, SpecialTokens::as_text), nullptr, 0};
     };
     const PromptPart question = part("List three facts about the sea.\n"), before = part("Here is a report:\n"),
                      between = part("\nAnd here is it again:\n"), after = part("\nSummarise both in one line:");
-    StepEngine engine(std::move(backend), model, {});
+    StepEngine engine(std::move(backend), std::move(opened), {});
 
     GenerationRequest request;
     request.prompt = {question};
