@@ -69,7 +69,7 @@ ALLOWED = {
     "sdk/cli/inspect": [*RUNNER, "sdk/cli"],
     "sdk/cli/measure": RUNNER,
     "sdk/report": [*RUNNER, "sdk/trace"],
-    "sdk/cli": [*RUNNER, "sdk/cli/measure", "sdk/report", "sdk/trace", "sdk/pull", "sdk/serve"],
+    "sdk/cli": [*RUNNER, "sdk/cli/measure", "sdk/record", "sdk/report", "sdk/trace", "sdk/pull", "sdk/serve"],
     "samples": PUBLIC,
 }
 

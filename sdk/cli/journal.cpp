@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "sdk/cli/console/exit_code.h"
+#include "sdk/record/run_journal.h"
 #include "sdk/report/data.h"
 #include "sdk/report/fields.h"
 
@@ -14,9 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kJournalName = "journal.ndjson";  // in the folder of a record
 constexpr std::size_t kMaxJournalBytes = 256 << 20;
-constexpr int kFormat = 1;
 
 /// Texts of a list.
 std::vector<std::string> list_of(const nlohmann::json& json, const char* name, const RecordFields& fields) {
@@ -31,7 +30,7 @@ std::vector<std::string> list_of(const nlohmann::json& json, const char* name, c
 }
 
 JournalStart start_of(const nlohmann::json& json, const RecordFields& fields) {
-  if (fields.count("journal") != kFormat) fields.fail("journal", fmt::format("{}", kFormat));
+  if (fields.count("journal") != kJournalFormat) fields.fail("journal", fmt::format("{}", kJournalFormat));
   JournalStart start;
   start.folder = fields.text("folder");
   start.workflow.file = fields.text("file");
@@ -64,12 +63,6 @@ AgentFinished finished_of(const nlohmann::json& json, const RecordFields& fields
 }
 
 }  // namespace
-
-fs::path journal_beside(const fs::path& folder) {
-  fs::path path = fs::absolute(folder).lexically_normal();
-  if (path.filename().empty()) path = path.parent_path();  // "runs/1/" is "runs/1"
-  return path += ".journal";
-}
 
 JournalContent read_journal(const fs::path& folder) {
   const fs::path path = journal_beside(folder);

@@ -16,9 +16,6 @@
 
 namespace baton::cli {
 
-/// Where the journal lies while the run goes on; afterwards it is in the folder of the record.
-std::filesystem::path journal_beside(const std::filesystem::path& folder);
-
 /// How a run was started.
 struct JournalStart {
   std::string folder;  // the current folder, from which paths are named

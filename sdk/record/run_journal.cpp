@@ -17,15 +17,14 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-constexpr int kFormat = 1;
 constexpr Open kAppend = Open::append | Open::no_link;
 
 std::string dumped(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n"; }
 
 std::string line_of(const JournalHead& head) {
   Json json = {
-      {"journal", kFormat},    {"folder", fs::current_path().string()}, {"file", head.file},    {"set", head.set},
-      {"models", head.models}, {"fingerprint", head.fingerprint},       {"inputs", head.inputs}};
+      {"journal", kJournalFormat}, {"folder", fs::current_path().string()}, {"file", head.file},    {"set", head.set},
+      {"models", head.models},     {"fingerprint", head.fingerprint},       {"inputs", head.inputs}};
   if (head.seed) json["seed"] = *head.seed;
   return dumped(json);
 }
@@ -41,13 +40,13 @@ fs::path with_parent(fs::path path) {
   return path;
 }
 
+}  // namespace
+
 fs::path journal_beside(const fs::path& folder) {
   fs::path path = fs::absolute(folder).lexically_normal();
   if (path.filename().empty()) path = path.parent_path();  // "runs/1/" is "runs/1"
   return path += ".journal";
 }
-
-}  // namespace
 
 RunJournal::RunJournal(const fs::path& folder, const JournalHead& head, const std::vector<AgentFinished>* resumed,
                        std::function<void(const std::string& message)> on_warning)

@@ -21,6 +21,10 @@ namespace baton::inline v1 {
 
 /// The name of the journal in the folder of a record; while the run goes on it lies next to the folder.
 inline constexpr const char* kJournalName = "journal.ndjson";
+inline constexpr int kJournalFormat = 1;  // the number in its first line
+
+/// Where the journal lies while the run goes on; afterwards it is in the folder of the record.
+std::filesystem::path journal_beside(const std::filesystem::path& folder);
 
 /// How a run was started; paths are as seen from the current folder.
 struct JournalHead {
