@@ -66,18 +66,27 @@ namespace baton {
 namespace base {
 HWY_EXPORT(sum_of_exp);
 HWY_EXPORT(sum_of_divergence);
+
+// In the namespace of the kernels: where one instruction set is compiled, the dispatch is a name inside it.
+static double dispatch_sum_of_exp(std::span<const float> logits, double most) {
+  return HWY_DYNAMIC_DISPATCH(sum_of_exp)(logits.data(), most, logits.size());
+}
+
+static double dispatch_sum_of_divergence(std::span<const float> p, double p_sum, std::span<const float> q,
+                                         double q_sum) {
+  return HWY_DYNAMIC_DISPATCH(sum_of_divergence)(p.data(), p_sum, q.data(), q_sum, p.size());
+}
 }  // namespace base
 
 inline namespace v1 {
 
 double log_sum_exp(std::span<const float> logits) {
   const double most = *std::max_element(logits.begin(), logits.end());
-  return most + std::log(HWY_DYNAMIC_DISPATCH(base::sum_of_exp)(logits.data(), most, logits.size()));
+  return most + std::log(base::dispatch_sum_of_exp(logits, most));
 }
 
 double divergence(std::span<const float> p, double p_sum, std::span<const float> q, double q_sum) {
-  const double sum = HWY_DYNAMIC_DISPATCH(base::sum_of_divergence)(p.data(), p_sum, q.data(), q_sum, p.size());
-  return std::max(sum, 0.0);
+  return std::max(base::dispatch_sum_of_divergence(p, p_sum, q, q_sum), 0.0);
 }
 
 }  // namespace v1
