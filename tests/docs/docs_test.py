@@ -121,6 +121,21 @@ class Blocks(unittest.TestCase):
         self.assertEqual(missing(["d", "a ... c"], "x\na b c\ny\nd\n"), "a ... c")
 
 
+class Graphs(unittest.TestCase):
+    """The graphs of the gallery are what `baton graph` prints of the workflow that their section begins with."""
+
+    def test_graphs_are_those_of_the_workflows(self):
+        graphs = 0
+        for section in (pages.ROOT / "docs/gallery.md").read_text(encoding="utf-8").split("\n## ")[1:]:
+            name = re.search(r"^`(\w+\.yaml)`", section, re.M)[1]
+            for shown in re.findall(r"^```mermaid\n(.*?)^```$", section, re.M | re.S):
+                done = subprocess.run([BATON, "graph", pages.ROOT / "workflows/library" / name, "--format", "mermaid"],
+                                      capture_output=True, text=True, check=True)
+                self.assertEqual(shown, done.stdout, name)
+                graphs += 1
+        self.assertGreater(graphs, 5)
+
+
 class Members(unittest.TestCase):
     """The tables of docs/cpp.md name the members that the headers have, and no others."""
 

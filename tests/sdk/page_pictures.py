@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Draws the report, and the page of `baton serve` while agents work and afterwards, at three widths into docs/images.
+"""Draws the report, the page of `baton serve` while agents work and afterwards, and the documentation site, at three
+widths into docs/images.
 
-Usage: page_pictures.py RUNNER (needs Chromium, and the Python package Pillow, which reduces the colours)
+Usage: page_pictures.py RUNNER (needs Chromium, `./dev site` before, and the Python package Pillow, which reduces the colours)
 """
-
 
 import re
 
@@ -33,7 +33,11 @@ class Pictures(pages_test.ServePage):
             with Image.open(path) as picture:
                 picture.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE).save(path, optimize=True)
 
+        site = ROOT / "build/site/gallery.html"
+        self.assertTrue(site.exists(), "./dev site makes it")
         for width, dark in ((390, False), (820, True), (1440, False)):
+            self.browser.show(site.as_uri(), width, dark=dark)
+            draw("site", width)
             self.browser.show(report, width, dark=dark)
             draw("report", width)
             self.browser.show(served, width, dark=dark)
