@@ -3,7 +3,9 @@
 # Usage: bare_root.sh SUITE [FOLDER]. Installs the packages that `./dev package` wrote into FOLDER (build/package) in a
 # bare Debian (bookworm, trixie) or Ubuntu (noble), with what they depend on and nothing else; there a team answers, as
 # a user without a home, and programs are built and run that find the library by CMake and by pkg-config, one of them
-# without a C++ compiler. Needs root and the network, debootstrap and the archive's keyring.
+# without a C++ compiler, or that have it compiled with themselves by add_subdirectory, which takes most of the time.
+# Then the packages are removed, and the wheel of `./dev wheel` is installed in a virtual environment, where there is
+# one in FOLDER. Needs root and the network, debootstrap and the archive's keyring.
 set -euo pipefail
 die() { printf 'bare_root: %s\n' "$*" >&2; exit 1; }
 source=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
@@ -23,6 +25,9 @@ debootstrap --variant=minbase --components="$sections" --keyring="/usr/share/key
 chmod 755 "$root"
 mkdir "$root/packages"
 cp "$packages"/*.deb "$root/packages"
+cp "$packages"/*.whl "$root/packages" 2>/dev/null || true
+mkdir "$root/source"
+git -C "$source" archive HEAD | tar -x -C "$root/source"
 cp -r "$source/tests/consumer" "$root/consumer"
 cp /etc/resolv.conf "$root/etc/resolv.conf"
 
@@ -78,3 +83,20 @@ expect 0 "shop called price_of(): 7" "a team calls the function of a program"
 inside apt-get purge -y baton libbaton-dev baton-models
 expect 0 "Purging" "apt removes them"
 [ ! -e "$root/usr/share/baton" ] || die "$suite: a removed package left $(ls "$root/usr/share/baton")"
+
+if compgen -G "$root/packages/*.whl" >/dev/null; then
+  inside sh -c 'apt-get install -y --no-install-recommends python3-venv && python3 -m venv /venv && /venv/bin/pip install --no-index /packages/*.whl'
+  expect 0 "Successfully installed baton" "pip installs the wheel"
+  inside "${stranger[@]}" /venv/bin/python /source/samples/hello_team_python/hello_team.py
+  expect 0 "The answer is 61" "a team in a program in Python answers"
+  inside "${stranger[@]}" /venv/bin/baton models
+  expect 0 "nano" "the wheel's program finds its model"
+fi
+
+packages_of() { sed -n '/^readonly base_packages=(/,/)/p' "$source/dev" | sed 's/.*(//; s/)//'; }
+read -rd '' -a build_packages < <(packages_of) || true
+inside apt-get install -y --no-install-recommends "${build_packages[@]}"
+expect 0 "Setting up" "apt installs what a build needs"
+inside sh -c 'cmake -S /source/tests/consumer/app -B /tree -G Ninja -DCMAKE_BUILD_TYPE=Release -DBATON_SOURCE=/source &&
+  cmake --build /tree --target consumer consumer_c -- --quiet && /tree/consumer && /tree/consumer_c'
+expect 0 "baton " "programs in C and C++, by add_subdirectory"

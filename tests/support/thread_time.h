@@ -10,6 +10,8 @@ namespace baton::test {
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr double kSlowdown = 15.0;  // of sanitizers, about
+#elif defined(BATON_TEST_EMULATED)
+constexpr double kSlowdown = 30.0;  // of qemu, about
 #elif defined(__OPTIMIZE__)
 constexpr double kSlowdown = 1.0;
 #else
