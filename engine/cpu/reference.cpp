@@ -12,6 +12,7 @@
 #include "engine/cpu/cpu.h"
 #include "engine/cpu/memory.h"
 #include "engine/cpu/quantized/reference_quantized.h"
+#include "engine/tensor/fused.h"
 
 namespace baton {
 namespace {
@@ -67,8 +68,8 @@ void rotate(float* head, const float* cos, const float* sin, std::int64_t half) 
   for (std::int64_t j = 0; j < half; ++j) {
     const float a = head[j];
     const float b = head[j + half];
-    head[j] = std::fma(-b, sin[j], a * cos[j]);
-    head[j + half] = std::fma(a, sin[j], b * cos[j]);
+    head[j] = fused(-b, sin[j], a * cos[j]);
+    head[j + half] = fused(a, sin[j], b * cos[j]);
   }
 }
 
@@ -172,7 +173,7 @@ class ReferenceBackend final : public Backend {
       for (std::int64_t n = 0; n < w.rows; ++n) {
         float sum = bias.empty() ? 0.0f : bias[n];
         if (rounds && std::abs(sum) < kSmallestOperand) sum = 0.0f;
-        for (std::int64_t c = 0; c < w.cols; ++c) sum = std::fma(inputs[c], weights[n * w.cols + c], sum);
+        for (std::int64_t c = 0; c < w.cols; ++c) sum = fused(inputs[c], weights[n * w.cols + c], sum);
         out.f32(t)[n] = sum;
       }
     }
@@ -230,8 +231,8 @@ class ReferenceBackend final : public Backend {
           for (const KvCorrection& correction : corrections) {
             if (correction.offset[layer].data == nullptr) continue;
             const std::uint16_t* offset = correction.offset[layer].bf16(correction.row[t]);
-            key = std::fma(correction.weight, bf16_to_f32(offset[c]), key);
-            value = std::fma(correction.weight, bf16_to_f32(offset[cols + c]), value);
+            key = fused(correction.weight, bf16_to_f32(offset[c]), key);
+            value = fused(correction.weight, bf16_to_f32(offset[cols + c]), value);
           }
           keys[t * cols + c] = key;
           values[t * cols + c] = value;
@@ -303,7 +304,7 @@ class ReferenceBackend final : public Backend {
         for (std::int64_t key = rows.key_begin[t]; key <= rows.position[t]; ++key) {
           float score = 0;
           for (std::int64_t d = 0; d < width; ++d) {
-            score = std::fma(query[d], load(slab.keys, shape.dtype, element(key, d)), score);
+            score = fused(query[d], load(slab.keys, shape.dtype, element(key, d)), score);
           }
           weight.push_back(scale * score);
         }
@@ -314,7 +315,7 @@ class ReferenceBackend final : public Backend {
           float value = 0;
           for (std::size_t i = 0; i < weight.size(); ++i) {
             const std::int64_t key = rows.key_begin[t] + static_cast<std::int64_t>(i);
-            value = std::fma(weight[i], load(slab.values, shape.dtype, element(key, d)), value);
+            value = fused(weight[i], load(slab.values, shape.dtype, element(key, d)), value);
           }
           out.f32(t)[h * width + d] = value / sum;
         }
@@ -354,7 +355,7 @@ class ReferenceBackend final : public Backend {
     check_weighted_rows(x, in, index, weight);
     for (std::int64_t t = 0; t < in.rows; ++t) {
       float* row = x.f32(index[t]);
-      for (std::int64_t c = 0; c < in.cols; ++c) row[c] = std::fma(weight[t], in.f32(t)[c], row[c]);
+      for (std::int64_t c = 0; c < in.cols; ++c) row[c] = fused(weight[t], in.f32(t)[c], row[c]);
     }
   }
 

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "engine/tensor/code_format.h"
+#include "engine/tensor/fused.h"
 
 namespace baton::cpu {
 namespace {
@@ -68,10 +69,10 @@ float multiply(const Activation& x, BlockType type, const std::byte* row, float 
         sum += quant_of(type, row, i).quant * x.quants[i];
         x_sum += x.quants[i];
       }
-      acc = std::fma(static_cast<float>(sum) * x_scale, quant_of(type, row, g).scale, acc);
+      acc = fused(static_cast<float>(sum) * x_scale, quant_of(type, row, g).scale, acc);
     }
     const Quant last = quant_of(type, row, c);
-    if (last.has_minimum) acc = std::fma(last.minimum, x_scale * static_cast<float>(x_sum), acc);
+    if (last.has_minimum) acc = fused(last.minimum, x_scale * static_cast<float>(x_sum), acc);
   }
   return acc;
 }
@@ -162,7 +163,7 @@ void reference_quantized_matmul(TensorView out, ConstTensorView x, const Referen
         out.f32(t)[n] = multiply(quantized(x.f32(t), x.cols), from.type, from.data, start);
       } else {
         float sum = start;
-        for (std::int64_t c = 0; c < w.cols; ++c) sum = std::fma(x.f32(t)[c], values[c], sum);
+        for (std::int64_t c = 0; c < w.cols; ++c) sum = fused(x.f32(t)[c], values[c], sum);
         out.f32(t)[n] = sum;
       }
     }

@@ -3,6 +3,7 @@
 #include <functional>
 #include <numbers>
 
+#include "engine/tensor/fused.h"
 #include "tests/engine/ops/subjects.h"
 
 namespace baton::test {
@@ -254,7 +255,7 @@ TEST_CASE("weighted rows are added to the rows of their indices") {
         for (std::size_t i = 0; i < index.size(); ++i) {
           const float before = x.at(index[i], c), added = in.at(static_cast<std::int64_t>(i), c);
           const float exact =
-              std::fma(weight[i], added, before);  // where the target has no such instruction: two roundings
+              fused(weight[i], added, before);  // where the target has no such instruction: two roundings
           REQUIRE(std::abs(sum.at(index[i], c) - exact) <= kEpsilon * (std::abs(weight[i] * added) + std::abs(exact)));
         }
         for (const int untouched : {1, 2, 4, 6}) REQUIRE(sum.at(untouched, c) == x.at(untouched, c));
