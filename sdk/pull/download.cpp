@@ -9,6 +9,7 @@
 #include <system_error>
 #include <vector>
 
+#include "engine/base/system/folders.h"
 #include "sdk/hub/model_source.h"
 #include "sdk/pull/file_lock.h"
 #include "sdk/pull/hub_listing.h"
@@ -244,7 +245,7 @@ std::int64_t download(HttpClient& client, const Download& what, const DownloadSe
 }
 
 fs::path path_of_file_url(const std::string& url) {
-  return percent_decoded(shown_url(url).substr(std::string_view("file://").size()));
+  return path_of_address(percent_decoded(shown_url(url).substr(std::string_view("file://").size())));
 }
 
 }  // namespace baton

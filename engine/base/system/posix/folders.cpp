@@ -19,6 +19,8 @@ fs::path cache_folder() {
   return home.is_absolute() ? home / ".cache" : fs::path();
 }
 
+fs::path path_of_address(std::string_view after_scheme) { return after_scheme; }
+
 std::tm local_time(std::time_t time) {
   std::tm local{};
   localtime_r(&time, &local);

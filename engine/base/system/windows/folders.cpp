@@ -17,6 +17,13 @@ fs::path folder_in(const wchar_t* variable) {
 fs::path home_folder() { return folder_in(L"USERPROFILE"); }
 fs::path cache_folder() { return folder_in(L"LOCALAPPDATA"); }
 
+fs::path path_of_address(std::string_view after_scheme) {
+  const auto is_letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
+  const bool has_drive =
+      after_scheme.size() > 3 && after_scheme[0] == '/' && is_letter(after_scheme[1]) && after_scheme[2] == ':';
+  return after_scheme.substr(has_drive ? 1 : 0);
+}
+
 std::tm local_time(std::time_t time) {
   std::tm local{};
   localtime_s(&local, &time);
