@@ -80,9 +80,6 @@ function(baton_test area folders)
   if(Catch2_VERSION VERSION_LESS 3)
     set(strict EXTRA_ARGS --warn NoTests)
   endif()
-  if(WIN32)  # a build does not start Wine
-    list(APPEND strict DISCOVERY_MODE PRE_TEST)
-  endif()
   catch_discover_tests(baton_test_${area} TEST_PREFIX "${area}: " ${strict}
     PROPERTIES LABELS ${area} TIMEOUT 600 RUN_SERIAL ${serial})
 endfunction()

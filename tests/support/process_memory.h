@@ -5,7 +5,10 @@
 #ifdef _WIN32
 #include <windows.h>
 // after it
+#include <malloc.h>
 #include <psapi.h>
+#undef near  // words of a 16-bit compiler, which are names in tests
+#undef far
 #else
 #include <malloc.h>
 #include <unistd.h>
@@ -23,7 +26,27 @@ constexpr bool kFreedIsKept = true;  // sanitizers hold freed memory back for a 
 constexpr bool kFreedIsKept = false;
 #endif
 
+/// By how much ProcessMemory::in_use may grow though nothing leaks, in a test of one lasting thread.
+constexpr std::int64_t kThreadCache = 240 << 10;
+
 #ifdef _WIN32
+
+/// Bytes: allocated in the heap of the C library and not freed, and in physical memory.
+struct ProcessMemory {
+  std::int64_t in_use = 0;
+  std::int64_t resident = 0;
+
+  static ProcessMemory now() {
+    PROCESS_MEMORY_COUNTERS counters{};
+    GetProcessMemoryInfo(GetCurrentProcess(), &counters, sizeof(counters));
+    ProcessMemory memory{0, static_cast<std::int64_t>(counters.WorkingSetSize)};
+    _HEAPINFO block{};
+    while (_heapwalk(&block) == _HEAPOK) {
+      if (block._useflag == _USEDENTRY) memory.in_use += static_cast<std::int64_t>(block._size);
+    }
+    return memory;
+  }
+};
 
 /// The largest part of the process that was ever in physical memory, in bytes.
 inline std::int64_t peak_resident() {
@@ -33,9 +56,6 @@ inline std::int64_t peak_resident() {
 }
 
 #else
-
-/// By how much ProcessMemory::in_use may grow though nothing leaks, in a test of one lasting thread.
-constexpr std::int64_t kThreadCache = 240 << 10;
 
 /// Bytes, as the C library and the kernel count them.
 struct ProcessMemory {
