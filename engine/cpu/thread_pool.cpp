@@ -7,6 +7,8 @@
 #include <system_error>
 #include <utility>
 
+#include "engine/base/system/wait.h"
+
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -62,7 +64,7 @@ void ThreadPool::run_shared(std::int64_t count, Job job) {
   wake_sleepers();
   take_tasks(0);
   for (int spin = 0; spin < spins_ && unfinished_.load() != 0; ++spin) pause();
-  for (std::int32_t left = unfinished_.load(); left != 0; left = unfinished_.load()) unfinished_.wait(left);
+  for (std::int32_t left = unfinished_.load(); left != 0; left = unfinished_.load()) wait_while(unfinished_, left);
   if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
 }
 
@@ -74,7 +76,7 @@ void ThreadPool::work_until_stopped(int thread) {
     // Announces the sleep, then checks again: a thread that stores tickets after this check sees the sleeper.
     sleepers_.fetch_add(1);
     const std::int32_t seen = wake_count_.load();
-    if (!any_left(tickets_.load()) && !stop_.load()) wake_count_.wait(seen);
+    if (!any_left(tickets_.load()) && !stop_.load()) wait_while(wake_count_, seen);
     sleepers_.fetch_sub(1);
   }
 }
@@ -91,7 +93,7 @@ bool ThreadPool::take_tasks(int thread) {
       const std::lock_guard lock(error_mutex_);
       if (!error_) error_ = std::current_exception();
     }
-    if (unfinished_.fetch_sub(1) == 1) unfinished_.notify_all();
+    if (unfinished_.fetch_sub(1) == 1) wake_all(unfinished_);
   }
   return took;
 }
@@ -99,7 +101,7 @@ bool ThreadPool::take_tasks(int thread) {
 void ThreadPool::wake_sleepers() {
   if (sleepers_.load() == 0) return;
   wake_count_.fetch_add(1);
-  wake_count_.notify_all();
+  wake_all(wake_count_);
 }
 
 }  // namespace baton::cpu
