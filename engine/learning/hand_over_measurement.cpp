@@ -19,6 +19,12 @@ GenerationRequest request_of(std::vector<PromptPart> prompt, std::int32_t max_to
   return request;
 }
 
+/// Progress of a batch that is the part from `begin` to `end` of the work.
+BatchProgress part_of(const BatchProgress& progress, double begin, double end) {
+  if (!progress) return {};
+  return [&progress, begin, end](double share) { progress(begin + share * (end - begin)); };
+}
+
 }  // namespace
 
 HandOverMeasurement::HandOverMeasurement(LocalEngine& author, LocalEngine& reader,
@@ -32,11 +38,11 @@ HandOverMeasurement::HandOverMeasurement(LocalEngine& author, LocalEngine& reade
   for (const CalibrationHandOver& one : hand_overs) cases_.push_back({one, {}, {}});
 }
 
-bool HandOverMeasurement::prepare() {
+bool HandOverMeasurement::prepare(const BatchProgress& progress) {
   std::vector<GenerationRequest> requests;
   std::erase_if(cases_, [&](const Case& one) { return !fits(one.from.producer.size() + one.from.answer.size()); });
   for (const Case& one : cases_) requests.push_back(producer_request(one.from, options_.max_tokens));
-  const auto answers = run_all(author_, std::move(requests), options_.stop);
+  const auto answers = run_all(author_, std::move(requests), options_.stop, part_of(progress, 0.0, 0.8));
   if (!answers) return false;
   for (std::size_t i = 0; i < cases_.size(); ++i) cases_[i].from.answer = (*answers)[i].tokens;
   std::erase_if(cases_, [&](const Case& one) {
@@ -52,14 +58,15 @@ bool HandOverMeasurement::prepare() {
       full.emplace_back(logits.begin(), logits.end());
     };
   }
-  const auto replies = run_all(reader_, std::move(requests), options_.stop);
+  const auto replies = run_all(reader_, std::move(requests), options_.stop, part_of(progress, 0.8, 1.0));
   if (!replies) return false;
   for (std::size_t i = 0; i < cases_.size(); ++i) cases_[i].reply = (*replies)[i].tokens;
   return true;
 }
 
 std::optional<std::vector<std::vector<double>>> HandOverMeasurement::measure(std::span<const ReuseOptions> candidates,
-                                                                             std::vector<std::vector<double>>* left) {
+                                                                             std::vector<std::vector<double>>* left,
+                                                                             const BatchProgress& progress) {
   const auto segments = record(candidates.front(), static_cast<std::int64_t>(candidates.size()));
   if (!segments) return std::nullopt;
   std::vector<std::vector<double>> sums(candidates.size(), std::vector<double>(cases_.size(), 0.0));
@@ -76,7 +83,7 @@ std::optional<std::vector<std::vector<double>>> HandOverMeasurement::measure(std
       requests.push_back(std::move(request));
     }
   }
-  const auto results = run_all(reader_, std::move(requests), options_.stop);
+  const auto results = run_all(reader_, std::move(requests), options_.stop, progress);
   if (!results) return std::nullopt;
   for (const GenerationResult& result : *results) {
     for (const PartUse& use : result.uses) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/learning/profiler.h"
+#include "engine/learning/run_all.h"
 
 namespace baton {
 
@@ -18,14 +19,16 @@ class HandOverMeasurement {
   HandOverMeasurement(LocalEngine& author, LocalEngine& reader, std::span<const CalibrationHandOver> hand_overs,
                       const ProfilerOptions& options, std::int32_t reply_tokens);
 
-  /// Decodes the answers and measures full prefill on them. Returns false when stopped.
-  bool prepare();
+  /// Decodes the answers and measures full prefill on them. Returns false when stopped. `progress` gets the fraction
+  /// done, 0 to 1, on the calling thread; so does that of measure().
+  bool prepare(const BatchProgress& progress = {});
 
   /// Returns, of each candidate, the mean divergence of each consumer's answer in nats per token; nothing when stopped.
   /// All candidates need hidden states of the same layer. `left`: gets GenerationResult::guard_left of each. Throws
   /// EngineError when there is no memory for the KV.
   std::optional<std::vector<std::vector<double>>> measure(std::span<const ReuseOptions> candidates,
-                                                          std::vector<std::vector<double>>* left = nullptr);
+                                                          std::vector<std::vector<double>>* left = nullptr,
+                                                          const BatchProgress& progress = {});
   /// The mean over all tokens of a candidate's divergences.
   double mean_of(std::span<const double> divergences) const;
 

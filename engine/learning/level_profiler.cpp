@@ -55,12 +55,12 @@ std::optional<RelayLevels> measure_levels(LocalEngine& engine, std::span<const C
   const auto progress = [&](double share) {
     if (options.on_progress) options.on_progress(share);
   };
-  if (!measurement.prepare() || measurement.empty()) return std::nullopt;
-  progress(0.4);
+  progress(0.0);
+  if (!measurement.prepare([&](double share) { progress(0.4 * share); }) || measurement.empty()) return std::nullopt;
   std::vector<ReuseOptions> candidates;
   for (const double reuse : asked.reuse) candidates.push_back(candidate(found.range, reuse));
   std::vector<std::vector<double>> left;
-  const auto divergences = measurement.measure(candidates, &left);
+  const auto divergences = measurement.measure(candidates, &left, [&](double share) { progress(0.4 + 0.6 * share); });
   if (!divergences) return std::nullopt;
   std::vector<GuardPoint> points;
   for (std::size_t c = 0; c < candidates.size(); ++c) {
