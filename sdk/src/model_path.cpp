@@ -45,6 +45,7 @@ std::string hint_at_model(const std::string& model, const std::vector<fs::path>&
     for (std::size_t i = 0; i < inside.size() && i < kMaxShown; ++i) text += "\n  " + inside[i].string();
     return inside.size() > kMaxShown ? text + fmt::format("\n  and {} more", inside.size() - kMaxShown) : text;
   }
+  if (fs::is_regular_file(given, error)) return "\nIt is a file whose name does not end with .gguf.";
   fs::path with_ending = given;
   with_ending += ".gguf";
   if (is_model(with_ending)) return fmt::format("\nDid you mean '{}.gguf'?", model);

@@ -214,6 +214,8 @@ class Errors(Cli):
         self.assertIn("Did you mean 'nano'?", self.errors(*run, "nanno", code=4))
         (self.folder / "empty").mkdir()
         self.assertIn("It is a folder without a model in it.", self.errors(*run, "empty", code=4))
+        self.write("notes.txt", "no model")
+        self.assertIn("It is a file whose name does not end with .gguf.", self.errors(*run, "notes.txt", code=4))
         self.write("pointer.gguf", "version https://git-lfs.github.com/spec/v1\noid sha256:" + "0" * 64 + "\nsize 1\n")
         self.assertIn("Git LFS", self.errors(*run, "pointer.gguf", code=4))
 

@@ -6,12 +6,14 @@
 #include <algorithm>
 #include <exception>
 #include <stdexcept>
+#include <string_view>
 
 #include "engine/base/errors.h"
 
 namespace baton {
 namespace {
 
+constexpr std::string_view kError = "error: ";             // in front of what a model is told of a tool that threw
 constexpr std::size_t kMaxToldError = 1000;                // bytes of what a failed tool said
 constexpr std::size_t kMaxOption = std::size_t{16} << 20;  // bytes
 
@@ -25,7 +27,7 @@ ToolOutcome call_tool(const ToolInput& input) {
   } catch (const NoAnswer&) {
     throw;
   } catch (const std::exception& error) {
-    outcome.result = {false, std::string("error: ") + error.what()};
+    outcome.result = {false, std::string(kError) + error.what()};
   } catch (...) {
     outcome.result = {false, "error: the tool failed"};
   }
@@ -151,8 +153,10 @@ PreparedTurn run_calls(const CallsInput& input) {
       } else if (call.problem.empty()) {
         outcome = call_tool(input.tools[i]);
         if (callable.limits().fail && !outcome.result.ok) {
+          std::string_view reason = outcome.result.text;
+          if (reason.starts_with(kError)) reason.remove_prefix(kError.size());
           prepared.failed_tool =
-              fmt::format("tool '{}' failed: {}", call.tool, shown_result(outcome.result.text, kMaxToldError));
+              fmt::format("tool '{}' failed: {}", call.tool, shown_result(std::string(reason), kMaxToldError));
           prepared.tools.push_back(std::move(outcome));
           return prepared;
         }

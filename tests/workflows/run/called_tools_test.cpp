@@ -170,7 +170,7 @@ TEST_CASE("a tool that fails fails the run where it is to") {
   caller.tool = [](const ToolCall&) { return ToolResult{false, "error: out of order"}; };
   RunRecord record = caller.run();
   CHECK(record.state == RunState::failed);
-  CHECK(record.error == "agent 'a' failed: tool 'weather' failed: error: out of order");
+  CHECK(record.error == "agent 'a' failed: tool 'weather' failed: out of order");
   CHECK(caller.calls.size() == 1);            // the second call is not made
   CHECK(caller.engine->prompts.size() == 2);  // arguments that do not fit are the model's mistake, which it reads
   REQUIRE(record.agents[0].tools.size() == 2);
@@ -179,7 +179,7 @@ TEST_CASE("a tool that fails fails the run where it is to") {
 
   Caller thrown({{.text = kParis}}, limits);
   thrown.tool = [](const ToolCall&) -> ToolResult { throw std::runtime_error("no network"); };
-  CHECK(thrown.run().error == "agent 'a' failed: tool 'weather' failed: error: no network");
+  CHECK(thrown.run().error == "agent 'a' failed: tool 'weather' failed: no network");
 
   Caller repeated({{.text = kParis}, {.text = kParis}, {.text = "Sun."}}, limits);
   repeated.builder.plan.turns[0].retry.attempts = 2;
