@@ -25,7 +25,7 @@ debootstrap --variant=minbase --components="$sections" --keyring="/usr/share/key
 chmod 755 "$root"
 mkdir "$root/packages"
 cp "$packages"/*.deb "$root/packages"
-cp "$packages"/*.whl "$root/packages" 2>/dev/null || true
+if compgen -G "$packages/*.whl" >/dev/null; then cp "$packages"/*.whl "$root/packages"; fi
 mkdir "$root/source"
 git -C "$source" archive HEAD | tar -x -C "$root/source"
 cp -r "$source/tests/consumer" "$root/consumer"
@@ -93,8 +93,7 @@ if compgen -G "$root/packages/*.whl" >/dev/null; then
   expect 0 "nano" "the wheel's program finds its model"
 fi
 
-packages_of() { sed -n '/^readonly base_packages=(/,/)/p' "$source/dev" | sed 's/.*(//; s/)//'; }
-read -rd '' -a build_packages < <(packages_of) || true
+mapfile -t build_packages < <(sed -n '/^readonly base_packages=(/,/)/p' "$source/dev" | sed 's/.*(//; s/)//' | xargs -n 1)
 inside apt-get install -y --no-install-recommends "${build_packages[@]}"
 expect 0 "Setting up" "apt installs what a build needs"
 inside sh -c 'cmake -S /source/tests/consumer/app -B /tree -G Ninja -DCMAKE_BUILD_TYPE=Release -DBATON_SOURCE=/source &&
