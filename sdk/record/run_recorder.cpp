@@ -47,10 +47,11 @@ void RunRecorder::add_result(const std::string& turn, const std::string& text) {
 }
 
 void RunRecorder::add(const Event& event) {
-  // First, so that a turn that the host hears of is in the journal, and the time is the one that the host sees.
-  if (const auto* finished = std::get_if<AgentFinished>(&event)) journal_.add(*finished);
   if (std::holds_alternative<RunStarted>(event)) begin_ = Clock::now();
+  // Before the journal, whose write waits for the disk: the turn ended without it.
   const std::chrono::duration<double, std::milli> since = Clock::now() - begin_;
+  // A turn that the host hears of is in the journal.
+  if (const auto* finished = std::get_if<AgentFinished>(&event)) journal_.add(*finished);
   lines_ += to_json(event, since.count()) + "\n";
   if (const auto* tool = std::get_if<ToolCalled>(&event)) add_result(turn_name(tool->agent, tool->round), tool->result);
 }
