@@ -2,6 +2,7 @@
 // Measures what rectification leaves on a model at several levels of reuse, for method auto.
 #pragma once
 
+#include <chrono>
 #include <optional>
 #include <span>
 #include <vector>
@@ -14,6 +15,8 @@ namespace baton {
 struct LevelOptions {
   std::int32_t reply_tokens = 24;                         // tokens of each consumer's answer that are compared
   std::vector<double> reuse = {0.9, 0.8, 0.7, 0.6, 0.5};  // the cheapest first
+  std::size_t first = 4;                                  // hand-overs that are measured, however long they take
+  std::chrono::milliseconds time{60'000};                 // the others too, where all are expected to end within it
 };
 
 /// Measures each level of method rectify in the layers LayerRange::by_depth, without learned corrections. Options and
@@ -29,7 +32,8 @@ struct GuardPoint {
 /// The geometric mean of divergence / left; 0: nothing was measured.
 double fit_guard(std::span<const GuardPoint> points);
 
-/// The level of the mean divergences of turns: their mean, and the 95 % quantile of a log-normal distribution of them.
+/// The level of the mean divergences of turns: their mean, and the 95 % quantile of the next turn by a log-normal
+/// distribution (next_margin).
 RelayLevel level_of(double reuse, std::span<const double> divergences);
 
 }  // namespace baton

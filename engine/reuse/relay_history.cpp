@@ -32,6 +32,16 @@ double student_quantile(std::size_t freedom) {
   return kQuantiles[std::clamp<std::size_t>(freedom, 1, kQuantiles.size()) - 1];
 }
 
+double next_margin(std::span<const double> logs) {
+  double mean = 0.0, squares = 0.0;
+  const auto n = static_cast<double>(logs.size());
+  for (const double log : logs) mean += log / n;
+  for (const double log : logs) squares += (log - mean) * (log - mean);
+  const std::size_t freedom = std::max<std::size_t>(logs.size(), 2) - 1;
+  const double deviation = std::max(std::sqrt(squares / static_cast<double>(freedom)), kMinDeviation);
+  return student_quantile(freedom) * deviation * std::sqrt(1.0 + 1.0 / n);
+}
+
 RelayHistory::Place& RelayHistory::use(PlaceId id) {
   Place& place = places_[id];
   place.last_use = ++uses_;
@@ -67,17 +77,13 @@ void RelayHistory::restore(PlaceId id, std::vector<RelayObservation> observation
 RelayLevels RelayHistory::levels_for(PlaceId id, const RelayLevels& of_model) const {
   if (!knows_enough(id) || of_model.levels.empty()) return of_model;
   const std::vector<RelayObservation>& observations = places_.at(id).observations;
-  const auto n = static_cast<double>(observations.size());
-  double sum = 0.0, squares = 0.0;
+  double mean = 0.0;
   std::vector<double> logs;
   for (const RelayObservation& one : observations) {
     logs.push_back(std::log(std::max(one.divergence, kFloor) / divergence_at(of_model.levels, one.reuse)));
-    sum += logs.back();
+    mean += logs.back() / static_cast<double>(observations.size());
   }
-  const double mean = sum / n;
-  for (const double log : logs) squares += (log - mean) * (log - mean);
-  const double deviation = std::max(std::sqrt(squares / (n - 1.0)), kMinDeviation);
-  const double margin = student_quantile(logs.size() - 1) * deviation * std::sqrt(1.0 + 1.0 / n);
+  const double margin = next_margin(logs);
   RelayLevels levels = of_model;
   levels.turns = static_cast<std::int32_t>(observations.size());
   for (RelayLevel& level : levels.levels) {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <map>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -74,5 +75,9 @@ class RelayHistory {
 
 /// The one-sided 95 % quantile of Student's distribution; `freedom`: degrees of freedom, at least 1.
 double student_quantile(std::size_t freedom);
+
+/// How far above the mean of these logarithms of divergences the next one stays in 95 % of the cases, when they are
+/// normally distributed with a deviation of at least 0.5: Student's, since mean and deviation are estimates.
+double next_margin(std::span<const double> logs);
 
 }  // namespace baton

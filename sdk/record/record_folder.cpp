@@ -21,7 +21,11 @@ RecordFolder::RecordFolder(const fs::path& folder, bool replace)
 }
 
 void RecordFolder::write(const fs::path& aside) const {
-  fs::create_directories(aside);
+  try {
+    fs::create_directories(aside);
+  } catch (const fs::filesystem_error& error) {
+    throw std::runtime_error(fmt::format("cannot make the folder {}: {}", folder_.string(), error.code().message()));
+  }
   for (const auto& [name, bytes] : files_) {
     try {
       write_whole(aside / name, bytes);

@@ -143,6 +143,7 @@ RunRecord run_of(const std::string& bytes, const std::string& file) {
   if (!fields.is_null("inputs")) run.inputs = in_order(fields.texts("inputs"), RecordFields::names(bytes, "inputs"));
   run.outputs = in_order(fields.texts("outputs"), RecordFields::names(bytes, "outputs"));
   run.load_ms = fields.number("load_ms", 0);
+  run.measure_ms = fields.number("measure_ms", 0);
   run.wall_ms = fields.number("wall_ms");
   for (const RecordFields& agent : fields.list("agents")) run.agents.push_back(agent_record(agent));
   const RecordFields memory = fields.object("memory");

@@ -82,6 +82,7 @@ Markup settings_section(const RunRecord& run) {
     fact("device", run.threads > 0 ? html("{}, {} threads", bdi(run.device, 200), run.threads) : bdi(run.device, 200));
   }
   if (run.load_ms > 0) fact("model load", html("{}", duration(run.load_ms)));
+  if (run.measure_ms >= 100) fact("measuring the model", html("{}, at its first use", duration(run.measure_ms)));
   fact("relay method", bdi(run.relay, 100));
   fact("seed", html("{}", run.seed));
   if (!run.date.empty()) fact("started", bdi(run.date, 100));

@@ -16,7 +16,6 @@
 #include "engine/learning/correction_file.h"
 #include "engine/reuse/anchors/anchor_file.h"  // of the layers below: before any public header
 #include "engine/reuse/between_models.h"
-#include "engine/reuse/schedule.h"
 #include "sdk/src/model_ranges.h"
 
 #include "sdk/record/run_recorder.h"
@@ -41,37 +40,6 @@ void check_turns(const char* option, const Plan& plan, const std::map<std::strin
       throw InputError(fmt::format("{}: unknown turn '{}'; expected {}", option, name,
                                    known.empty() ? "none" : fmt::format("one of {}", fmt::join(known, ", "))));
   }
-}
-
-/// The end of a range that the file gives must be a layer of the model; the reader has checked the order.
-void check_layers(const WorkflowSpec& spec, const std::string& name, const Model& model) {
-  const LayerRange& range = spec.relay.options.range;
-  const std::int32_t layers = model.config.layers;
-  if (range.end < layers) return;
-  Diagnostics diagnostics;
-  diagnostics.add_sources(spec.sources);
-  diagnostics.error(spec.relay.layers_where, "E0412",
-                    fmt::format("relay: layers.end {} is not a layer of model '{}', which has {}; expected at most {}",
-                                range.end, name, layers, layers - 1));
-  diagnostics.fail();
-}
-
-/// The model must be able to leave the fraction `reuse` of a file untouched; its layers are known by now.
-void check_reuse(const WorkflowSpec& spec, ReuseOptions reuse, const std::string& name, const LocalEngine& engine) {
-  if (reuse.reuse <= 0.0) return;
-  const std::int32_t layers = engine.model().config.layers;
-  if (!reuse.range.given()) reuse.range = reuse.paper_layers ? engine.paper_range() : engine.layer_range();
-  const double bound = max_reuse(reuse, layers);
-  if (reuse.reuse <= bound + 1e-6) return;
-  Diagnostics diagnostics;
-  diagnostics.add_sources(spec.sources);
-  diagnostics.error(
-      spec.relay.reuse_where, "E0412",
-      fmt::format(
-          "relay: method {} cannot reuse {:.3f} of the entries of model '{}'; expected at most {:.3f}, since its "
-          "layers up to the choice are computed for every token",
-          reuse.method->name, reuse.reuse, name, bound));
-  diagnostics.fail();
 }
 
 }  // namespace
@@ -109,7 +77,8 @@ struct Engine::Impl {
       throw InputError(fmt::format("{}: called from a callback of the engine, which would wait for itself", call));
   }
 
-  OpenPlan open(std::shared_ptr<const Plan> plan, const std::stop_token& stop) {
+  /// `inputs`: of the run that it is opened for; null: they are not known yet.
+  OpenPlan open(std::shared_ptr<const Plan> plan, const Inputs* inputs, const std::stop_token& stop) {
     OpenPlan open;
     std::set<const InferenceEngine*> counted;
     for (const PlannedTurn& turn : plan->turns) {
@@ -124,14 +93,16 @@ struct Engine::Impl {
       open.engines.emplace(turn.model, model.engine);
     }
     for (const auto& [name, engine] : open.engines) check_layers(*plan->spec, name, engine->model());
+    const auto begin = Clock::now();
     if (plan->reuse.method->id == MethodId::automatic)
-      find_levels(*plan, open, stop);
+      find_levels(*plan, open, inputs, stop);
     else if (plan->reuse.method->layers == Method::Layers::detection)
       find_ranges(*plan, open, stop);
     for (const auto& [name, engine] : open.engines) {
       if (!stop.stop_requested()) check_reuse(*plan->spec, plan->reuse, name, *engine);
     }
     open.plan = plan->reuse.method->layers == Method::Layers::group ? with_group(*plan, open, stop) : std::move(plan);
+    open.measure_ms = std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
     return open;
   }
 
@@ -147,12 +118,12 @@ struct Engine::Impl {
   }
 
   /// What rectification leaves on each model that has texts handed over.
-  void find_levels(const Plan& plan, const OpenPlan& open, const std::stop_token& stop) {
+  void find_levels(const Plan& plan, const OpenPlan& open, const Inputs* inputs, const std::stop_token& stop) {
     if (!takes_segments(plan.reuse)) return;
-    const auto takes = [](const SlotSource& slot) { return slot.method->segments; };
     for (const PlannedTurn& turn : plan.turns) {
-      if (turn.exact || std::none_of(turn.slots.begin(), turn.slots.end(), takes)) continue;
+      if (turn.exact || !turn.has_prompt() || turn.served) continue;
       LocalEngine& engine = *open.engines.at(turn.model);
+      if (!can_be_relayed(plan, turn, inputs, engine.model())) continue;
       const std::lock_guard lock(profiling);
       const bool first = engine.relay_levels().levels.empty();
       with_resource_errors([&] { ensure_relay_levels(engine, profile_progress(engine.model()), stop); });
@@ -364,11 +335,11 @@ Engine Engine::open(const EngineOptions& options) {
 
 void Engine::prepare(const Workflow& workflow) const {
   impl_->may_wait("prepare");
-  impl_->open(workflow.impl().plan, {});
+  impl_->open(workflow.impl().plan, nullptr, {});
 }
 
 OpenPlan open_models(const Engine& engine, const Workflow& workflow, const std::stop_token& stop) {
-  return engine.impl().open(workflow.impl().plan, stop);
+  return engine.impl().open(workflow.impl().plan, nullptr, stop);
 }
 
 std::vector<std::shared_ptr<LocalEngine>> OpenPlan::distinct_engines() const {
@@ -429,11 +400,12 @@ Run start_run(const Engine& engine, const Workflow& workflow, const RunOptions& 
   const auto prepare = [impl, servers = std::move(servers)](RunRequest& of, const std::stop_token& stop) {
     start_servers(servers, of, stop);
     if (!of.unready.empty()) return std::function<void()>([] {});
-    OpenPlan open = impl->open(of.plan, stop);
+    OpenPlan open = impl->open(of.plan, &of.inputs, stop);
     of.plan = std::move(open.plan);
     of.engines.insert(open.engines.begin(), open.engines.end());
     of.engines.insert(open.servers.begin(), open.servers.end());
     of.load_ms = open.load_ms;
+    of.measure_ms = open.measure_ms;
     return std::function<void()>([engines = std::move(open.engines)] {
       for (const auto& [name, opened] : engines) keep_relay_history(*opened);
     });

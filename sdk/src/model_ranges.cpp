@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "engine/base/atomic_file.h"
+#include "engine/reuse/schedule.h"
 #include "sdk/src/calibration.h"
 
 namespace baton {
@@ -24,7 +25,54 @@ void keep(const std::filesystem::path& file, const std::string& text) {
   }
 }
 
+bool can_be_relayed(const Plan& plan, const SlotSource& slot, const Inputs* inputs, const Model& model) {
+  if (!slot.method->segments) return false;
+  std::int64_t most = plan.reuse.min_tokens;
+  if (slot.kind == SlotSource::Kind::agent_output) {
+    const PlannedTurn& author = plan.turns[static_cast<std::size_t>(slot.turn)];
+    if (author.is_written()) most = author.max_tokens;
+  } else if (slot.kind == SlotSource::Kind::input && inputs != nullptr) {
+    if (const auto text = inputs->find(slot.name); text != inputs->end())
+      most = static_cast<std::int64_t>(model.tokenizer->encode(text->second, SpecialTokens::as_text).size());
+  }
+  return most >= plan.reuse.min_tokens;
+}
+
 }  // namespace
+
+void check_layers(const WorkflowSpec& spec, const std::string& name, const Model& model) {
+  const LayerRange& range = spec.relay.options.range;
+  const std::int32_t layers = model.config.layers;
+  if (range.end < layers) return;  // the reader has checked the order
+  Diagnostics diagnostics;
+  diagnostics.add_sources(spec.sources);
+  diagnostics.error(spec.relay.layers_where, "E0412",
+                    fmt::format("relay: layers.end {} is not a layer of model '{}', which has {}; expected at most {}",
+                                range.end, name, layers, layers - 1));
+  diagnostics.fail();
+}
+
+void check_reuse(const WorkflowSpec& spec, ReuseOptions reuse, const std::string& name, const LocalEngine& engine) {
+  if (reuse.reuse <= 0.0) return;
+  const std::int32_t layers = engine.model().config.layers;
+  if (!reuse.range.given()) reuse.range = reuse.paper_layers ? engine.paper_range() : engine.layer_range();
+  const double bound = max_reuse(reuse, layers);
+  if (reuse.reuse <= bound + 1e-6) return;
+  Diagnostics diagnostics;
+  diagnostics.add_sources(spec.sources);
+  diagnostics.error(
+      spec.relay.reuse_where, "E0412",
+      fmt::format(
+          "relay: method {} cannot reuse {:.3f} of the entries of model '{}'; expected at most {:.3f}, since its "
+          "layers up to the choice are computed for every token",
+          reuse.method->name, reuse.reuse, name, bound));
+  diagnostics.fail();
+}
+
+bool can_be_relayed(const Plan& plan, const PlannedTurn& turn, const Inputs* inputs, const Model& model) {
+  return std::any_of(turn.slots.begin(), turn.slots.end(),
+                     [&](const SlotSource& slot) { return can_be_relayed(plan, slot, inputs, model); });
+}
 
 void ensure_layer_range(LocalEngine& engine, bool paper, const std::function<void(double share)>& on_progress,
                         const std::stop_token& stop) {
@@ -69,8 +117,12 @@ void ensure_relay_levels(LocalEngine& engine, const std::function<void(double sh
   ProfilerOptions options;
   options.on_progress = on_progress;
   options.stop = stop;
-  std::vector<CalibrationHandOver> hand_overs = synthetic_hand_overs(model, kHandOvers / 2, options.max_tokens, 0);
-  for (CalibrationHandOver& one : document_hand_overs(model, kHandOvers / 2, 0)) hand_overs.push_back(std::move(one));
+  std::vector<CalibrationHandOver> written = synthetic_hand_overs(model, kHandOvers / 2, options.max_tokens, 0);
+  std::vector<CalibrationHandOver> given = document_hand_overs(model, kHandOvers / 2, 0), hand_overs;
+  for (std::size_t i = 0; i < written.size(); ++i) {  // in turn: the first few hold both kinds
+    hand_overs.push_back(std::move(written[i]));
+    hand_overs.push_back(std::move(given[i]));
+  }
   options.max_tokens = kDocumentTokens;
   const auto measured = measure_levels(engine, hand_overs, options);
   if (on_progress) on_progress(1.0);

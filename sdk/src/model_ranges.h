@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The layers that opened models recompute: read from profiles, or measured.
+// The layers that opened models recompute: checked, read from profiles, or measured.
 #pragma once
 
 #include <functional>
+#include <map>
 #include <optional>
 #include <set>
 #include <stop_token>
@@ -18,6 +19,17 @@
 
 namespace baton {
 
+/// The inputs of a run.
+using Inputs = std::map<std::string, std::string>;
+
+/// Throws WorkflowError where the layers that the file gives end at none of the model's, which it calls `name`.
+void check_layers(const WorkflowSpec& spec, const std::string& name, const Model& model);
+/// Throws WorkflowError where the model, whose layers are known by now, cannot leave the fraction `reuse` untouched.
+void check_reuse(const WorkflowSpec& spec, ReuseOptions reuse, const std::string& name, const LocalEngine& engine);
+
+/// Whether a text that the turn reads may be relayed and can be long enough to be. `inputs`: null, they are not known.
+bool can_be_relayed(const Plan& plan, const PlannedTurn& turn, const Inputs* inputs, const Model& model);
+
 /// Sets the layers that rectify recomputes, unless the engine has them: from the model's profile, else those of its
 /// relay levels where they were measured, else LayerRange::by_depth. `paper`: the layers that RelayCaching's profiler
 /// finds, where there is no profile from one made with synthetic hand-overs and kept in the user's cache (a run does
@@ -27,8 +39,9 @@ void ensure_layer_range(LocalEngine& engine, bool paper, const std::function<voi
                         const std::stop_token& stop);
 
 /// Sets the engine's relay levels, by which method auto decides, unless it has some: from the model's file, else
-/// measured with synthetic hand-overs and kept in the user's cache. Leaves them unset when stopped, and where they
-/// cannot be measured: auto is then exact. Throws ModelError for a file that does not hold levels, EngineError.
+/// measured with synthetic hand-overs, fewer where the model is slow, and kept in the user's cache. Leaves them unset
+/// when stopped, and where they cannot be measured: auto is then exact. Throws ModelError for a file that does not hold
+/// levels, EngineError.
 void ensure_relay_levels(LocalEngine& engine, const std::function<void(double share)>& on_progress,
                          const std::stop_token& stop);
 

@@ -15,7 +15,8 @@ struct OpenPlan {
   std::shared_ptr<const Plan> plan;  // with the layers that its method recomputes, where the file leaves them open
   std::map<std::string, std::shared_ptr<LocalEngine>> engines;      // by ModelSpec name, of the models in this process
   std::map<std::string, std::shared_ptr<InferenceEngine>> servers;  // the same, of those on servers
-  double load_ms = 0.0;  // opening these models, whenever that was; each counts once
+  double load_ms = 0.0;     // opening these models, whenever that was; each counts once
+  double measure_ms = 0.0;  // measuring them now, at their first use by the workflow's method
 
   /// Each engine of this process once, in the order of the plan's turns.
   std::vector<std::shared_ptr<LocalEngine>> distinct_engines() const;

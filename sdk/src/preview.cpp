@@ -49,7 +49,8 @@ class Values {
   /// Maximum number of tokens of an unknown slot; 0: no bound is known.
   std::int64_t bound(const SlotSource& slot) const {
     if (slot.kind != SlotSource::Kind::agent_output && slot.kind != SlotSource::Kind::agent_answer) return 0;
-    return plan_.turns[static_cast<std::size_t>(slot.turn)].max_tokens;
+    const PlannedTurn& turn = plan_.turns[static_cast<std::size_t>(slot.turn)];
+    return turn.is_written() ? turn.max_tokens : 0;  // what tools return has another limit, in bytes
   }
 
  private:

@@ -148,6 +148,7 @@ class TraceBuilder {
     to.emplace_back("baton.seed", fmt::format("{}", record_.seed));  // attributes are signed
     to.emplace_back("baton.model.fingerprint", record_.model_fingerprint);
     to.emplace_back("baton.load_ms", record_.load_ms);
+    to.emplace_back("baton.measure_ms", record_.measure_ms);
     to.emplace_back("baton.memory.kv_peak_bytes", record_.memory.kv_peak_bytes);
     const bool failed = record_.state != RunState::ok && record_.state != RunState::suspended;
     const bool has_kind = record_.state == RunState::failed && record_.error_kind;

@@ -372,14 +372,18 @@ class Profile(Cli):
     def test_first_use_of_relay(self):
         self.relay("rectify")
         self.assertEqual(self.written(), [])  # its layers follow from the model's depth
-        self.relay("auto")
+        short = self.baton("run", self.team, "-i", QUESTION, "--model", "./tiny", "--set", "defaults.max_tokens=16", "--json")
+        self.assertNotIn("measuring", short.stderr)  # no answer can be long enough to be relayed
+        self.assertEqual(self.written(), [])
+        first = json.loads(self.relay("auto").stdout)
         cached = self.written()
         self.assertEqual(len(cached), 2)  # levels and places; a run does not write into the model's folder
         self.assertRegex(cached[0], r"^cache/baton/profiles/[0-9a-f]{32}\.levels\.json$")
         self.assertRegex(cached[1], r"^cache/baton/profiles/[0-9a-f]{32}\.places\.json$")
         before = (self.folder / cached[0]).stat()
-        self.relay("auto")
+        again = json.loads(self.relay("auto").stdout)
         self.assertEqual((self.folder / cached[0]).stat().st_mtime_ns, before.st_mtime_ns)
+        self.assertGreater(first["measure_ms"], again["measure_ms"])
 
     def test_hostile_profile(self):
         self.profile()

@@ -124,7 +124,11 @@ std::string Diagnostics::format() const {
   return out;
 }
 
-void Diagnostics::fail() const { throw WorkflowError(format(), items_); }
+void Diagnostics::fail() const {
+  std::string text = format();
+  if (text.ends_with('\n')) text.pop_back();
+  throw WorkflowError(text, items_);
+}
 
 std::string closest(const std::string& word, const std::vector<std::string>& candidates) {
   constexpr std::size_t kMaxWordBytes = 200;

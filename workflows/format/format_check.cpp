@@ -132,22 +132,23 @@ class FormatChecker {
     for (const FormatKey& key : format_keys()) {
       if (key.object == type.name) known.push_back(key.key);
     }
-    bool misspelt = false;
-    for (const YamlEntry& entry : node.entries) {
+    for (YamlEntry& entry : node.entries) {
       if (is_extension_key(entry.key.text) || std::find(known.begin(), known.end(), entry.key.text) != known.end())
         continue;
-      const std::string suggestion = diagnostics_.suggestion(entry.key.text, known);
       diagnostics_.error(entry.key.where(), "E0401",
                          fmt::format("unknown key '{}'{}", entry.key.text, path.empty() ? "" : " in " + path),
-                         suggestion);
-      misspelt = misspelt || !suggestion.empty();
+                         diagnostics_.suggestion(entry.key.text, known));
+      // A misspelt key is reported once: from here on it is the one that was meant, with a broken value.
+      const std::string meant = closest(entry.key.text, known);
+      if (meant.empty() || node.entry(meant) != nullptr) continue;
+      entry.key.text = meant;
+      entry.value.broken = true;
     }
     for (const FormatKey& key : format_keys()) {
       if (key.object != type.name) continue;
       if (YamlEntry* entry = node.entry(key.key)) {
         check(entry->value, key.type, path.empty() ? key.key : path + "." + key.key, entry->key.where());
-      } else if (key.required && !misspelt && !has_any(node, key.unless)) {
-        // A misspelt key is reported once.
+      } else if (key.required && !has_any(node, key.unless)) {
         diagnostics_.error(
             where, "E0402",
             fmt::format("{}{}missing key '{}'{}", path, path.empty() ? "" : ": ", key.key,

@@ -50,8 +50,9 @@ struct RunRequest {
   /// and nothing of it is remembered. Without it the run belongs to no session. Must not throw.
   std::function<void(const SessionMemory* memory)> on_memory;
   // For the record.
-  std::string version;   // of the library
-  double load_ms = 0.0;  // opening the engines
+  std::string version;      // of the library
+  double load_ms = 0.0;     // opening the engines
+  double measure_ms = 0.0;  // measuring their models
 };
 
 /// Returns why `finished` cannot be turns of a run of the plan; empty: they can.

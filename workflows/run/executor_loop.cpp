@@ -309,6 +309,7 @@ void RunLoop::describe() {
       record_.inputs[input.name] = given->second;
   }
   record_.load_ms = request_.load_ms;
+  record_.measure_ms = request_.measure_ms;
 }
 
 void RunLoop::describe_engines() {

@@ -141,6 +141,7 @@ Json json_of(const RunRecord& record) {
           {"inputs", json_of(record.inputs)},
           {"outputs", json_of(record.outputs)},
           {"load_ms", finite(record.load_ms)},
+          {"measure_ms", finite(record.measure_ms)},
           {"wall_ms", finite(record.wall_ms)},
           {"agents", std::move(agents)},
           {"servers", std::move(servers)},

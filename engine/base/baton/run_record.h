@@ -124,10 +124,11 @@ struct RunRecord {
   int threads = 0;                      // of the CPU that the first turn's model runs on
   std::string relay;
   std::uint64_t seed = 0;
-  NamedTexts inputs;     // with the defaults, in the order of the workflow's file
-  NamedTexts outputs;    // in the order of the workflow's file
-  double load_ms = 0.0;  // opening the models of this run, whenever that was: earlier runs may have shared them
-  double wall_ms = 0.0;  // of the run itself, without load_ms
+  NamedTexts inputs;        // with the defaults, in the order of the workflow's file
+  NamedTexts outputs;       // in the order of the workflow's file
+  double load_ms = 0.0;     // opening the models of this run, whenever that was: earlier runs may have shared them
+  double measure_ms = 0.0;  // measuring the models before this run, at their first use by its relay method
+  double wall_ms = 0.0;     // of the run itself, without load_ms and measure_ms
   std::vector<AgentRecord> agents;
   std::vector<ServerRecord> servers;
   MemoryRecord memory;

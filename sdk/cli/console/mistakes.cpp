@@ -10,7 +10,7 @@
 namespace baton::cli {
 
 std::set<std::string> note_mistakes(const WorkflowError& error) {
-  note(printable(error.what(), Lines::keep));
+  note(printable(error.what(), Lines::keep) + "\n");
   std::set<std::string> codes;
   for (const Diagnostic& item : error.items) codes.insert(item.code);
   return codes;

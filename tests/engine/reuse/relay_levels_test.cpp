@@ -52,11 +52,12 @@ TEST_CASE("levels: without a level within the tolerance the prompt is exact, and
 TEST_CASE("levels: the high divergence is the quantile of a log-normal distribution", "[reuse]") {
   const RelayLevel same = level_of(0.8, std::vector<double>{0.01, 0.01, 0.01});
   CHECK(same.divergence == Approx(0.01));
-  CHECK(same.high == Approx(0.01));
-  // Logarithms of mean log(0.01) and deviation log(10).
+  // At least a deviation of 0.5; Student's quantile of two degrees of freedom, for one more value than the three.
+  CHECK(same.high == Approx(0.01 * std::exp(2.920 * 0.5 * std::sqrt(4.0 / 3.0))));
+  // Logarithms of mean log(0.01) and deviation sqrt(2) log(10), of one degree of freedom.
   const RelayLevel wide = level_of(0.8, std::vector<double>{0.001, 0.1});
   CHECK(wide.divergence == Approx(0.0505));
-  CHECK(wide.high == Approx(0.01 * std::pow(10.0, 1.645)));
+  CHECK(wide.high == Approx(0.01 * std::pow(10.0, 6.314 * std::sqrt(2.0) * std::sqrt(1.5))));
   CHECK(level_of(0.8, std::vector<double>{0.0, 0.0}).high < 1e-6);
 }
 

@@ -16,6 +16,7 @@
 #include "sdk/serve/server.h"
 #include "tests/sdk/serve/http_client.h"
 #include "tests/support/folders.h"
+#include "tests/support/thread_time.h"
 
 namespace baton::test {
 
@@ -99,7 +100,7 @@ class RunningServer {
   }
   /// True where the sample comes to have the value within ten seconds.
   bool comes_to(const std::string& sample, double value, const std::string& more = "") const {
-    for (int i = 0; i < 500; ++i) {
+    for (int i = 0; i < 500 * kSlowdown; ++i) {
       if (metric(sample, more) == value) return true;
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
     }

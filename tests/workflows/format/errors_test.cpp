@@ -43,7 +43,7 @@ std::string errors_of_file(const fs::path& file) {
     compile(file.filename(), options);
     return "no errors\n";
   } catch (const WorkflowError& error) {
-    return error.what();
+    return std::string(error.what()) + "\n";
   }
 }
 
@@ -87,7 +87,7 @@ TEST_CASE("the team of the reference is read, and its misspelt placeholder is sh
     CHECK(error.what() == file.string() +
                               ":23:12: error[E0203]: agent 'inspector': unknown placeholder 'agent_analist_current'\n"
                               "   23 |         {{ agent_analist_current }}\n"
-                              "      |            ^^^^^^^^^^^^^^^^^^^^^ did you mean 'agent_analyst_current'?\n");
+                              "      |            ^^^^^^^^^^^^^^^^^^^^^ did you mean 'agent_analyst_current'?");
   }
 }
 

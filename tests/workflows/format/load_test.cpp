@@ -205,7 +205,7 @@ relay: auto
   CHECK(spec.name == "7");
   CHECK_THROWS_WITH(parse(yaml, {{"defaults.temprature", "0.5"}}),
                     "--set defaults.temprature:1:1: error[E0401]: unknown key 'temprature' in defaults\n"
-                    "    1 | 0.5\n      | ^ did you mean 'temperature'?\n");
+                    "    1 | 0.5\n      | ^ did you mean 'temperature'?");
 }
 
 TEST_CASE("the environment is data: it is never read as YAML or as a template") {

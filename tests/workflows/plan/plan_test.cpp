@@ -240,7 +240,7 @@ TEST_CASE("a spec made by a program is checked too") {
   item.piece_where = {{"program", 0, 0, 1}};
   agent.messages.push_back({"user", {item}, {}});
   spec.topology.agents = {"a"};
-  CHECK(errors_of_spec(spec) == "program: error[E0203]: agent 'a': unknown placeholder 'user_question'\n");
+  CHECK(errors_of_spec(spec) == "program: error[E0203]: agent 'a': unknown placeholder 'user_question'");
   spec.inputs.emplace_back().name = "user_question";
   CHECK(errors_of_spec(spec).empty());
   spec.topology.then = "b";

@@ -38,9 +38,9 @@ TEST_CASE("a run record as JSON") {
   CHECK(parsed["outputs"]["answer"] == "4\xEF\xBF\xBD");
   CHECK(parsed["wall_ms"] == 0.0);
   CHECK(parsed["agents"][0]["ttft_ms"] == 0.0);
-  for (const char* key :
-       {"version", "date", "threads", "inputs", "load_ms", "schema", "workflow", "state", "error", "error_kind",
-        "model", "device", "device_fallback", "relay", "seed", "outputs", "wall_ms", "agents", "memory"}) {
+  for (const char* key : {"version",  "date",  "threads", "inputs",     "load_ms", "measure_ms", "schema",
+                          "workflow", "state", "error",   "error_kind", "model",   "device",     "device_fallback",
+                          "relay",    "seed",  "outputs", "wall_ms",    "agents",  "memory"}) {
     CHECK(parsed.contains(key));
   }
   for (const char* key : {"agent",

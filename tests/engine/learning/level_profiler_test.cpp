@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/learning/level_profiler.h"
+
+#include <catch2/catch.hpp>
+
+#include "engine/cpu/cpu.h"
+#include "engine/steps/step_engine.h"
+#include "tests/support/tiny_model.h"
+
+using namespace baton;
+using namespace baton::test;
+using std::chrono::hours;
+
+namespace {
+
+std::shared_ptr<StepEngine> tiny_engine() {
+  auto backend = make_cpu_backend(2);
+  auto weights = make_tiny_model(*backend, {.layers = 6});
+  return std::make_shared<StepEngine>(std::move(backend), std::move(weights), LocalEngineOptions());
+}
+
+std::vector<CalibrationHandOver> hand_overs(std::size_t count, std::size_t answer) {
+  std::vector<CalibrationHandOver> made;
+  for (std::size_t i = 0; i < count; ++i) {
+    made.push_back({random_tokens(20 + i, i), random_tokens(answer, 100 + i), random_tokens(40 + 9 * i, 200 + i),
+                    random_tokens(5, 300 + i)});
+  }
+  return made;
+}
+
+}  // namespace
+
+TEST_CASE("a slow model is measured by its first hand-overs alone", "[profile]") {
+  const auto engine = tiny_engine();
+  const auto all = hand_overs(7, 24);
+  const auto measured = [&](std::span<const CalibrationHandOver> of, std::size_t first,
+                            std::chrono::milliseconds time) {
+    return measure_levels(*engine, of, {}, {.reply_tokens = 4, .reuse = {0.8, 0.5}, .first = first, .time = time});
+  };
+  const auto whole = measured(all, all.size(), hours(1));
+  REQUIRE(whole);
+  CHECK(measured(all, 4, hours(1)) == whole);  // in two parts: the same values
+  const auto four = measured(all, 4, std::chrono::milliseconds(0));
+  REQUIRE(four);
+  CHECK(four != whole);
+  CHECK(four == measured(std::span(all).first(4), 4, hours(1)));
+  CHECK(measured(all, 2, std::chrono::milliseconds(0)) == whole);  // two say too little, whatever the time
+}
+
+TEST_CASE("the progress of measuring levels ascends to its end, and answers that are too short measure nothing",
+          "[profile]") {
+  const auto engine = tiny_engine();
+  double last = 0;
+  ProfilerOptions options;
+  options.on_progress = [&](double share) {
+    CHECK(share >= last);
+    last = share;
+  };
+  REQUIRE(measure_levels(*engine, hand_overs(5, 24), options, {.reply_tokens = 4, .reuse = {0.5}, .first = 3}));
+  CHECK(last == 1.0);
+  CHECK_FALSE(measure_levels(*engine, hand_overs(5, 4), {}, {.reply_tokens = 4, .reuse = {0.5}, .first = 3}));
+}
