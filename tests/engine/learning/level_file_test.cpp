@@ -1,19 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/learning/level_file.h"
 
-#include <unistd.h>
-
 #include <catch2/catch.hpp>
-#include <cstdlib>
 #include <string>
 
 #include "engine/base/atomic_file.h"
 #include "engine/cpu/cpu.h"
+#include "tests/support/own_cache.h"
 #include "tests/support/tiny_model.h"
 
 using namespace baton;
 using namespace baton::test;
-namespace fs = std::filesystem;
 
 namespace {
 
@@ -37,13 +34,10 @@ TEST_CASE("level file: what is written is read", "[levels]") {
 }
 
 TEST_CASE("level file: the one in the cache is found, and ignored when it is damaged or of other weights", "[levels]") {
-  const fs::path folder = fs::temp_directory_path() / ("baton-levels-" + std::to_string(::getpid()));
-  const char* before = std::getenv("XDG_CACHE_HOME");
-  const std::string kept = before == nullptr ? "" : before;
-  ::setenv("XDG_CACHE_HOME", folder.c_str(), 1);
+  const OwnCache cache;
   const auto backend = make_cpu_backend(1);
   const auto model = make_tiny_model(*backend, {.layers = 24});
-  const fs::path file = levels_in_cache(model->fingerprint);
+  const std::filesystem::path file = levels_in_cache(model->fingerprint);
   StoredLevels stored = kStored;
   stored.fingerprint = model->fingerprint;
   CHECK(!find_levels(*model));
@@ -53,8 +47,6 @@ TEST_CASE("level file: the one in the cache is found, and ignored when it is dam
   CHECK(!find_levels(*model));
   write_whole(file, "{");
   CHECK(!find_levels(*model));
-  fs::remove_all(folder);
-  before == nullptr ? ::unsetenv("XDG_CACHE_HOME") : ::setenv("XDG_CACHE_HOME", kept.c_str(), 1);
 }
 
 TEST_CASE("level file: a wrong field is named, with what was expected", "[levels]") {

@@ -1,17 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/learning/place_file.h"
 
-#include <unistd.h>
-
 #include <catch2/catch.hpp>
-#include <cstdlib>
 #include <string>
 
 #include "engine/base/atomic_file.h"
 #include "engine/base/errors.h"
+#include "tests/support/own_cache.h"
 
 using namespace baton;
-namespace fs = std::filesystem;
+using namespace baton::test;
 
 namespace {
 
@@ -57,10 +55,7 @@ TEST_CASE("place file: what is written is read, with the order of use", "[histor
 
 TEST_CASE("place file: the one in the cache is found, and ignored when it is damaged or of other weights",
           "[history]") {
-  const fs::path folder = fs::temp_directory_path() / ("baton-places-" + std::to_string(::getpid()));
-  const char* before = std::getenv("XDG_CACHE_HOME");
-  const std::string kept = before == nullptr ? "" : before;
-  ::setenv("XDG_CACHE_HOME", folder.c_str(), 1);
+  const OwnCache cache;
   CHECK(!find_places("f00d"));
   write_whole(places_in_cache("f00d"), to_json(stored()));
   CHECK(find_places("f00d") == stored().history);
@@ -68,8 +63,6 @@ TEST_CASE("place file: the one in the cache is found, and ignored when it is dam
   CHECK(!find_places("beef"));
   write_whole(places_in_cache("f00d"), "{");
   CHECK(!find_places("f00d"));
-  fs::remove_all(folder);
-  before == nullptr ? ::unsetenv("XDG_CACHE_HOME") : ::setenv("XDG_CACHE_HOME", kept.c_str(), 1);
 }
 
 TEST_CASE("place file: a wrong field is named, with what was expected", "[history]") {

@@ -2,8 +2,6 @@
 #include "engine/learning/profiler.h"
 #include "engine/base/atomic_file.h"
 
-#include <unistd.h>
-
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <thread>
@@ -12,6 +10,7 @@
 #include "engine/learning/effect_profiler.h"
 #include "engine/learning/model_profile.h"
 #include "engine/steps/step_engine.h"
+#include "tests/support/own_cache.h"
 #include "tests/support/tiny_model.h"
 
 using namespace baton;
@@ -45,7 +44,7 @@ StoredProfile stored() {
 }
 
 struct Folder {
-  fs::path path = fs::temp_directory_path() / ("baton_profile_" + std::to_string(::getpid()));
+  fs::path path = fs::temp_directory_path() / ("baton_profile_" + std::to_string(process_number()));
   Folder() { fs::create_directories(path); }
   ~Folder() { fs::remove_all(path); }
 };
@@ -175,8 +174,8 @@ TEST_CASE("the profile beside the model wins unless it is of another", "[profile
   const auto engine = tiny_engine({.layers = 6});
   const ModelConfig& config = engine->model().config;
   Model model{{.path = folder.path / "model", .fingerprint = "f00d"}, config, {}, LayerRopes(config), {}, {}};
-  ::setenv("XDG_CACHE_HOME", (folder.path / "cache").c_str(), 1);
-  CHECK(profile_in_cache("f00d") == folder.path / "cache/baton/profiles/f00d.json");
+  const OwnCache cache;
+  CHECK(profile_in_cache("f00d") == cache.path() / "baton/profiles/f00d.json");
   CHECK_FALSE(find_profile(model).profile);
   StoredProfile profile = stored();
   profile.fingerprint = "f00d";
