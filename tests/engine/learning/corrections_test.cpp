@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Learned corrections through the engine, and their files.
-#include <unistd.h>
 #include <catch2/catch.hpp>
 #include <filesystem>
 #include <fstream>
 
+#include "engine/base/system/process.h"
 #include "engine/cpu/cpu.h"
 #include "engine/learning/correction_file.h"
 #include "engine/learning/correction_learner.h"
@@ -171,7 +171,7 @@ TEST_CASE("correction file: what was saved is there again, and a damaged or fore
   second.slot = "a/b.c";
   learned[second] = learned.begin()->second;
   const std::filesystem::path folder =
-      std::filesystem::temp_directory_path() / ("baton-corrections-" + std::to_string(::getpid()));
+      std::filesystem::temp_directory_path() / ("baton-corrections-" + std::to_string(process_number()));
   const std::filesystem::path file = folder / "deeper" / "x.safetensors";
   save_corrections(file, engine->model(), learned);
   const Corrections before = learned, again = load_corrections(file, engine->model());
@@ -189,6 +189,7 @@ TEST_CASE("correction file: what was saved is there again, and a damaged or fore
   CHECK_THROWS_AS(load_corrections(file, other->model()), ModelError);
   std::ifstream in(file, std::ios::binary);
   const std::string good((std::istreambuf_iterator<char>(in)), {});
+  in.close();  // Windows removes no file that is open
   const auto write = [&](const std::string& text) {
     std::ofstream(file, std::ios::binary).write(text.data(), static_cast<std::streamsize>(text.size()));
   };
