@@ -10,7 +10,6 @@
 namespace baton {
 namespace {
 
-constexpr double kFloor = 1e-9;  // nats; of divergences whose logarithm is taken
 constexpr std::size_t kFew = 3;  // fewer measured hand-overs say too little, whatever the time
 
 ReuseOptions candidate(const LayerRange& range, double reuse) {
@@ -31,7 +30,7 @@ RelayLevel level_of(double reuse, std::span<const double> divergences) {
   const auto n = static_cast<double>(divergences.size());
   for (const double value : divergences) {
     level.divergence += value / n;
-    logs.push_back(std::log(std::max(value, kFloor)));
+    logs.push_back(std::log(std::max(value, kMinDivergence)));
     sum += logs.back();
   }
   level.high = std::max(level.divergence, std::exp(sum / n + next_margin(logs)));

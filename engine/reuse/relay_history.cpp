@@ -8,19 +8,18 @@
 namespace baton {
 namespace {
 
-constexpr double kFloor = 1e-9;        // nats; of divergences whose logarithm is taken
 constexpr double kMinDeviation = 0.5;  // of the logarithms: a few values can agree by chance
 
 /// Returns the divergence at any reuse: between two levels by its logarithm, beyond them that of the nearest.
 double divergence_at(const std::vector<RelayLevel>& levels, double reuse) {
   const auto below =
       std::find_if(levels.begin(), levels.end(), [&](const RelayLevel& level) { return level.reuse <= reuse; });
-  if (below == levels.begin()) return std::max(levels.front().divergence, kFloor);
-  if (below == levels.end()) return std::max(levels.back().divergence, kFloor);
+  if (below == levels.begin()) return std::max(levels.front().divergence, kMinDivergence);
+  if (below == levels.end()) return std::max(levels.back().divergence, kMinDivergence);
   const RelayLevel& above = *std::prev(below);
   const double weight = (reuse - below->reuse) / (above.reuse - below->reuse);
-  return std::exp(weight * std::log(std::max(above.divergence, kFloor)) +
-                  (1.0 - weight) * std::log(std::max(below->divergence, kFloor)));
+  return std::exp(weight * std::log(std::max(above.divergence, kMinDivergence)) +
+                  (1.0 - weight) * std::log(std::max(below->divergence, kMinDivergence)));
 }
 
 }  // namespace
@@ -80,7 +79,7 @@ RelayLevels RelayHistory::levels_for(PlaceId id, const RelayLevels& of_model) co
   double mean = 0.0;
   std::vector<double> logs;
   for (const RelayObservation& one : observations) {
-    logs.push_back(std::log(std::max(one.divergence, kFloor) / divergence_at(of_model.levels, one.reuse)));
+    logs.push_back(std::log(std::max(one.divergence, kMinDivergence) / divergence_at(of_model.levels, one.reuse)));
     mean += logs.back() / static_cast<double>(observations.size());
   }
   const double margin = next_margin(logs);

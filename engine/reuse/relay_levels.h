@@ -10,6 +10,8 @@
 
 namespace baton {
 
+constexpr double kMinDivergence = 1e-9;  // nats; the least of which a logarithm is taken
+
 /// The divergence that remains when the fraction `reuse` of the (token, layer) entries of handed-over texts is reused.
 struct RelayLevel {
   double reuse = 0.0;

@@ -11,11 +11,11 @@
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <csignal>
-#include <cstdlib>
 #include <semaphore>
 #include <thread>
 
 #include "tests/support/folders.h"
+#include "tests/support/own_cache.h"
 #include "tests/support/process_memory.h"
 
 namespace {
@@ -519,30 +519,22 @@ TEST_CASE("the longest time that can be written is as long as it takes") {
 }
 
 TEST_CASE("measuring is waited for as long as it takes") {
-  std::string cache = (std::filesystem::temp_directory_path() / "baton-test-cache-XXXXXX").string();
-  REQUIRE(mkdtemp(cache.data()) != nullptr);
-  const char* const set = std::getenv("XDG_CACHE_HOME");
-  const std::optional<std::string> before = set == nullptr ? std::nullopt : std::optional<std::string>(set);
-  setenv("XDG_CACHE_HOME", cache.c_str(), 1);
-  {
-    const auto own = baton::Engine::open(
-        {.model = (baton::test::source_folder() / "samples/models/nano").string(), .device = "cpu", .threads = 1});
-    const auto workflow = baton::Workflow::load(baton::test::source_folder() / "workflows/library/math_review.yaml",
-                                                {.set = {{"relay.method", "auto"}, {"relay.min_tokens", "1"}}});
-    bool measured = false;
-    for (int attempt = 0; attempt < 5 && !measured; ++attempt) {
-      auto run = own.start(workflow, {.inputs = {{"user_question", kQuestion}}});
-      for (const auto& event : run.events()) {
-        if (!std::holds_alternative<baton::Prefill>(event) || own.finish_measuring(0ms)) continue;
-        measured = true;
-        CHECK(own.finish_measuring(std::chrono::milliseconds::max()));
-      }
-      CHECK(run.get().state == RunState::ok);
+  const baton::test::OwnCache cache;
+  const auto own = baton::Engine::open(
+      {.model = (baton::test::source_folder() / "samples/models/nano").string(), .device = "cpu", .threads = 1});
+  const auto workflow = baton::Workflow::load(baton::test::source_folder() / "workflows/library/math_review.yaml",
+                                              {.set = {{"relay.method", "auto"}, {"relay.min_tokens", "1"}}});
+  bool measured = false;
+  for (int attempt = 0; attempt < 5 && !measured; ++attempt) {
+    auto run = own.start(workflow, {.inputs = {{"user_question", kQuestion}}});
+    for (const auto& event : run.events()) {
+      if (!std::holds_alternative<baton::Prefill>(event) || own.finish_measuring(0ms)) continue;
+      measured = true;
+      CHECK(own.finish_measuring(std::chrono::milliseconds::max()));
     }
-    CHECK(measured);
+    CHECK(run.get().state == RunState::ok);
   }
-  before ? setenv("XDG_CACHE_HOME", before->c_str(), 1) : unsetenv("XDG_CACHE_HOME");
-  std::filesystem::remove_all(cache);
+  CHECK(measured);
 }
 
 TEST_CASE("a host may fork: its engine answers as before, and the child ends") {

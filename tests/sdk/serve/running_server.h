@@ -98,7 +98,7 @@ class RunningServer {
     const std::size_t at = text.find("\n" + sample + " ");
     return at == std::string::npos ? -1 : std::strtod(text.c_str() + at + sample.size() + 2, nullptr);
   }
-  /// True where the sample comes to have the value within ten seconds.
+  /// True where the sample comes to have the value within ten seconds, longer where programs are slower.
   bool comes_to(const std::string& sample, double value, const std::string& more = "") const {
     for (int i = 0; i < 500 * kSlowdown; ++i) {
       if (metric(sample, more) == value) return true;
