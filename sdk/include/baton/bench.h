@@ -85,6 +85,7 @@ struct BenchAgent {
   double text_pass_ms = 0;  // of lockstep: a pass over the text behind the last placeholder alone
 };
 
+/// One method on the chain of agents. Times in milliseconds.
 struct BenchMethod {
   std::string method;
   int anchors = 0;    // of each placeholder, with method anchors
@@ -117,12 +118,14 @@ struct BenchMemory {
   double anchor = 0;  // of each anchor's token: offsets, a sketch, its id (host memory)
 };
 
+/// Prefill of the bare model: one prompt of `tokens` tokens, without any reuse.
 struct BenchPrefill {
   std::int64_t tokens = 0;
   double tokens_per_s = 0;
   double share = 0;  // of limits.gemm_gflops
 };
 
+/// A decode step of the bare model: `rows` sequences, each `depth` tokens long.
 struct BenchDecode {
   std::int64_t depth = 0;   // tokens in each sequence's cache
   std::int64_t rows = 0;    // sequences
@@ -143,6 +146,7 @@ struct RowCosts {
   std::int64_t knee = 0;    // the largest number of rows whose step stays within the bound
 };
 
+/// All that a benchmark measured, with the settings it was measured with. Sizes in bytes, times in milliseconds.
 struct BenchResult {
   std::string device;
   std::string shape;  // or the model's name

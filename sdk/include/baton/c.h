@@ -67,6 +67,7 @@ const char* baton_error_message(const baton_error* error);
 /// {"file", "line", "column", "length", "code", "message", "hint", "source_line"}, lines and columns from 1.
 const char* baton_error_mistakes(const baton_error* error);
 
+/// Frees an error that a function gave.
 void baton_error_free(baton_error* error);
 
 /// Frees a char* that the library gave.
@@ -86,6 +87,7 @@ typedef struct baton_tool_call baton_tool_call;
 /// must not wait for that run; others it may wait for.
 typedef bool (*baton_tool_callback)(baton_tool_call* call, void* user_data);
 
+/// An empty list of tools, for baton_tools_free. BATON_RESOURCES without memory.
 baton_status baton_tools_create(baton_tools** tools, baton_error** error);
 
 /// Adds a tool. BATON_USAGE when the name is not [a-z][a-z0-9_]* or is taken. The callback is called only while the
@@ -128,11 +130,13 @@ baton_status baton_tool_call_return(baton_tool_call* call, const char* text, bat
 
 // ---- Workflows ------------------------------------------------------------------------------------------------------
 
+/// A name and its value, both UTF-8.
 typedef struct baton_pair {
   const char* name;
   const char* value;
 } baton_pair;
 
+/// What a workflow is read with; see baton_workflow_options_init.
 typedef struct baton_workflow_options {
   size_t size;               // sizeof(baton_workflow_options)
   const baton_tools* tools;  // a workflow that names an unknown tool is invalid
@@ -163,6 +167,7 @@ baton_status baton_workflow_describe(char** json, const baton_workflow* workflow
 /// The expanded graph as "ascii", "mermaid", "dot" or "json".
 baton_status baton_workflow_graph(char** text, const baton_workflow* workflow, const char* format, baton_error** error);
 
+/// Frees a workflow; runs and sessions of it keep what they need.
 void baton_workflow_free(baton_workflow* workflow);
 
 // ---- Engine ---------------------------------------------------------------------------------------------------------
@@ -173,6 +178,7 @@ typedef void (*baton_progress_callback)(const char* model, double share, void* u
 /// Called for problems that end no run.
 typedef void (*baton_warning_callback)(const char* message, void* user_data);
 
+/// What an engine is opened with; see baton_engine_options_init.
 typedef struct baton_engine_options {
   size_t size;              // sizeof(baton_engine_options)
   const char* model;        // a folder or a bare name, in place of each workflow's default model; NULL: the workflow's
@@ -191,6 +197,7 @@ typedef struct baton_engine_options {
   int64_t allow_servers;  // not 0: runs may start the programs and open the addresses of `mcp`; else BATON_USAGE
 } baton_engine_options;
 
+/// Zeros and the size. `size` is sizeof(baton_engine_options) as the caller has it.
 void baton_engine_options_init(baton_engine_options* options, size_t size);
 
 /// Holds models on their device, each opened once.
@@ -209,6 +216,7 @@ void baton_engine_free(baton_engine* engine);
 
 // ---- Events ---------------------------------------------------------------------------------------------------------
 
+/// The types of events; docs/cli.md has the fields of each.
 typedef enum baton_event_type {
   BATON_EVENT_NONE = 0,
   BATON_EVENT_RUN_STARTED = 1,
@@ -261,6 +269,7 @@ typedef const char* (*baton_ask_callback)(const baton_event* asked, void* user_d
 /// so because a model could not be opened. After baton_run_free it is not called any more.
 typedef void (*baton_end_callback)(void* user_data);
 
+/// What a run is started with; see baton_run_options_init.
 typedef struct baton_run_options {
   size_t size;               // sizeof(baton_run_options)
   const baton_pair* inputs;  // each name once
@@ -277,6 +286,7 @@ typedef struct baton_run_options {
   const char* record;  // a new folder for the record that `baton run --record` writes; NULL: none
 } baton_run_options;
 
+/// Zeros and the size. `size` is sizeof(baton_run_options) as the caller has it.
 void baton_run_options_init(baton_run_options* options, size_t size);
 
 /// One run of a workflow.
@@ -328,6 +338,7 @@ void baton_run_free(baton_run* run);
 /// thread, one run at a time.
 typedef struct baton_session baton_session;
 
+/// A session that remembers nothing yet. Opens no model.
 baton_status baton_session_create(baton_session** session, const baton_engine* engine, const baton_workflow* workflow,
                                   baton_error** error);
 
@@ -357,6 +368,7 @@ baton_status baton_session_messages(char** json, const baton_session* session, c
 /// BATON_RESOURCES when writing fails.
 baton_status baton_session_save(const baton_session* session, const char* file, baton_error** error);
 
+/// Frees a session; a run of it that has not ended goes on.
 void baton_session_free(baton_session* session);
 
 #ifdef __cplusplus

@@ -17,6 +17,7 @@
 
 namespace baton::inline v1 {
 
+/// What is learned from, and how much it may cost.
 struct LearnOptions {
   std::string model{};          // a folder or a bare name, in place of the workflow's default model
   std::string device = "auto";  // auto, cpu, cuda, cuda:N
@@ -55,6 +56,7 @@ struct LearnedCorrection {
   bool kept = false;
 };
 
+/// The corrections that were learned, not yet written anywhere.
 struct LearnResult {
   std::vector<LearnedCorrection> corrections;  // in the order in which their placeholders were first seen
   int checked_runs = 0;                        // held out

@@ -11,6 +11,7 @@
 
 namespace baton::inline v1 {
 
+/// The text, the model and the arithmetic.
 struct PerplexityOptions {
   std::string model{};          // a folder, a .gguf file or a bare name
   std::string text{};           // UTF-8; it is tokenised as a whole, and special tokens in it are plain text
@@ -28,6 +29,7 @@ struct PerplexityOptions {
   std::stop_token stop{};
 };
 
+/// The perplexity and what it rests on.
 struct PerplexityResult {
   double perplexity = 0;         // exp of nll
   double error = 0;              // standard error of the perplexity; 0 where fewer than two tokens were scored

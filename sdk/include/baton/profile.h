@@ -38,6 +38,7 @@ struct ProfiledEffect {
   std::vector<double> left_detect;  // tokens chosen in l are recomputed up to `end`, at equal cost
 };
 
+/// What a model's hand-overs show, layer by layer, and the layers that follow from it.
 struct ModelProfile {
   std::filesystem::path model;
   std::string fingerprint;               // of configuration and weights
@@ -70,6 +71,7 @@ struct HandOver {
   std::vector<std::int32_t> after;
 };
 
+/// What a profile is measured on.
 struct ProfileOptions {
   std::string model{};             // a folder or a bare name
   std::string device = "auto";     // auto, cpu, cuda, cuda:N
@@ -102,6 +104,7 @@ struct LayerGroup {
   double left = 0;
 };
 
+/// What the hand-overs from one model to another show, group by group of layers (DroidSpeak).
 struct PairProfile {
   std::filesystem::path author;  // the models' folders
   std::filesystem::path reader;
@@ -116,6 +119,7 @@ struct PairProfile {
   std::string json;              // all groups, as the pair's file holds them
 };
 
+/// The other model of a pair, and the groups of layers that are tried.
 struct PairOptions {
   std::string
       author{};       // the model that decodes the answers: a folder or a bare name; ProfileOptions::model reads them

@@ -8,6 +8,7 @@
 
 namespace baton::inline v1 {
 
+/// A method and what holds for it.
 struct ReuseMethod {
   std::string name;       // "rectify"
   std::string alias;      // another name in files and options, or empty

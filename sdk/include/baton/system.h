@@ -12,6 +12,7 @@
 
 namespace baton::inline v1 {
 
+/// A device, whether or not it can be used.
 struct DeviceInfo {
   std::string name;         // "cpu", "cuda:0"
   std::string description;  // "Intel Xeon ..., AVX-512, 2 threads"
@@ -33,6 +34,7 @@ struct DeviceCheck {
 /// part that fails does not end the test. Throws Error when the device cannot be used at all.
 void check_device(const std::string& device, const std::function<void(const DeviceCheck&)>& on_check);
 
+/// A model that a name finds. Counts that its configuration does not give are 0.
 struct ModelInfo {
   std::string name;
   std::filesystem::path path;
