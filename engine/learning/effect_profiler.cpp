@@ -114,6 +114,15 @@ LayerRange cheapest_group(const std::vector<GroupPoint>& points, double left, st
   return LayerRange::group(0, layers - 1);
 }
 
+std::vector<std::int32_t> ends_of(const LayerRange& group, std::vector<GroupPoint> points) {
+  std::erase_if(points, [&](const GroupPoint& point) { return point.start != group.start || point.end < group.end; });
+  std::vector<std::int32_t> ends{group.end};
+  for (const GroupPoint& point : frontier(std::move(points))) {
+    if (point.end > group.end) ends.push_back(point.end);
+  }
+  return ends;
+}
+
 std::optional<GroupEffect> measure_groups(LocalEngine& author, LocalEngine& reader,
                                           std::span<const CalibrationHandOver> hand_overs,
                                           const ProfilerOptions& options, const GroupOptions& groups) {

@@ -3,8 +3,10 @@
 // layers that droidspeak recomputes between two models.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "engine/learning/profiler.h"
 #include "engine/reuse/profile/range_search.h"
@@ -50,6 +52,9 @@ struct GroupEffect {
 std::vector<GroupPoint> frontier(std::vector<GroupPoint> points);
 /// Returns the cheapest group that leaves at most `left`, or [0, layers - 1] when there is none.
 LayerRange cheapest_group(const std::vector<GroupPoint>& points, double left, std::int32_t layers);
+/// Returns the last layers of `group` and of the larger groups that begin in the same layer and leave less than every
+/// smaller one of them, ascending.
+std::vector<std::int32_t> ends_of(const LayerRange& group, std::vector<GroupPoint> points);
 
 /// Measures between two engines whose models have equal KV formats (kv_difference): `author` decodes the answers, and
 /// `reader` answers with the answers' KV in its prompts, as in measure_effect. The engines may be the same. Throws

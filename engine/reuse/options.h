@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "engine/reuse/methods.h"
 
@@ -98,6 +99,10 @@ struct ReuseOptions {
   /// rectify: the layer range; one that is not given means that of the engine's model. droidspeak: the group of layers;
   /// authors store hidden states at its first layer.
   LayerRange range;
+  /// droidspeak: the last layers of larger groups with the same first layer, ascending. A prompt recomputes the largest
+  /// group with which it is expected to be complete `ttft_ms` milliseconds after its submission (group_in_time).
+  std::vector<std::int32_t> group_ends{};
+  double ttft_ms = 0.0;       // 0: the group is that of `range`
   bool paper_layers = false;  // rectify: a missing range is that of RelayCaching's own profiler
   SelectionOptions selection = SelectionOptions::by_change();  // rectify
   bool correct = true;             // rectify: add the learned correction (linear_correction.h), if any

@@ -49,16 +49,28 @@ struct SparseLayers {
 /// Returns the sparse layers of a schedule; [layers, layers) where every row runs through all layers.
 SparseLayers sparse_layers_of(const PromptSchedule& schedule, std::int32_t layers);
 
+/// How long a prompt may take, and what decides how long it will. Milliseconds.
+struct PromptTime {
+  double left = 0;  // until it should be complete
+  double row = 0;   // of one row through all layers; 0: unknown
+};
+
 struct ScheduleInput {
   std::int32_t length = 0;                  // tokens of the prompt
   std::int32_t prefix = 0;                  // positions [0, prefix) of the cache hold exact KV
   std::span<const PlacedSegment> segments;  // ascending and disjoint; the prefix may reach into the first
   std::int32_t layers = 0;                  // L
+  PromptTime time;                          // droidspeak: for the choice of the group
 };
 
 /// The largest fraction of the segments' (token, layer) entries that a method with a choice of tokens can leave reused:
 /// what is computed for every token, whatever is chosen, cannot be.
 double max_reuse(const ReuseOptions& options, std::int32_t layers);
+
+/// Returns droidspeak's group for a prompt: the largest of `range` and those of `group_ends` with which it is expected
+/// to be complete within the time that is left; that of `range` where none is, or the time of a row is unknown
+/// (DroidSpeak, Appendix B).
+LayerRange group_in_time(const ReuseOptions& options, const ScheduleInput& input);
 
 /// Returns the schedule of options.method. Throws std::invalid_argument when options.range does not fit the method.
 PromptSchedule make_schedule(const ReuseOptions& options, const ScheduleInput& input);

@@ -142,6 +142,7 @@ class EngineCore {
 
   /// Starts a sequence. Returns the logits of the prompt's last token where they were computed ahead, else nothing.
   std::vector<float> start(Sequence& sequence);
+  PromptTime time_for(const Sequence& sequence) const;
   void step();
 
   /// Returns the maximum number of rows of prompts in the next step.

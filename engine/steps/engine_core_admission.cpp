@@ -216,6 +216,19 @@ void EngineCore::verify(Sequence& sequence) {
   if (!logits.empty()) sample({{&sequence, 1}}, logits);
 }
 
+/// What is left of the time in which the first token should come: none while other prompts wait or are computed, so
+/// that each recomputes as little as it may (DroidSpeak, Appendix B).
+PromptTime EngineCore::time_for(const Sequence& sequence) const {
+  const double ttft = sequence.request().reuse.ttft_ms;
+  const auto delays = [&](const auto& other) {
+    return other.get() != &sequence && !other->decoding() && !other->is_probe();
+  };
+  if (ttft <= 0.0 || std::any_of(running_.begin(), running_.end(), delays) ||
+      std::any_of(waiting_.begin(), waiting_.end(), delays))
+    return {};
+  return {ttft - milliseconds(Clock::now() - sequence.submitted_at()), costs_.row_ms()};
+}
+
 std::vector<float> EngineCore::start(Sequence& sequence) {
   const Clock::time_point begin = Clock::now();
   const GenerationRequest& request = sequence.request();
@@ -229,7 +242,8 @@ std::vector<float> EngineCore::start(Sequence& sequence) {
   corrector_.use(corrections());
   std::vector<LivePrefix> live = running_prefixes();
   ahead_.add_live(live);
-  PromptAssembly assembly(request, prompt, *backend_, *model_, store_, prefixes_, anchors_, corrector_, live, in_place);
+  PromptAssembly assembly(request, prompt, *backend_, *model_, store_, prefixes_, anchors_, corrector_, live, in_place,
+                          time_for(sequence));
   if (tentative && assembly.hops == 0) {  // nothing could be handed over
     sequence.be_exact();
     if (ahead_.computed(request.early, prompt) > 0) return start(sequence);

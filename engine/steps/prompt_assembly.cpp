@@ -60,7 +60,8 @@ KvLayout layout_for(const GenerationRequest& request, const Model& model, const 
 
 PromptAssembly::PromptAssembly(const GenerationRequest& request, std::span<const TokenId> prompt, Backend& backend,
                                const Model& model, SegmentStore& store, PrefixCache& prefixes, Anchors& anchors,
-                               Corrector& corrector, std::span<const LivePrefix> live, InPlace in_place)
+                               Corrector& corrector, std::span<const LivePrefix> live, InPlace in_place,
+                               PromptTime time)
     : in_place_(in_place),
       anchors_(anchors),
       anchor_options_(request.reuse.anchors),
@@ -147,7 +148,16 @@ PromptAssembly::PromptAssembly(const GenerationRequest& request, std::span<const
     corrected_.resize(placed_.size(), i);
     pinned_.push_back(std::move(segments[i]));
   }
-  schedule = make_schedule(request.reuse, {length, known, placed_, model.config.layers});
+  const ScheduleInput input{length, known, placed_, model.config.layers, time};
+  schedule = make_schedule(request.reuse, input);
+  if (request.reuse.ttft_ms > 0.0) say_group(group_in_time(request.reuse, input));
+}
+
+/// Says which group of layers the time allowed.
+void PromptAssembly::say_group(const LayerRange& group) {
+  for (PartUse& use : uses) {
+    if (use.from_segment) use.reason = fmt::format("layers {} to {} recomputed", group.start, group.end);
+  }
 }
 
 /// Applies the anchors' choice to a slot. Returns false when the slot is to be computed in full.

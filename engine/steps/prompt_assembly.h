@@ -38,10 +38,10 @@ class PromptAssembly {
  public:
   /// Finds the reusable KV and makes the schedule, which is empty when the cache holds all of the prompt already.
   /// `live`: the caches of other sequences, of which a prefix may be copied. `request.reuse.range` must be valid where
-  /// the method needs it.
+  /// the method needs it. `time`: for ReuseOptions::ttft_ms.
   PromptAssembly(const GenerationRequest& request, std::span<const TokenId> prompt, Backend& backend,
                  const Model& model, SegmentStore& store, PrefixCache& prefixes, Anchors& anchors, Corrector& corrector,
-                 std::span<const LivePrefix> live = {}, InPlace in_place = {});
+                 std::span<const LivePrefix> live = {}, InPlace in_place = {}, PromptTime time = {});
 
   /// Copies the prefix and the segments into the cache, except those that are still being uploaded.
   void insert(Backend& backend, RopeTable& angles, KvCache& cache);
@@ -86,6 +86,7 @@ class PromptAssembly {
   std::shared_ptr<const Segment> usable(const GenerationRequest& request, const PromptPart& part, Backend& backend,
                                         const Model& model, SegmentStore& store, PartUse& use) const;
 
+  void say_group(const LayerRange& group);
   bool correct(const AnchorSlot& slot, PlacedSegment& placed, PartUse& use) const;
   void start_uploads(std::span<const std::shared_ptr<const Segment>> segments) const;
   bool uploads_by_layer(std::size_t placed) const;

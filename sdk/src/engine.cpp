@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <chrono>
 #include <future>
+#include <map>
 #include <mutex>
 #include <set>
 #include <thread>
@@ -131,8 +132,8 @@ struct Engine::Impl {
     }
   }
 
-  /// The plan with the group of layers that method droidspeak recomputes: that of the file, else from the first to the
-  /// last layer that any pair of its models needs, because an author keeps hidden states of one layer.
+  /// The plan with the groups of layers that method droidspeak recomputes: that of the file, else one for each pair of
+  /// its models. All begin in the first layer that any pair needs, because an author keeps hidden states of one layer.
   std::shared_ptr<const Plan> with_group(const Plan& plan, const OpenPlan& open, const std::stop_token& stop) {
     auto completed = std::make_shared<Plan>(plan);
     LayerRange& range = completed->reuse.range;
@@ -140,18 +141,22 @@ struct Engine::Impl {
       range.detect = range.start;  // of a range that is rectify's, its ends
       return completed;
     }
+    std::map<std::pair<std::string, std::string>, StoredPair> pairs;
     const std::lock_guard lock(profiling);
     with_resource_errors([&] {
-      for (const auto& [author, reader] : hand_overs_between(plan)) {
-        const auto &from = open.engines.at(author), &to = open.engines.at(reader);
+      for (const auto& names : hand_overs_between(plan)) {
+        const auto &from = open.engines.at(names.first), &to = open.engines.at(names.second);
         if (!kv_difference(from->model(), to->model()).empty()) continue;  // computed in full, as the run will say
-        const auto group = find_group(*from, *to, profile_progress(to->model()), stop);
-        if (!group) return;
-        range = range.end == 0
-                    ? *group
-                    : LayerRange::group(std::min(range.start, group->start), std::max(range.end, group->end));
+        auto pair = find_group(*from, *to, profile_progress(to->model()), stop);
+        if (!pair) return;
+        const LayerRange group = pair->group();
+        range = pairs.empty() ? group
+                              : LayerRange::group(std::min(range.start, group.start), std::max(range.end, group.end));
+        pairs.emplace(names, std::move(*pair));
       }
     });
+    for (const auto& [names, pair] : pairs)
+      completed->group_ends[names] = ends_of(LayerRange::group(range.start, pair.group().end), pair.effect.points);
     if (range.end == 0) range = LayerRange::group(0, 1);  // nothing is handed over
     return completed;
   }

@@ -155,11 +155,11 @@ std::set<std::pair<std::string, std::string>> hand_overs_between(const Plan& pla
   return across.empty() ? within : across;
 }
 
-std::optional<LayerRange> find_group(LocalEngine& author, LocalEngine& reader,
+std::optional<StoredPair> find_group(LocalEngine& author, LocalEngine& reader,
                                      const std::function<void(double share)>& on_progress,
                                      const std::stop_token& stop) {
   if (stop.stop_requested()) return std::nullopt;
-  if (const auto found = find_pair(author.model(), reader.model())) return found->group();
+  if (auto found = find_pair(author.model(), reader.model())) return found;
   ProfilerOptions options;
   options.on_progress = on_progress;
   options.stop = stop;
@@ -171,10 +171,10 @@ std::optional<LayerRange> find_group(LocalEngine& author, LocalEngine& reader,
   if (!measured) return std::nullopt;
   if (!measured->problem.empty())
     throw ModelError(fmt::format("{}: {}", reader.model().path.string(), measured->problem));
-  const StoredPair profile{
+  StoredPair profile{
       author.model().fingerprint, reader.model().fingerprint, layers, "synthetic", groups.left, *measured};
   keep(pair_in_cache(profile.author, profile.reader), to_json(profile));
-  return profile.group();
+  return profile;
 }
 
 }  // namespace baton

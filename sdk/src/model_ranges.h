@@ -55,7 +55,7 @@ std::set<std::pair<std::string, std::string>> hand_overs_between(const Plan& pla
 
 /// The group of layers that `reader` recomputes in KV that `author` made: from the pair's profile in the user's cache,
 /// else from one made with synthetic hand-overs and kept there. Nothing when stopped. Throws as above.
-std::optional<LayerRange> find_group(LocalEngine& author, LocalEngine& reader,
+std::optional<StoredPair> find_group(LocalEngine& author, LocalEngine& reader,
                                      const std::function<void(double share)>& on_progress, const std::stop_token& stop);
 
 }  // namespace baton

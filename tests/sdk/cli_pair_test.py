@@ -74,6 +74,8 @@ class Pair(Cli):
         self.assertTrue(0 <= pair["start"] < pair["end"] < 10)
         rate = self.slot(self.run_team("droidspeak"))["kv_reuse_rate"]
         self.assertAlmostEqual(rate, 1 - (pair["end"] - pair["start"] + 1) / 10, delta=0.03)
+        timed = self.slot(self.run_team("droidspeak", "--set", "relay.ttft=1h"))  # its engine's first prompt
+        self.assertEqual(timed["reason"], f"layers {pair['start']} to {pair['end']} recomputed")
         file.write_text(file.read_text().replace('"layers": 10', '"layers": "ten"'))
         failed = self.baton("run", self.team, "--input", QUESTION, "--relay", "droidspeak", code=4, **self.cache)
         self.assertIn(f'{file}: "layers" is "ten"', failed.stderr)

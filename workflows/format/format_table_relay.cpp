@@ -28,6 +28,10 @@ std::vector<FormatKey> relay_keys() {
        "and decide there ([methods](methods.md#auto)); false: the model's levels alone decide."},
       {"relay", "layers", object("layers"), false, "those of the model's profile",
        "The layers that `rectify` or `droidspeak` recompute."},
+      {"relay", "ttft", time_limit(), false, "none",
+       "`droidspeak`: the time in which an agent's first token should come. An agent that is expected to keep it "
+       "recomputes more layers than the pair's profile asks for, the largest group that the profile has; while other "
+       "prompts wait or are computed, and where the time is too short, it recomputes those of the profile."},
       {"relay", "select", object("select"), false, "",
        "Which tokens `rectify` recomputes in the layers after `layers.detect`."},
       {"relay", "preset", choice({"paper"}), false, "",

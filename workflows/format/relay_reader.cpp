@@ -32,6 +32,7 @@ class RelayReader {
       options.cacheblend_score = ReuseOptions::Blend::cosine;
     if (const YamlNode* node = fields_.get("anchors")) read_anchors(Fields(*node), options.anchors);
     read_tolerance(options);
+    read_ttft(options);
     options.prefix = fields_.boolean("prefix").value_or(options.prefix);
     options.min_tokens = integer(fields_, "min_tokens", options.min_tokens);
     options.max_hops = integer(fields_, "max_hops", decides(*relay_.method) ? kMaxHops : 0);
@@ -139,6 +140,16 @@ class RelayReader {
       options.history = fields_.boolean("history").value_or(options.history);
     } else {
       refuse(fields_, {"tolerance", "history"}, "", fmt::format("on method {}; expected method auto", method_name()));
+    }
+  }
+
+  void read_ttft(ReuseOptions& options) {
+    if (!needs(Method::Layers::group)) {
+      refuse(fields_, {"ttft"}, "", fmt::format("on method {}; expected method droidspeak", method_name()));
+    } else if (fields_.has("layers")) {
+      refuse(fields_, {"ttft"}, "", "with `layers`, which says what is recomputed");
+    } else if (const auto ttft = fields_.duration("ttft")) {
+      options.ttft_ms = static_cast<double>(ttft->count());
     }
   }
 

@@ -4,9 +4,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
+#include <optional>
 #include <string>
 #include <tuple>
+#include <utility>
 
 #include "workflows/format/placeholder.h"
 #include "workflows/plan/ahead_forecast.h"
@@ -101,6 +104,28 @@ void forecast(Plan& plan) {
   }
 }
 
+/// The group of a reader, up to the last layer that one of the models needs whose answers it reads, and the larger
+/// groups that all of them have.
+void choose_group(const Plan& plan, const PlannedTurn& reader, ReuseOptions& options) {
+  std::optional<std::vector<std::int32_t>> common;
+  std::int32_t end = 0;
+  for (const SlotSource& slot : reader.slots) {
+    if (slot.kind != SlotSource::Kind::agent_output) continue;
+    const auto found = plan.group_ends.find({plan.turns[static_cast<std::size_t>(slot.turn)].model, reader.model});
+    if (found == plan.group_ends.end()) continue;
+    const std::vector<std::int32_t>& ends = found->second;
+    end = std::max(end, ends.front());
+    std::vector<std::int32_t> both;
+    if (common)
+      std::set_intersection(common->begin(), common->end(), ends.begin(), ends.end(), std::back_inserter(both));
+    common = common ? std::move(both) : ends;
+  }
+  if (!common) return;
+  std::erase_if(*common, [&](std::int32_t larger) { return larger <= end; });
+  options.range = LayerRange::group(options.range.start, end);
+  options.group_ends = std::move(*common);
+}
+
 /// What differs where a server has the KV.
 void describe_server(const Plan& plan, PlannedTurn& turn) {
   const Method& method = *plan.reuse.method;
@@ -152,6 +177,7 @@ int Plan::last_turn_of(const std::string& agent, int round) const {
 
 ReuseOptions Plan::reuse_of(const PlannedTurn& turn) const {
   ReuseOptions options = reuse;
+  if (!group_ends.empty()) choose_group(*this, turn, options);
   if (turn.served && options.method->segments) options.method = &method_of(MethodId::lockstep);  // which auto comes to
   if (turn.exact && options.method->id == MethodId::automatic) {
     options.tolerance = 0.0f;

@@ -2,10 +2,12 @@
 // Plan: the expanded graph. Prompts are messages of pieces whose slots are resolved.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "agents/prompt.h"
@@ -70,6 +72,9 @@ struct Plan {
   std::vector<PlannedTurn> turns;  // a topological order
   std::string relay;               // name of the method
   ReuseOptions reuse;              // the method's parameters for the engine
+  /// droidspeak: by the models of an author and of its reader, the last layer of the group that the reader recomputes,
+  /// then those of larger groups. All begin at reuse.range.start. Empty: reuse.range is the group of every reader.
+  std::map<std::pair<std::string, std::string>, std::vector<std::int32_t>> group_ends;
   int rounds = 1;
   int last_turn_of(const std::string& agent, int round) const;  // -1: none
   ReuseOptions reuse_of(const PlannedTurn& turn) const;         // of the turn's request

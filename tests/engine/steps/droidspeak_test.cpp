@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <future>
+#include <utility>
 
 #include "engine/cpu/cpu.h"
 #include "engine/learning/effect_profiler.h"
@@ -233,6 +235,78 @@ TEST_CASE("droidspeak: the cheapest group that leaves little is taken", "[reuse]
   CHECK(is(cheapest_group(points, 0.5, 6), 2, 3));
   CHECK(is(cheapest_group(points, 0.01, 6), 0, 5));
   CHECK(is(cheapest_group({{0, 1, 0.7}}, 0.1, 6), 0, 5));
+}
+
+TEST_CASE("droidspeak: larger groups are those that begin alike and leave less", "[reuse][droidspeak]") {
+  const std::vector<GroupPoint> points = {{0, 1, 0.7},  {2, 9, 0.01}, {2, 3, 0.4}, {0, 9, 0.0},
+                                          {2, 7, 0.09}, {2, 5, 0.08}, {4, 9, 0.3}};
+  using Ends = std::vector<std::int32_t>;
+  CHECK(ends_of(LayerRange::group(2, 3), points) == Ends{3, 5, 9});
+  CHECK(ends_of(LayerRange::group(2, 5), points) == Ends{5, 9});
+  CHECK(ends_of(LayerRange::group(2, 4), points) == Ends{4, 5, 9});  // a group that was not measured
+  CHECK(ends_of(LayerRange::group(6, 9), points) == Ends{9});
+}
+
+TEST_CASE("droidspeak: the group follows from the rows and the time that is left", "[reuse][droidspeak]") {
+  ReuseOptions reuse = droidspeak(2, 3);
+  reuse.group_ends = {4, 5};
+  reuse.ttft_ms = 100;
+  const std::vector<PlacedSegment> segments = {{.begin = 20, .text_length = 60}};
+  const auto end = [&](double left, double row, std::int32_t prefix = 0) {
+    return group_in_time(reuse, {100, prefix, segments, kLayers, {left, row}}).end;
+  };
+  CHECK(end(69, 1) == 3);  // 40 rows of text, and 60 in 3 of 6 layers, take 70
+  CHECK(end(70, 1) == 4);
+  CHECK(end(79, 1) == 4);
+  CHECK(end(80, 1) == 5);
+  CHECK(end(80, 2) == 3);
+  CHECK(end(-5, 1) == 3);
+  CHECK(end(80, 0) == 3);      // nothing is known of the rows
+  CHECK(end(40, 1, 50) == 5);  // 20 rows of text, and 30 in 4 of 6 layers
+  CHECK(end(39, 1, 50) == 4);
+  reuse.ttft_ms = 0;
+  CHECK(end(80, 1) == 3);
+}
+
+TEST_CASE("droidspeak: a prompt that has time recomputes more layers", "[reuse][droidspeak]") {
+  const auto author = engine_of(1), reader = engine_of(2);
+  ReuseOptions reuse = droidspeak(2, 3);
+  reuse.group_ends = {4, 5};
+  const PromptPart part = portable(*author, answer(*author, 30, reuse));
+  const std::vector<PromptPart> prompt = {text(8, 3), part, text(6, 4)};
+  const auto reason = [](const Run& run) { return run.result.uses[1].reason; };
+  const std::string smallest = "layers 2 to 3 recomputed";
+  reuse.ttft_ms = 1e9;
+  CHECK(reason(ask(*reader, prompt, reuse)) == smallest);  // the first prompt shows how long a row takes
+  const Run in_time = ask(*reader, prompt, reuse);
+  CHECK(reason(in_time) == "layers 2 to 5 recomputed");
+  CHECK(reused(in_time.result) == 30 * (kLayers - 4));
+  CHECK(same(in_time, ask(*reader, prompt, droidspeak(2, 5))));
+  reuse.ttft_ms = 1e-3;
+  CHECK(reason(ask(*reader, prompt, reuse)) == smallest);
+  reuse.ttft_ms = 0;
+  CHECK(reason(ask(*reader, prompt, reuse)).empty());
+
+  reuse.ttft_ms = 1e9;
+  std::promise<void> arrived;
+  GenerationRequest first;  // keeps the engine's thread until two other prompts have arrived
+  first.prompt = {text(5, 9)};
+  first.forced = {1, 2, 3, 4};
+  first.callbacks.on_logits = [&, once = false](std::span<const float>) mutable {
+    if (!std::exchange(once, true)) arrived.get_future().wait();
+  };
+  auto decoding = result_of(*reader, std::move(first));
+  std::vector<std::future<Run>> both;
+  for (int i = 0; i < 2; ++i) {
+    GenerationRequest request;
+    request.prompt = prompt;
+    request.reuse = reuse;
+    request.forced = {1, 2};
+    both.push_back(start(*reader, std::move(request)));
+  }
+  arrived.set_value();
+  for (std::future<Run>& run : both) CHECK(reason(run.get()) == smallest);
+  CHECK(decoding.get().error.empty());
 }
 
 TEST_CASE("droidspeak: groups are measured between two engines, and kept", "[reuse][droidspeak]") {

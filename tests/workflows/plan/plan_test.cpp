@@ -210,6 +210,32 @@ relay: full
   CHECK(made.spec->models[1].context == 512);
 }
 
+TEST_CASE("a reader recomputes the layers that its own authors' models need") {
+  Plan team = plan(R"(
+version: 1
+models: {a: {path: one}, b: {path: two}, c: {path: three}}
+relay: {method: droidspeak, ttft: 300ms}
+agents:
+  first: {model: a, prompt: "{{ user_question }}"}
+  second: {model: b, prompt: "{{ agent_first_current }}"}
+  third: {model: c, prompt: "{{ agent_first_current }} {{ agent_second_current }}"}
+)");
+  CHECK(team.reuse.ttft_ms == 300);
+  team.reuse.range = LayerRange::group(2, 9);
+  team.group_ends = {{{"a", "b"}, {5, 9, 11}}, {{"a", "c"}, {3, 7, 9, 11}}, {{"b", "c"}, {7, 11}}};
+  const auto group = [&](const char* agent) {
+    return team.reuse_of(team.turns[static_cast<std::size_t>(team.last_turn_of(agent, 1))]);
+  };
+  CHECK(group("first").range == LayerRange::group(2, 9));  // reads nobody
+  CHECK(group("second").range == LayerRange::group(2, 5));
+  CHECK(group("second").group_ends == std::vector<std::int32_t>{9, 11});
+  CHECK(group("third").range == LayerRange::group(2, 7));
+  CHECK(group("third").group_ends == std::vector<std::int32_t>{11});
+  team.group_ends.clear();
+  CHECK(group("third").range == LayerRange::group(2, 9));
+  CHECK(group("third").group_ends.empty());
+}
+
 TEST_CASE("without outputs the answer is the last agent's") {
   const auto answer = [](const std::string& workflow) {
     const WorkflowSpec spec = parse(with_header("agents: {a: {prompt: hello}, b: {prompt: hello}}\n" + workflow));
