@@ -57,7 +57,7 @@ class InferenceEngine {
 
   /// Accepts the request and returns its id. Throws EngineError when the prompt does not fit the context (the message
   /// holds both numbers), when there is not enough memory, or when a parameter is out of range. The engine reduces
-  /// max_tokens to the room that the context leaves.
+  /// max_tokens to the room that the context leaves. A refused request, too, has ended its early prompt.
   virtual RequestId submit(GenerationRequest request) = 0;
 
   /// Ends a request at the next step with FinishReason::cancelled and the tokens decoded so far. Unknown ids are

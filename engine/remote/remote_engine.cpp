@@ -80,7 +80,18 @@ RemoteEngine::~RemoteEngine() {
   parts_.server.reset();  // and the loop's thread, before what it uses
 }
 
+/// A refused request ends its early prompt too: its caller has given it away.
 RequestId RemoteEngine::submit(GenerationRequest request) {
+  const EarlyId early = request.early;
+  try {
+    return accept(std::move(request));
+  } catch (...) {
+    if (early != 0) try_to([&] { forget(early); });
+    throw;
+  }
+}
+
+RequestId RemoteEngine::accept(GenerationRequest request) {
   const auto invalid = [&](const std::string& why) {
     return EngineError(EngineError::Kind::invalid, parts_.server->problem(why));
   };

@@ -55,6 +55,7 @@ class RemoteEngine final : public InferenceEngine {
   struct Live;
 
   bool has_slots() const { return !parts_.api->slots_path().empty(); }
+  RequestId accept(GenerationRequest request);
 
   // On the loop's thread.
   void start(RequestId id);

@@ -269,6 +269,24 @@ TEST_CASE("nothing is sent ahead to a server of one slot, or for a prompt that w
   CHECK(server.completions().size() == 1);
 }
 
+TEST_CASE("a prompt whose request was refused is not sent ahead") {
+  LlamaServer server(2);
+  server.script = [](const std::string&) {
+    return LlamaServer::Script{.text = std::string(60, 'y'), .per_token = 2ms};
+  };
+  const auto engine = open(server);
+  AskedServer author(*engine, asking(*engine, "author"));
+  EarlyPrompt early;
+  early.parts.push_back({std::vector<TokenId>(50, 'b'), 0, false, ""});
+  GenerationRequest wrong = asking(*engine, std::string(50, 'b'));
+  wrong.max_tokens = 0;
+  wrong.early = engine->prepare(early);
+  REQUIRE(wrong.early != 0);
+  CHECK_THROWS_AS(engine->submit(wrong), EngineError);
+  author.wait();
+  CHECK(server.completions().size() == 1);
+}
+
 TEST_CASE("two prompts that wait at a server of two slots share the one that is free") {
   LlamaServer server(2);
   server.script = [](const std::string&) {
