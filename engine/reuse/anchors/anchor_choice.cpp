@@ -16,7 +16,6 @@ constexpr float kMinWeight = 0.002f;    // smaller weights are left out: they ch
 constexpr std::size_t kNeighbours = 8;  // records that predict an error
 constexpr float kFarther = 1.5f;        // beyond this multiple of the farthest measured distance, the error is unknown
 constexpr float kNear = 0.05f;
-constexpr std::size_t kMaxAlignedTokens = std::size_t{1} << 21;  // tokens of a memo before it is cleared
 
 std::uint64_t pair_hash(const SketchedText& text, const SketchedText& other, bool aligned) {
   return (text.hash * 0x9e3779b97f4a7c15u) ^ (other.hash + 0x7f4a7c15u + (text.hash << 7) + (aligned ? 0 : 1));
@@ -159,6 +158,7 @@ std::vector<float> AnchorChoice::mismatch(std::int32_t n) const {
 std::shared_ptr<const Alignment> AlignmentMemo::find(const SharedText& text, const SharedText& other, bool aligned) {
   const std::uint64_t key = pair_hash(*text, *other, aligned);
   if (const auto found = known_.find(key); is_of(found, *text)) return found->second;
+  trim();
   return keep(key, aligned ? align(*text, *other) : align_by_index(*text, *other));
 }
 
@@ -172,7 +172,7 @@ bool AlignmentMemo::expects(const SharedText& text, const SharedText& other) {
 }
 
 void AlignmentMemo::trim() {
-  if (tokens_ <= kMaxAlignedTokens) return;
+  if (tokens_ <= kMaxTokens) return;
   known_.clear();
   tokens_ = 0;
 }
@@ -182,7 +182,7 @@ void AlignmentMemo::add(const SharedText& text, const SharedText& other, Alignme
 }
 
 std::shared_ptr<const Alignment> AlignmentMemo::keep(std::uint64_t key, Alignment alignment) {
-  tokens_ += alignment.to.size();
+  tokens_ += alignment.to.size() + 1;
   return known_[key] = std::make_shared<const Alignment>(std::move(alignment));
 }
 

@@ -46,20 +46,25 @@ struct AnchorChoice {
 /// Not thread-safe.
 class AlignmentMemo {
  public:
+  /// Tokens of a memo from which on it is cleared before another pair is aligned.
+  static constexpr std::size_t kMaxTokens = std::size_t{1} << 21;
+
   std::shared_ptr<const Alignment> find(const SharedText& text, const SharedText& other, bool aligned);
   void add(const SharedText& text, const SharedText& other, Alignment alignment);
   /// Returns true when the pair is neither aligned nor already expected; the caller must then add the alignment.
   bool expects(const SharedText& text, const SharedText& other);
-  /// Clears the memo when it has grown large.
+  /// Clears the memo when it has grown large. find() does so by itself.
   void trim();
+  /// Tokens of all alignments, and one for each pair.
+  std::size_t tokens() const { return tokens_; }
 
  private:
   using Known = std::unordered_map<std::uint64_t, std::shared_ptr<const Alignment>>;
   bool is_of(const Known::const_iterator& entry, const SketchedText& text) const;
   std::shared_ptr<const Alignment> keep(std::uint64_t key, Alignment alignment);
 
-  std::size_t tokens_ = 0;  // tokens of all alignments in known_
-  Known known_;             // null values: expected
+  std::size_t tokens_ = 0;
+  Known known_;  // null values: expected
 };
 
 /// The distance of a text's input embeddings from those of the first tokens of another, which is at least as long.

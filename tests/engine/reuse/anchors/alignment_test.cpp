@@ -106,6 +106,30 @@ TEST_CASE("alignment: long texts of one beginning need no band wider than they h
   CHECK(align(*text_of(ids, 1.0f), *text_of({1, 2, 3}, 1.0f)).to.back() == 2);  // far outside of the band
 }
 
+TEST_CASE("alignment: the memo of an engine that lives long stays small, however texts are aligned", "[anchors]") {
+  constexpr std::size_t kTokens = 4096;
+  std::vector<TokenId> ids(kTokens);
+  std::iota(ids.begin(), ids.end(), 0);
+  const SharedText other = text_of(ids);
+  AlignmentMemo memo;
+  std::size_t most = 0;
+  for (std::uint64_t i = 1; i <= AlignmentMemo::kMaxTokens / kTokens + 20; ++i) {
+    auto text = std::make_shared<SketchedText>(*other);
+    text->hash = i;
+    const auto alignment = memo.find(text, other, false);
+    CHECK(memo.find(text, other, false) == alignment);
+    most = std::max(most, memo.tokens());
+  }
+  CHECK(most > AlignmentMemo::kMaxTokens / 2);
+  CHECK(most <= AlignmentMemo::kMaxTokens + kTokens + 1);
+  CHECK(memo.tokens() < most);  // it was cleared
+
+  const SharedText empty = text_of({});
+  const std::size_t before = memo.tokens();
+  memo.find(empty, other, true);
+  CHECK(memo.tokens() == before + 1);  // pairs of empty texts take memory, too
+}
+
 TEST_CASE("anchors: the first texts are learned, a text seen in its place is exact", "[anchors]") {
   AlignmentMemo memo;
   AnchorOptions options;
