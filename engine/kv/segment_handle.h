@@ -21,6 +21,7 @@ class StoredSegment {
  private:
   friend class SegmentStore;
   friend class SegmentTiers;
+  std::weak_ptr<StoredSegment> self_;       // of the handle that the store gave out first
   std::shared_ptr<const Segment> segment_;  // guarded by the store's mutex; null: evicted
   std::shared_ptr<const Segment> lent_;     // guarded by the store's mutex; null: not lent
   bool in_host_ = false;                    // counts in the host tier: it is there, or is being downloaded

@@ -45,6 +45,7 @@ SegmentHandle SegmentStore::add(std::shared_ptr<const Segment> segment, std::int
     --state->freeing;
     state->freed.notify_all();
   });
+  handle->self_ = handle;
   Released released;
   Lock lock(state_->mutex);
   SegmentTiers& tiers = state_->tiers;
@@ -87,7 +88,8 @@ SegmentHandle SegmentStore::hold(const SegmentHandle& handle) {
     const std::lock_guard lock(state_->mutex);
     ++handle->holds_;
   }
-  return SegmentHandle(handle.get(), [handle, state = state_](StoredSegment* segment) noexcept {
+  // Of a hold only the segment itself: what a session continues turn after turn would else become a chain of holds.
+  return SegmentHandle(handle.get(), [own = handle->self_.lock(), state = state_](StoredSegment* segment) noexcept {
     const std::lock_guard lock(state->mutex);
     --segment->holds_;
   });

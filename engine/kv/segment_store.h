@@ -37,7 +37,8 @@ class SegmentStore {
   /// Counts one planned read as done without reading the segment.
   void use(const SegmentHandle& handle);
 
-  /// Returns a handle of the same segment that counts as one more planned reader for as long as it lives.
+  /// Returns a handle of the same segment that counts as one more planned reader for as long as it lives. `handle` may
+  /// be such a handle; it counts no longer than before.
   SegmentHandle hold(const SegmentHandle& handle);
 
   /// Returns the segment in whichever tier it is (Segment::on_host), or null when it was evicted. Does not count as a

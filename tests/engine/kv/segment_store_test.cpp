@@ -158,6 +158,28 @@ TEST_CASE("what the fewest will read goes first, then what was not used for long
   CHECK(store.stats().peak_bytes == 4 * kBytes);
 }
 
+TEST_CASE("a hold of a hold counts once, and the holds before it no longer than they live", "[reuse][store]") {
+  const auto backend = make_cpu_backend(1);
+  SegmentStore store(2 * kBytes);
+  SegmentHandle often = store.add(segment_of(*backend, 10, 1), 0);
+  const SegmentHandle twice = store.add(segment_of(*backend, 10, 2), 0);
+  SegmentHandle held = store.hold(often);
+  for (int turn = 0; turn < 1000; ++turn) held = store.hold(held);
+  const std::vector<SegmentHandle> both = {store.hold(twice), store.hold(twice)};
+  const SegmentHandle other = store.add(segment_of(*backend, 10, 3), 9);
+  CHECK(store.peek(often) == nullptr);
+  CHECK(store.peek(held) == nullptr);
+  CHECK(store.peek(twice) != nullptr);
+
+  SegmentHandle first = store.add(segment_of(*backend, 10, 4), 20);
+  held = store.hold(store.hold(first));
+  often.reset();
+  first.reset();
+  CHECK(holds(*store.peek(held), 4));  // it lives as long as its last hold
+  held.reset();
+  CHECK(store.stats().segments == 1);
+}
+
 TEST_CASE("a reader keeps what the store takes back, a segment above the budget is not taken in", "[reuse][store]") {
   const auto backend = make_cpu_backend(1);
   SegmentStore store(kBytes);
