@@ -44,8 +44,8 @@ class KvCache {
   /// so a failed step changes nothing. commit() throws std::logic_error unless length() <= length <= capacity().
   std::int32_t length() const { return length_; }
   void commit(std::int32_t length);
-  /// Drops all positions from `length` on; they may be written again. Must not be called for a cache that keeps
-  /// received(): its sums already hold the attention that the dropped rows gave.
+  /// Drops all positions from `length` on; they may be written again. In a cache that keeps received() only rows that
+  /// were left out of its sums may be dropped (StepRows::unsummed): attention that was added cannot be taken back.
   void truncate(std::int32_t length) { length_ = std::min(length_, length); }
 
  private:

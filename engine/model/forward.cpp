@@ -80,7 +80,10 @@ void Forward::prepare(const StepRows& rows) {
   const auto last = std::max_element(rows.position.begin(), rows.position.end());
   table_.reserve(last == rows.position.end() ? 0 : *last + 1);
   received_.clear();
-  for (const KvCache* cache : rows.caches) received_.push_back(cache->received());
+  for (const KvCache* cache : rows.caches) {
+    const bool summed = std::find(rows.unsummed.begin(), rows.unsummed.end(), cache) == rows.unsummed.end();
+    received_.push_back(summed ? cache->received() : nullptr);
+  }
   if (std::all_of(received_.begin(), received_.end(), [](const auto* sums) { return sums == nullptr; }))
     received_.clear();
 }

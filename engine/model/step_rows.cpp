@@ -7,6 +7,7 @@ namespace baton {
 
 void StepRows::clear() {
   caches.clear();
+  unsummed.clear();
   sequence.clear();
   position.clear();
   token.clear();

@@ -51,10 +51,11 @@ struct Detection {
 /// row attends to must be committed, placed, or a row of the same step.
 struct StepRows {
   std::vector<KvCache*> caches;
-  std::vector<std::int32_t> sequence;  // [T] index into caches
-  std::vector<std::int32_t> position;  // [T]
-  std::vector<TokenId> token;          // [T]
-  std::vector<RowPath> path;           // [T], or empty: all rows through all layers
+  std::vector<const KvCache*> unsummed;  // caches whose KvCache::received() the rows of this step leave as it is
+  std::vector<std::int32_t> sequence;    // [T] index into caches
+  std::vector<std::int32_t> position;    // [T]
+  std::vector<TokenId> token;            // [T]
+  std::vector<RowPath> path;             // [T], or empty: all rows through all layers
   std::vector<Detection> detections;
   std::vector<std::int32_t> logits_rows;  // rows whose logits are needed; they run through the last layer
   std::vector<TokenChoice> choices;       // choices for the first of logits_rows, made by the backend

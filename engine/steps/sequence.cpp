@@ -96,6 +96,7 @@ LivePrefix Sequence::live() const {
 std::int32_t Sequence::add_rows(std::int32_t share, StepRows& step) {
   const std::int32_t cache = step.add_cache(&*cache_);
   if (decoding()) {
+    if (is_scoring()) step.unsummed.push_back(&*cache_);  // the rows of a choice are dropped
     std::int32_t at = cache_->length();
     step.add_row(cache, at, tokens_.back());
     for (const TokenId id : draft_) step.add_row(cache, ++at, id);

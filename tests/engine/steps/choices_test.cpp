@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Requests with choices: the probabilities are those of each choice as a forced answer, whatever else runs, and the
 // answer is the most probable one, as if it had been decoded.
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <numeric>
@@ -209,6 +210,29 @@ TEST_CASE("a chosen answer is handed on like a decoded one", "[engine][choices]"
     return rows;
   };
   CHECK(read(chosen.output) == read(forced.output));
+}
+
+TEST_CASE("what the choices attend to is not in the record of attention received", "[engine][choices]") {
+  const std::int32_t max_draft = GENERATE(0, 11);
+  const auto engine = tiny_engine({.max_draft = max_draft});
+  auto author = request_for(random_tokens(40, 1), {random_tokens(40, 6), random_tokens(45, 7)});
+  author.prompt.push_back({"", random_tokens(6, 2)});
+  author.prompt[0].readers = 1;
+  author.reuse.record = true;
+  author.output_readers = 1;
+  const GenerationResult chosen = result_of(*engine, author).get();
+  author.choices.clear();
+  author.forced = chosen.tokens;
+  const GenerationResult forced = result_of(*engine, author).get();
+  const auto compare = [&](const SegmentHandle& of_choice, const SegmentHandle& of_forced) {
+    REQUIRE(of_choice != nullptr);
+    REQUIRE(of_forced != nullptr);
+    const auto found = engine->segment(of_choice), wanted = engine->segment(of_forced);
+    CHECK(found->received().size() == static_cast<std::size_t>(of_choice->tokens));
+    CHECK(std::ranges::equal(found->received(), wanted->received()));
+  };
+  compare(chosen.segments.at(0), forced.segments.at(0));
+  compare(chosen.output, forced.output);
 }
 
 TEST_CASE("a request with choices is cancelled at any point", "[engine][choices]") {
