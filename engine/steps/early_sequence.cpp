@@ -127,7 +127,7 @@ bool EarlySequence::add_rows(std::int32_t count, StepRows& step) {
 
 void EarlySequence::commit(std::int32_t count, std::span<const float> logits) {
   done_ += count;
-  if (whole_ || !settled()) ahead_ = done_;
+  if (!submitted_ && (whole_ || !settled())) ahead_ = done_;
   cache_->commit(done_);
   logits_.assign(logits.begin(), logits.end());
 }

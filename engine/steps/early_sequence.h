@@ -42,6 +42,8 @@ class EarlySequence {
   /// Number of tokens left to run; 0 after give_up().
   std::int32_t backlog() const { return given_up_ ? 0 : static_cast<std::int32_t>(known_.size()) - done_; }
   void give_up() { given_up_ = true; }
+  /// Its request has come: what runs from now on is not ahead of it.
+  void submitted() { submitted_ = true; }
 
   bool started() const { return cache_.has_value(); }
   /// Sets the cache; its positions [0, placed) already hold an exact prefix.
@@ -85,6 +87,7 @@ class EarlySequence {
   std::vector<float> logits_;
   std::map<RequestId, std::vector<TokenId>> ended_;  // answers of followed requests that have ended
   bool given_up_ = false;
+  bool submitted_ = false;
 };
 
 }  // namespace baton

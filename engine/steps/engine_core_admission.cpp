@@ -181,6 +181,7 @@ EarlyId EngineCore::twin_of(const Sequence& sequence) {
   std::vector<EarlyPart> whole{{std::vector<TokenId>(prompt.begin(), prompt.end())}};
   if (const EarlyId early = sequence.request().early; ahead_.has(early)) {
     ahead_.update(early, std::move(whole), true);
+    ahead_.submitted(early);
     return early;
   }
   EarlyId id = 0;
@@ -189,6 +190,7 @@ EarlyId EngineCore::twin_of(const Sequence& sequence) {
     id = ++last_id_;
   }
   ahead_.prepare(id, {std::move(whole), true, sequence.max_positions(), sequence.request().reuse});
+  ahead_.submitted(id);
   return id;
 }
 

@@ -46,6 +46,10 @@ void PrefillAhead::forget(EarlyId id) {
     early_.erase(early_.begin() + static_cast<std::ptrdiff_t>(at));
 }
 
+void PrefillAhead::submitted(EarlyId id) {
+  if (const std::size_t at = index_of(id); at < early_.size()) early_[at]->submitted();
+}
+
 void PrefillAhead::refresh(const DecodedTokens& decoded) {
   for (const auto& one : early_) one->refresh(decoded);
 }

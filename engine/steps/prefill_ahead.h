@@ -22,6 +22,8 @@ class PrefillAhead {
   void prepare(EarlyId id, EarlyPrompt prompt);
   void update(EarlyId id, std::vector<EarlyPart> parts, bool complete);
   void forget(EarlyId id);
+  /// Reports that the request of the early prompt has come, and waits for the rest of it.
+  void submitted(EarlyId id);
   void clear() { early_.clear(); }
 
   /// Appends the tokens that running requests have decoded to the prompts that follow them.

@@ -101,7 +101,9 @@ PromptAssembly::PromptAssembly(const GenerationRequest& request, std::span<const
     at += static_cast<std::int32_t>(part.tokens.size());
     PartUse& use = uses.emplace_back();
     if (in_place_.placed < at && begin < in_place_.length) {
-      use.method = &ahead_method(request.reuse);
+      const bool late = request.reuse.method->id == MethodId::verified &&  // its twin computed the part in full
+                        in_place_.ahead <= std::max(begin, in_place_.placed);
+      if (!late) use.method = &ahead_method(request.reuse);
       continue;
     }
     if (at <= known && at > begin) {

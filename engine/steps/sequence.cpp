@@ -51,6 +51,7 @@ void Sequence::begin_check() {
   expected_.reset();
   next_row_ = 0;
   result_.kv_ahead = 0;
+  result_.expected_nats = result_.guard_left = result_.guard_nats = -1.0f;  // those of the tentative prompt
   prefilled_ = false;
   first_token_ = {};
   tentative_ = false;

@@ -133,6 +133,21 @@ TEST_CASE("verified: an answer that ends before its prompt has exact KV is check
   }
 }
 
+TEST_CASE("verified: the record is that of the exact prompt, and what its twin computed is not ahead of it",
+          "[reuse][verified]") {
+  const auto engine = make_engine();
+  for (std::uint64_t seed = 1; seed <= 6; ++seed) {
+    const Answer found = start(*engine, request_of(prompt_of(written(*engine, seed), seed), verified())).get();
+    REQUIRE(found.result.tentative_tokens > 0);
+    CHECK(found.result.kv_ahead == 0);
+    for (const PartUse& use : found.result.uses) CHECK(use.ahead_tokens == 0);
+    CHECK(found.result.uses.at(1).method->id == MethodId::full);
+    CHECK(found.result.expected_nats < 0.0f);
+    CHECK(found.result.guard_left < 0.0f);  // what the guard of the rectified prompt measured
+    CHECK(found.result.guard_nats < 0.0f);
+  }
+}
+
 TEST_CASE("verified: what readers get is exact", "[reuse][verified]") {
   const auto engine = make_engine();
   const std::vector<PromptPart> prompt = prompt_of(written(*engine, 1), 1);
