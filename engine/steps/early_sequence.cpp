@@ -9,21 +9,20 @@ namespace {
 const std::vector<TokenId>* none(RequestId) { return nullptr; }
 
 /// Drops the parts from the first one on that the request will rectify.
-void keep_exact(EarlyPrompt& prompt) {
-  if (!takes_segments(prompt.reuse) || prompt.reuse.method->exact) return;
-  const auto rectified = std::find_if(prompt.parts.begin(), prompt.parts.end(), [&](const EarlyPart& part) {
-    return part.handed_over &&
-           (part.follows != 0 || static_cast<std::int32_t>(part.tokens.size()) >= prompt.reuse.min_tokens);
+void keep_exact(std::vector<EarlyPart>& parts, bool& complete, const ReuseOptions& reuse) {
+  if (!takes_segments(reuse) || reuse.method->exact) return;
+  const auto rectified = std::find_if(parts.begin(), parts.end(), [&](const EarlyPart& part) {
+    return part.handed_over && (part.follows != 0 || static_cast<std::int32_t>(part.tokens.size()) >= reuse.min_tokens);
   });
-  if (rectified == prompt.parts.end()) return;
-  prompt.parts.erase(rectified, prompt.parts.end());
-  prompt.complete = false;
+  if (rectified == parts.end()) return;
+  parts.erase(rectified, parts.end());
+  complete = false;
 }
 
 }  // namespace
 
 EarlySequence::EarlySequence(EarlyId id, EarlyPrompt prompt) : id_(id), prompt_(std::move(prompt)) {
-  keep_exact(prompt_);
+  keep_exact(prompt_.parts, prompt_.complete, prompt_.reuse);
   refresh(none);
   whole_ = settled();
 }
@@ -35,47 +34,47 @@ void EarlySequence::update(std::vector<EarlyPart> parts, bool complete) {
     part.tokens = over->second;
     part.follows = 0;
   }
-  // A part that still follows the same request keeps its tokens; refresh() asks for further ones later.
-  const std::vector<TokenId> before = known_;
-  prompt_.parts.swap(parts);
-  prompt_.complete = complete;
-  keep_exact(prompt_);
-  const std::size_t same_parts =
-      static_cast<std::size_t>(std::mismatch(prompt_.parts.begin(), prompt_.parts.end(), parts.begin(), parts.end(),
+  keep_exact(parts, complete, prompt_.reuse);
+  const auto same_parts =
+      static_cast<std::size_t>(std::mismatch(parts.begin(), parts.end(), prompt_.parts.begin(), prompt_.parts.end(),
                                              [](const EarlyPart& a, const EarlyPart& b) {
                                                return a.follows == b.follows && a.tokens == b.tokens;
                                              })
                                    .first -
-                               prompt_.parts.begin());
-  if (part_ < same_parts || (part_ == same_parts && part_ == prompt_.parts.size())) {
-    refresh(none);
-    return;
+                               parts.begin());
+  // A part that still follows the same request keeps its tokens; refresh() asks for further ones later.
+  const bool goes_on = known_.part < same_parts || (known_.part == same_parts && known_.part == parts.size());
+  Known now = goes_on ? known_ : Known{};
+  extend(now, parts, prompt_.longest, none);
+  // Nothing below allocates memory.
+  if (!goes_on) {
+    const auto common = static_cast<std::size_t>(
+        std::mismatch(now.tokens.begin(), now.tokens.end(), known_.tokens.begin(), known_.tokens.end()).first -
+        now.tokens.begin());
+    if (common < known_.tokens.size() || common < now.tokens.size()) keep_first(common);
   }
-  known_.clear();
-  part_ = part_begin_ = 0;
-  refresh(none);
-  const auto common = static_cast<std::size_t>(
-      std::mismatch(known_.begin(), known_.end(), before.begin(), before.end()).first - known_.begin());
-  const std::vector<TokenId> now = known_;
-  if (common == before.size() && common == now.size()) return;
-  keep_first(common);
-  known_ = now;
+  std::swap(known_, now);
+  prompt_.parts.swap(parts);
+  prompt_.complete = complete;
 }
 
-void EarlySequence::refresh(const DecodedTokens& decoded) {
-  const auto room = static_cast<std::size_t>(prompt_.longest);
-  while (part_ < prompt_.parts.size()) {
-    const EarlyPart& part = prompt_.parts[part_];
+void EarlySequence::refresh(const DecodedTokens& decoded) { extend(known_, prompt_.parts, prompt_.longest, decoded); }
+
+void EarlySequence::extend(Known& known, const std::vector<EarlyPart>& parts, std::int32_t longest,
+                           const DecodedTokens& decoded) {
+  const auto room = static_cast<std::size_t>(longest);
+  while (known.part < parts.size()) {
+    const EarlyPart& part = parts[known.part];
     const std::vector<TokenId>* tokens = part.follows == 0 ? &part.tokens : decoded(part.follows);
     if (tokens != nullptr) {
-      const std::size_t taken = known_.size() - part_begin_;
-      const std::size_t more = std::min(tokens->size() - taken, room - known_.size());
+      const std::size_t taken = known.tokens.size() - known.begin;
+      const std::size_t more = std::min(tokens->size() - taken, room - known.tokens.size());
       const auto first = tokens->begin() + static_cast<std::ptrdiff_t>(taken);
-      known_.insert(known_.end(), first, first + static_cast<std::ptrdiff_t>(more));
+      known.tokens.insert(known.tokens.end(), first, first + static_cast<std::ptrdiff_t>(more));
     }
-    if (part.follows != 0 || known_.size() - part_begin_ < part.tokens.size()) return;
-    ++part_;
-    part_begin_ = known_.size();
+    if (part.follows != 0 || known.tokens.size() - known.begin < part.tokens.size()) return;
+    ++known.part;
+    known.begin = known.tokens.size();
   }
 }
 
@@ -85,8 +84,8 @@ void EarlySequence::ended(RequestId id, const std::vector<TokenId>* tokens) {
     if (part.follows != id) continue;
     part.follows = 0;
     if (tokens != nullptr) part.tokens = ended_[id] = *tokens;
-    if (i == part_) {  // tokens that a stop string cut off were followed, too
-      keep_first(part_begin_ + std::min(known_.size() - part_begin_, part.tokens.size()));
+    if (i == known_.part) {  // tokens that a stop string cut off were followed, too
+      keep_first(known_.begin + std::min(known_.tokens.size() - known_.begin, part.tokens.size()));
     }
     if (tokens != nullptr) continue;
     prompt_.parts.resize(i);
@@ -97,7 +96,7 @@ void EarlySequence::ended(RequestId id, const std::vector<TokenId>* tokens) {
 }
 
 void EarlySequence::keep_first(std::size_t count) {
-  known_.resize(count);
+  known_.tokens.resize(count);
   logits_.clear();
   done_ = std::min(done_, static_cast<std::int32_t>(count));
   placed_ = std::min(placed_, done_);
@@ -113,13 +112,13 @@ void EarlySequence::start(KvCache cache, std::int32_t placed) {
 
 LivePrefix EarlySequence::live() const {
   if (!cache_ || !cache_->layout().raw_keys || (prompt_.context && prompt_.context->foreign)) return {};
-  return {id_, &*cache_, known_, done_, static_cast<std::int32_t>(known_.size())};
+  return {id_, &*cache_, known_.tokens, done_, static_cast<std::int32_t>(known_.tokens.size())};
 }
 
 bool EarlySequence::add_rows(std::int32_t count, StepRows& step) {
   const std::int32_t cache = step.add_cache(&*cache_);
   for (std::int32_t at = done_; at < done_ + count; ++at) {
-    step.add_row(cache, at, known_[static_cast<std::size_t>(at)]);
+    step.add_row(cache, at, known_.tokens[static_cast<std::size_t>(at)]);
     step.path.push_back({0, cache_->layout().layers, -1});
   }
   return settled() && count == backlog();
@@ -135,10 +134,10 @@ void EarlySequence::commit(std::int32_t count, std::span<const float> logits) {
 std::optional<EarlySequence::Taken> EarlySequence::take(std::span<const TokenId> prompt, std::int32_t positions,
                                                         const KvLayout& layout) {
   if (!cache_ || cache_->capacity() < positions || !(cache_->layout() == layout)) return std::nullopt;
-  const auto run = std::span(known_).first(static_cast<std::size_t>(done_));
+  const auto run = std::span(known_.tokens).first(static_cast<std::size_t>(done_));
   const auto common =
       static_cast<std::size_t>(std::mismatch(run.begin(), run.end(), prompt.begin(), prompt.end()).first - run.begin());
-  const bool whole = common == prompt.size() && common == known_.size() && !logits_.empty();
+  const bool whole = common == prompt.size() && common == known_.tokens.size() && !logits_.empty();
   if (!whole) logits_.clear();
   const auto length = static_cast<std::int32_t>(whole ? common : std::min(common, prompt.size() - 1));
   if (length == 0) return std::nullopt;

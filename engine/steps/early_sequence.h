@@ -27,7 +27,7 @@ class EarlySequence {
   EarlyId id() const { return id_; }
   const EarlyPrompt& prompt() const { return prompt_; }
 
-  /// Replaces the parts; the KV of the common prefix is kept.
+  /// Replaces the parts; the KV of the common prefix is kept. Where it throws, nothing has changed.
   void update(std::vector<EarlyPart> parts, bool complete);
   /// Appends the tokens that the followed requests have decoded since the last call.
   void refresh(const DecodedTokens& decoded);
@@ -36,11 +36,11 @@ class EarlySequence {
   void ended(RequestId id, const std::vector<TokenId>* tokens);
 
   /// The tokens known so far, at most EarlyPrompt::longest.
-  std::span<const TokenId> known() const { return known_; }
+  std::span<const TokenId> known() const { return known_.tokens; }
   /// True when all of the prompt is known.
-  bool settled() const { return prompt_.complete && part_ == prompt_.parts.size(); }
+  bool settled() const { return prompt_.complete && known_.part == prompt_.parts.size(); }
   /// Number of tokens left to run; 0 after give_up().
-  std::int32_t backlog() const { return given_up_ ? 0 : static_cast<std::int32_t>(known_.size()) - done_; }
+  std::int32_t backlog() const { return given_up_ ? 0 : static_cast<std::int32_t>(known_.tokens.size()) - done_; }
   void give_up() { given_up_ = true; }
   /// Its request has come: what runs from now on is not ahead of it.
   void submitted() { submitted_ = true; }
@@ -72,13 +72,19 @@ class EarlySequence {
   std::optional<Taken> take(std::span<const TokenId> prompt, std::int32_t positions, const KvLayout& layout);
 
  private:
+  /// What is known of the parts.
+  struct Known {
+    std::vector<TokenId> tokens;
+    std::size_t part = 0;   // index of the first part that may still grow
+    std::size_t begin = 0;  // begin of that part in `tokens`
+  };
+  static void extend(Known& known, const std::vector<EarlyPart>& parts, std::int32_t longest,
+                     const DecodedTokens& decoded);
   void keep_first(std::size_t count);
 
   EarlyId id_;
   EarlyPrompt prompt_;
-  std::vector<TokenId> known_;
-  std::size_t part_ = 0;        // index of the first part that may still grow
-  std::size_t part_begin_ = 0;  // begin of that part in known_
+  Known known_;
   std::optional<KvCache> cache_;
   bool whole_ = false;  // all of the prompt was known from the beginning
   std::int32_t placed_ = 0;
