@@ -159,7 +159,7 @@ class EngineCore {
 
   /// Returns the tokens that a request has decoded so far, or null when the request is not running.
   const std::vector<TokenId>* decoded(RequestId id) const;
-  void sample(const std::vector<Part>& parts, std::span<const float> logits);
+  void sample(std::span<const Part> parts, std::span<const float> logits);
 
   static constexpr const char* kCallbackThrew = "a callback threw something other than an exception";
 

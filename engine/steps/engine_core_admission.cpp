@@ -57,7 +57,8 @@ void EngineCore::admit() {
     running_.push_back(std::move(*at));
     waiting_.erase(at);
     count_kv();
-    if (!logits.empty()) sample({{running_.back().get(), 1}}, logits);
+    const Part first{running_.back().get(), 1};
+    if (!logits.empty()) sample({&first, 1}, logits);
     // Copying KV lengthens the step, so sequences that decode wait for one copy at a time.
     if (copied && std::any_of(running_.begin(), running_.end(), [](const auto& one) { return one->decoding(); }))
       return;
@@ -195,19 +196,19 @@ EarlyId EngineCore::twin_of(const Sequence& sequence) {
 }
 
 void EngineCore::verify_complete() {
-  std::vector<Sequence*> ready;
-  for (const auto& sequence : running_) {
-    if (sequence->is_tentative() && ahead_.complete(sequence->request().early)) ready.push_back(sequence.get());
+  const auto ready = [&](const auto& one) { return one->is_tentative() && ahead_.complete(one->request().early); };
+  while (true) {  // what a check finds no memory for may end others
+    const auto next = std::find_if(running_.begin(), running_.end(), ready);
+    if (next == running_.end()) return;
+    verify(**next);
   }
-  for (Sequence* sequence : ready) verify(*sequence);
 }
 
 void EngineCore::verify(Sequence& sequence) {
-  sequence.begin_check();
-  count_kv();
   std::vector<float> logits;
   while (true) {
     try {
+      if (sequence.is_tentative()) sequence.begin_check();
       logits = start(sequence);
       break;
     } catch (const std::exception& error) {
@@ -215,7 +216,8 @@ void EngineCore::verify(Sequence& sequence) {
     }
   }
   count_kv();
-  if (!logits.empty()) sample({{&sequence, 1}}, logits);
+  const Part first{&sequence, 1};
+  if (!logits.empty()) sample({&first, 1}, logits);
 }
 
 /// What is left of the time in which the first token should come: none while other prompts wait or are computed, so

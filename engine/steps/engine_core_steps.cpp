@@ -290,7 +290,7 @@ const std::vector<TokenId>* EngineCore::decoded(RequestId id) const {
   return (*found)->is_tentative() ? &none : &(*found)->result().tokens;
 }
 
-void EngineCore::sample(const std::vector<Part>& parts, std::span<const float> logits) {
+void EngineCore::sample(std::span<const Part> parts, std::span<const float> logits) {
   const auto vocabulary = static_cast<std::size_t>(model_->config.vocabulary);
   for (const Part& part : parts) {
     const auto own = logits.first(vocabulary * static_cast<std::size_t>(part.rows));

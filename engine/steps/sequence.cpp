@@ -33,6 +33,19 @@ void Sequence::be_tentative(EarlyId twin) {
 }
 
 void Sequence::begin_check() {
+  Sampler sampler(request_.sampling);
+  StreamDecoder decoder(*model_.tokenizer);
+  StopStrings stops(request_.stop);
+  drop_tentative();  // allocates no memory, and neither does what follows
+  sampler_ = std::move(sampler);
+  if (matcher_) matcher_->restart();
+  decoder_ = std::move(decoder);
+  stops_ = std::move(stops);
+  be_exact();
+}
+
+/// What was written tentatively is in the result no longer.
+void Sequence::drop_tentative() {
   check_ = std::move(result_.tokens);
   result_.tentative_tokens = static_cast<std::int64_t>(check_.size());
   result_.tokens.clear();
@@ -41,10 +54,6 @@ void Sequence::begin_check() {
   tokens_.resize(static_cast<std::size_t>(prompt_length_));
   cache_.reset();
   assembly_.reset();
-  sampler_ = Sampler(request_.sampling);
-  if (matcher_) matcher_->restart();
-  decoder_ = StreamDecoder(*model_.tokenizer);
-  stops_ = StopStrings(request_.stop);
   text_length_.clear();
   entropy_.clear();
   draft_.clear();
@@ -55,7 +64,6 @@ void Sequence::begin_check() {
   prefilled_ = false;
   first_token_ = {};
   tentative_ = false;
-  be_exact();
 }
 
 void Sequence::start(KvCache cache, PromptAssembly assembly, const PrefillTimes& times) {
@@ -395,7 +403,7 @@ void Sequence::drop_tokens_after_stop() {
 void Sequence::close(FinishReason reason, const std::string& error) {
   result_.reason = reason == FinishReason::eos ? reason_ : reason;
   result_.error = error;
-  if (tentative_) begin_check();  // cut off before anything was confirmed
+  if (tentative_) return drop_tentative();  // cut off before anything was confirmed
   if (stops_.found()) {
     drop_tokens_after_stop();
     result_.confirmed_tokens = std::min(result_.confirmed_tokens, static_cast<std::int64_t>(result_.tokens.size()));
@@ -407,6 +415,7 @@ void Sequence::close(FinishReason reason, const std::string& error) {
 }
 
 void Sequence::fail(const char* error) noexcept {
+  if (tentative_) try_to([&] { drop_tentative(); });
   result_.reason = FinishReason::error;
   result_.error.clear();
   try_to([&] { result_.error = error; });

@@ -42,7 +42,7 @@ class Sequence {
     tentative_ = false;
   }
   /// Ends the tentative part and frees its KV. The sequence can be started again, with exact KV; what it wrote is then
-  /// its draft.
+  /// its draft. Where it throws, nothing has changed.
   void begin_check();
 
   /// The logits of the answer's first rows are kept, for a probe.
@@ -148,6 +148,7 @@ class Sequence {
   bool append(const ChosenToken& chosen);
   Draft allowed_part(Draft draft) const;
   bool is_constrained() const { return matcher_ && !is_forced(); }
+  void drop_tentative();
   void compare_with_tentative(bool over);
   void emit(TokenId id, const std::string& text);
   void drop_tokens_after_stop();
