@@ -130,6 +130,8 @@ class EngineCore {
   EarlyId twin_of(const Sequence& sequence);
   /// Starts a tentative sequence again, with the exact KV of its prompt, and checks what it wrote.
   void verify(Sequence& sequence);
+  /// At the end of a step: of those whose tentative answer has ended, or whose exact KV is complete. Not before: a
+  /// check may end other sequences, whose rows of the step are not read yet.
   void verify_complete();
 
   /// Measures turns of method auto for their places (relay_probe.h), as the place's history wants it.
@@ -173,7 +175,7 @@ class EngineCore {
         follow(sequence);
         if (next == Sequence::Next::drafted) continue;
         if (next != Sequence::Next::end) return;
-        if (sequence.is_tentative()) return verify(sequence);
+        if (sequence.is_tentative()) return sequence.end_tentative();
         return end(&sequence, FinishReason::eos, "");
       }
     } catch (const std::exception& error) {  // no finite logit, no memory, or a callback that threw

@@ -196,7 +196,9 @@ EarlyId EngineCore::twin_of(const Sequence& sequence) {
 }
 
 void EngineCore::verify_complete() {
-  const auto ready = [&](const auto& one) { return one->is_tentative() && ahead_.complete(one->request().early); };
+  const auto ready = [&](const auto& one) {
+    return one->is_tentative() && (one->is_written() || ahead_.complete(one->request().early));
+  };
   while (true) {  // what a check finds no memory for may end others
     const auto next = std::find_if(running_.begin(), running_.end(), ready);
     if (next == running_.end()) return;

@@ -63,7 +63,7 @@ void Sequence::drop_tentative() {
   result_.expected_nats = result_.guard_left = result_.guard_nats = -1.0f;  // those of the tentative prompt
   prefilled_ = false;
   first_token_ = {};
-  tentative_ = false;
+  tentative_ = written_ = false;
 }
 
 void Sequence::start(KvCache cache, PromptAssembly assembly, const PrefillTimes& times) {

@@ -36,6 +36,9 @@ class Sequence {
   /// exact KV of the same tokens.
   void be_tentative(EarlyId twin);
   bool is_tentative() const { return tentative_; }
+  /// Its tentative answer has ended, and waits for its check, which begins when the step is over.
+  void end_tentative() { written_ = true; }
+  bool is_written() const { return written_; }
   /// The KV of the prompt will be exact: nothing is handed over.
   void be_exact() {
     request_.reuse.tolerance = 0.0f;
@@ -176,6 +179,7 @@ class Sequence {
   std::shared_ptr<MeasuredTurn> measured_;
   bool probe_ = false;
   bool tentative_ = false;
+  bool written_ = false;                // the tentative answer has ended
   std::vector<TokenId> check_;          // tentative tokens whose check is not over
   std::optional<ChoiceScores> scores_;  // of a request with choices, until all are scored
   Sampler sampler_;
