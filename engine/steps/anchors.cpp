@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "engine/base/errors.h"
 #include "engine/kv/kv_on_host.h"
 
 namespace baton {
@@ -189,7 +190,14 @@ void Anchors::learn(const AnchorTurn& turn, const KvCache& cache, const AnchorOp
   }
 }
 
-void Anchors::follow(RequestId id, const std::string& slot, const std::string& pool, std::span<const TokenId> answer) {
+/// Where it fails, some aligners have tokens that others lack: the next call begins anew, with all of the answer.
+void Anchors::follow(RequestId id, const std::string& slot, const std::string& pool,
+                     std::span<const TokenId> answer) noexcept {
+  if (!try_to([&] { compare_ahead(id, slot, pool, answer); })) following_.erase(id);
+}
+
+void Anchors::compare_ahead(RequestId id, const std::string& slot, const std::string& pool,
+                            std::span<const TokenId> answer) {
   const auto [entry, added] = following_.try_emplace(id);
   Follower& follower = entry->second;
   if (added) {

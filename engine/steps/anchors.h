@@ -65,8 +65,9 @@ class Anchors {
 
   /// Prepares the anchors for the readers of an answer that a request is decoding, so that no work is left when the
   /// readers begin: uploads the anchors of `slot` to the backend and, on the host, compares the answer with them token
-  /// by token. (A device compares whole texts, many pairs of them in the time of one.)
-  void follow(RequestId id, const std::string& slot, const std::string& pool, std::span<const TokenId> answer);
+  /// by token. (A device compares whole texts, many pairs of them in the time of one.) Without memory for that the
+  /// readers do the work.
+  void follow(RequestId id, const std::string& slot, const std::string& pool, std::span<const TokenId> answer) noexcept;
   /// Reports that a request has ended with this answer, whose first `with_kv` tokens have KV.
   void ended(RequestId id, std::span<const TokenId> answer, std::int32_t with_kv);
 
@@ -76,6 +77,8 @@ class Anchors {
     std::vector<Aligner> aligners;
     std::size_t tokens = 0;
   };
+
+  void compare_ahead(RequestId id, const std::string& slot, const std::string& pool, std::span<const TokenId> answer);
 
   using Pools = std::vector<AnchorPoolView>;  // parallel to AnchorTurn::slots
   void compare(const AnchorTurn& turn, const Pools& pools);

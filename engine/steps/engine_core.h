@@ -186,7 +186,7 @@ class EngineCore {
   }
 
   /// Compares the answer so far with the anchors that will correct it.
-  void follow(Sequence& sequence);
+  void follow(Sequence& sequence) noexcept;
   void end(Sequence* sequence, FinishReason reason, const char* error) noexcept;
   void end(List& list, List::iterator at, FinishReason reason, const char* error) noexcept;
   /// The request is told in any case. What it leaves for others may get lost.

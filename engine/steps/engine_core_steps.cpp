@@ -304,7 +304,7 @@ void EngineCore::sample(std::span<const Part> parts, std::span<const float> logi
   }
 }
 
-void EngineCore::follow(Sequence& sequence) {
+void EngineCore::follow(Sequence& sequence) noexcept {
   const GenerationRequest& request = sequence.request();
   if (!request.reuse.method->anchors || request.output_slot.empty() || !request.reuse.anchors.aligned) return;
   anchors_.follow(sequence.id(), request.output_slot, request.reuse.anchors.pool, sequence.result().tokens);

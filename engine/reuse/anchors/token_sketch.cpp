@@ -32,6 +32,7 @@ void TokenSketcher::project(std::span<const TokenId> tokens) {
     projection_ = backend_.load_matrix({&view, 1}, DType::f32);
   }
   std::vector<TokenId> fresh;
+  fresh.reserve(tokens.size());  // so that no token is known without a sketch
   const auto first = sketches_.size();
   known_.resize(static_cast<std::size_t>(model_.config.vocabulary), -1);
   for (const TokenId id : tokens) {
