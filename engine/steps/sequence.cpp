@@ -135,6 +135,7 @@ std::int32_t Sequence::add_rows(std::int32_t share, StepRows& step) {
 void Sequence::commit(std::span<const RowPath> paths, const StepTimes& times) {
   if (decoding()) {
     cache_->commit(cache_->length() + pending());
+    if (match_ > 0) result_.drafted_tokens += static_cast<std::int64_t>(draft_.size());
     return;
   }
   for (std::size_t i = 0; i < paths.size(); ++i) {
@@ -238,7 +239,6 @@ void Sequence::set_draft(const Draft& draft, std::int32_t tokens) {
   match_ = draft.match;
   expected_.reset();
   if (match_ > 0) expected_ = draft.tokens.front();
-  if (match_ > 0) result_.drafted_tokens += tokens;
 }
 
 bool Sequence::chooses_alone() const {

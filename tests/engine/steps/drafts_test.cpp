@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "engine/cpu/cpu.h"
+#include "engine/steps/sequence.h"
 #include "engine/steps/step_engine.h"
 #include "tests/support/asking.h"
 #include "tests/support/tiny_model.h"
@@ -173,6 +174,15 @@ TEST_CASE("A stop string inside a draft ends the answer where it ends without dr
     CHECK(found.text == expected.text);
     CHECK(found.tokens == expected.tokens);
   }
+}
+
+TEST_CASE("A draft whose step failed is not counted", "[drafts]") {
+  const auto backend = make_cpu_backend(1);
+  const auto model = make_tiny_model(*backend, {});
+  Sequence sequence(1, request(1, 0.0f), *model, nullptr);
+  const std::vector<TokenId> tokens = {1, 2, 3};
+  for (int step = 0; step < 2; ++step) sequence.set_draft({tokens, 4}, 3);  // the step is run again
+  CHECK(sequence.result().drafted_tokens == 0);
 }
 
 TEST_CASE("Recorded attention is not touched by drafts", "[drafts]") {
