@@ -83,7 +83,8 @@ std::vector<ModelCall> bare_calls(std::string_view answer, const CallSyntax& syn
   if (!text.starts_with('{') && !text.starts_with('[')) return {};
   std::vector<ModelCall> calls;
   while (!text.empty() && calls.size() < kMaxCallsRead) {
-    const std::size_t end = text.front() == '{' || text.front() == '[' ? value_end(text) : text.size();
+    const bool opens = text.front() == '{' || text.front() == '[';
+    const std::size_t end = opens ? value_end(text).value_or(text.size()) : text.size();
     read_calls(text.substr(0, end), syntax, tools, calls);
     text = trimmed(text.substr(end));
   }
@@ -135,7 +136,7 @@ std::vector<ModelCall> calls_in(const std::string& answer, const ToolFormat& for
   while (at != std::string::npos && calls.size() < kMaxCallsRead) {
     at = std::min(answer.find_first_not_of(kBlanks, at + marker.size()), answer.size());
     const std::string_view rest = std::string_view(answer).substr(at);
-    const std::size_t end = value_end(rest);
+    const std::size_t end = value_end(rest).value_or(rest.size());
     read_calls(rest.substr(0, end), format.syntax, tools, calls);
     at = answer.find(marker, at + end);
   }

@@ -45,9 +45,9 @@ std::optional<CallSyntax> syntax_in(const std::string& written) {
   const std::size_t name = written.find(fmt::format("\"{}\"", kProbe));
   const std::size_t begin = name == std::string::npos ? name : written.rfind('{', name);
   if (begin == std::string::npos) return std::nullopt;
-  const std::string_view object =
-      std::string_view(written).substr(begin, value_end(std::string_view(written).substr(begin)));
-  CallSyntax syntax{written.substr(0, begin), written.substr(begin + object.size()), false, "", ""};
+  const std::size_t end = value_end(written, begin).value_or(written.size());
+  const std::string_view object = std::string_view(written).substr(begin, end - begin);
+  CallSyntax syntax{written.substr(0, begin), written.substr(end), false, "", ""};
   try {
     const JsonDocument call = read_json(object);
     for (const auto& [key, value] : (*call).items()) {

@@ -42,6 +42,22 @@ TEST_CASE("calls are read in the model's own form") {
   CHECK(calls_of(R"({"name": "weather", "arguments": "{\"city\": \"a\"}"})")[0].arguments == R"({"city":"a"})");
 }
 
+TEST_CASE("a call ends behind the quotes that its arguments escape") {
+  const std::string quoted = R"({"name": "weather", "arguments": {"city": "the \"city}\" of light"}})";
+  const std::string backslash = R"({"name": "weather", "arguments": {"city": "C:\\"}})";
+  for (const std::string& answer :
+       {"<tool_call>" + quoted + "</tool_call><tool_call>" + backslash + "</tool_call>",
+        "<tool_call>[" + quoted + ", " + backslash + "]</tool_call> Done.", quoted + "\n" + backslash}) {
+    INFO(answer);
+    const auto calls = calls_of(answer);
+    REQUIRE(calls.size() == 2);
+    CHECK(calls[0].problem.empty());
+    CHECK(calls[0].arguments == R"({"city":"the \"city}\" of light"})");
+    CHECK(calls[1].problem.empty());
+    CHECK(calls[1].arguments == R"({"city":"C:\\"})");
+  }
+}
+
 TEST_CASE("an answer that is no call stays one") {
   for (const char* answer : {"", "It rains.", "{\"city\": \"Paris\"}", R"({"name": "Anna", "arguments": {}})", "[1, 2]",
                              "{", "```cpp\nint i;\n```", "```json\n{\"a\": 1}\n```"}) {

@@ -11,6 +11,7 @@
 
 #include "agents/json_check.h"
 #include "engine/base/json/json_reader.h"
+#include "engine/base/json/value_end.h"
 
 namespace baton {
 namespace {
@@ -74,24 +75,8 @@ std::string expected_instead(const Json& schema) {
 
 constexpr std::string_view kBlanks = " \t\r\n";
 
-/// Where the value that begins at `at` in valid JSON ends.
-std::size_t end_of_value(std::string_view json, std::size_t at) {
-  int depth = 0;
-  do {
-    const char c = json[at];
-    if (c == '"') {
-      for (++at; json[at] != '"'; ++at) at += json[at] == '\\' ? 1 : 0;
-    } else if (c == '{' || c == '[') {
-      ++depth;
-    } else if (c == '}' || c == ']') {
-      --depth;
-    } else if (depth == 0) {
-      return std::min(json.find_first_of(" \t\r\n,]}", at), json.size());
-    }
-    ++at;
-  } while (depth > 0);
-  return at;
-}
+/// Valid JSON has an end.
+std::size_t end_of_value(std::string_view json, std::size_t at) { return value_end(json, at).value_or(json.size()); }
 
 /// A member of an object or a list as it was written: numbers keep their digits. `json`: valid, with that member, and
 /// without blanks around it.

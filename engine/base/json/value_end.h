@@ -1,30 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
-// The end of JSON that stands in front of other text, as models write it.
+// The end of a value of JSON that stands in front of other text, as models write it.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
+#include <optional>
 #include <string_view>
 
 namespace baton {
 
-/// Returns the length of the object or list that `text` begins with, by its brackets alone; the size of `text` where it
-/// has no end.
-inline std::size_t value_end(std::string_view text) {
+/// Returns where the value that begins at `at` ends, by its quotes and brackets alone: it need not be valid. A number
+/// or a word ends in front of a blank, a comma or a closing bracket. Nothing: the text ends before the value does.
+inline std::optional<std::size_t> value_end(std::string_view text, std::size_t at = 0) {
   int open = 0;
-  bool quoted = false;
-  for (std::size_t at = 0; at < text.size(); ++at) {
-    if (quoted) {
-      at += text[at] == '\\' ? 1 : 0;
-      quoted = at >= text.size() || text[at] != '"';
-    } else if (text[at] == '"') {
-      quoted = true;
-    } else if (text[at] == '{' || text[at] == '[') {
+  while (at < text.size()) {
+    const char c = text[at++];
+    if (c == '"') {
+      while (at < text.size() && text[at] != '"') at += text[at] == '\\' ? 2 : 1;
+      if (at >= text.size()) return std::nullopt;
+      ++at;
+    } else if (c == '{' || c == '[') {
       ++open;
-    } else if ((text[at] == '}' || text[at] == ']') && --open == 0) {
-      return at + 1;
+    } else if (c == '}' || c == ']') {
+      --open;
+    } else if (open == 0) {
+      return std::min(text.find_first_of(" \t\r\n,]}", at), text.size());
     }
+    if (open <= 0) return at;
   }
-  return text.size();
+  return std::nullopt;
 }
 
 }  // namespace baton
