@@ -41,7 +41,9 @@ void add_generation(std::vector<FormatKey>& keys, const std::string& owner) {
   keys.push_back({owner, "seed", integer(0, 9e15), false, fallback("that of the run"), "Seed of sampling."});
   keys.push_back({owner, "stop", either({string(), list(string())}), false, fallback("none"),
                   "Texts that end an output; they are not part of it."});
-  keys.push_back({owner, "timeout", time_limit(), false, fallback("none"), "Time limit of one attempt at a turn."});
+  keys.push_back({owner, "timeout", time_limit(), false, of_agent ? "that of `defaults`; with `ask` none" : "none",
+                  of_agent ? "Time limit of one attempt at a turn, with its tools."
+                           : "Time limit of one attempt at a turn, with its tools; not of one that asks."});
 }
 
 std::vector<FormatKey> make_keys() {

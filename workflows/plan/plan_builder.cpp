@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <climits>
 #include <map>
+#include <optional>
 #include <set>
 #include <string_view>
 #include <unordered_set>
@@ -95,6 +96,7 @@ class PlanBuilder {
     if (turn.when && turn.when->expression) add_reads(turn, node, visibility);
     add_needs(turn, node, visibility);
     set_handling(turn, agent, node.spec);
+    set_timeout(turn, agent.generation);
     if (agent.messages.empty()) {
       turn.max_tokens = 0;
       for (SlotSource& slot : turn.slots) slot.reason = "read by its tools";
@@ -323,6 +325,12 @@ class PlanBuilder {
     turn.retry = own->retry.value_or(turn.retry);
   }
 
+  /// Whoever is asked may need longer than a model, so that only a limit of the step's own counts.
+  void set_timeout(PlannedTurn& turn, const GenerationSpec& own) const {
+    const std::optional<Milliseconds> common = turn.asks() ? std::nullopt : spec_.defaults.timeout;
+    turn.timeout = std::min(own.timeout.value_or(common.value_or(turn.timeout)), kMaxWait);
+  }
+
   /// Of all that may be long.
   static std::size_t bytes_of_settings(const PlannedTurn& turn) {
     std::size_t bytes = turn.fallback.size() + (turn.when ? turn.when->matches.size() : 0) +
@@ -348,7 +356,6 @@ class PlanBuilder {
                               [&](const ModelSpec& model) { return model.name == turn.model && model.served(); });
     turn.max_tokens = choose(own.max_tokens, defaults.max_tokens, turn.max_tokens);
     turn.stop = choose(own.stop, defaults.stop, turn.stop);
-    turn.timeout = std::min(choose(own.timeout, defaults.timeout, turn.timeout), kMaxWait);
     SamplingParams& sampling = turn.sampling;
     sampling.temperature = choose(own.temperature, defaults.temperature, sampling.temperature);
     sampling.top_k = choose(own.top_k, defaults.top_k, sampling.top_k);

@@ -236,6 +236,25 @@ agents:
   CHECK(group("third").group_ends.empty());
 }
 
+TEST_CASE("a time limit holds for turns of tools, and for those that ask only their own") {
+  const Plan made = plan(with_header(R"(
+defaults: {timeout: 60s}
+agents:
+  tool: {tools: [python]}
+  quick: {tools: [python], timeout: 2s}
+  free: {tools: [python], timeout: none}
+  person: {ask: "Go on?"}
+  hurried: {ask: "Go on?", timeout: 5m}
+workflow: {topology: parallel}
+)"));
+  REQUIRE(made.turns.size() == 5);
+  CHECK(made.turns[0].timeout == Milliseconds(60'000));
+  CHECK(made.turns[1].timeout == Milliseconds(2000));
+  CHECK(made.turns[2].timeout == Milliseconds(0));
+  CHECK(made.turns[3].timeout == Milliseconds(0));
+  CHECK(made.turns[4].timeout == Milliseconds(300'000));
+}
+
 TEST_CASE("without outputs the answer is the last agent's") {
   const auto answer = [](const std::string& workflow) {
     const WorkflowSpec spec = parse(with_header("agents: {a: {prompt: hello}, b: {prompt: hello}}\n" + workflow));
