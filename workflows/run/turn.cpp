@@ -13,8 +13,9 @@
 namespace baton {
 namespace {
 
-constexpr std::string_view kError = "error: ";             // in front of what a model is told of a tool that threw
-constexpr std::size_t kMaxToldError = 1000;                // bytes of what a failed tool said
+constexpr std::string_view kError = "error: ";   // in front of what a model is told of a tool that threw
+constexpr const char* kUnknownTool = "unknown";  // for chat templates, in place of a name that a model made up
+constexpr std::size_t kMaxToldError = 1000;      // bytes of what a failed tool said
 constexpr std::size_t kMaxOption = std::size_t{16} << 20;  // bytes
 
 ToolOutcome call_tool(const ToolInput& input) {
@@ -162,7 +163,9 @@ PreparedTurn run_calls(const CallsInput& input) {
         }
       }
       --left;
-      results.push_back({outcome.tool, shown_result(outcome.result.text, callable.limits().max_bytes)});
+      // Templates write the name as a part of their own text, where markers of roles count.
+      const std::string name = callable.find(outcome.tool) != nullptr ? outcome.tool : kUnknownTool;
+      results.push_back({name, shown_result(outcome.result.text, callable.limits().max_bytes)});
       prepared.tools.push_back(std::move(outcome));
     }
     if (input.goes_in_circles()) left = 0;
