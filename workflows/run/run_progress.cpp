@@ -165,12 +165,12 @@ const TurnProgress* RunProgress::last(const std::string& agent, std::size_t turn
   return nullptr;
 }
 
-/// Null: no output. The deciding agent, which also follows rounds that ended early, sees the last output.
+/// Null: no output. The plan does not know after which round the deciding agent runs, since rounds may end early.
 const TurnProgress* RunProgress::source_turn(std::size_t turn, const SlotSource& source) const {
-  const Wanted wanted = source.kind == SlotSource::Kind::tool_result ? Wanted::tool_text : Wanted::output;
   const auto from = static_cast<std::size_t>(source.turn);
-  if (has(turns_[from], wanted)) return &turns_[from];
-  return plan_.turns[turn].decides ? last(plan_.turns[from].agent, turn, wanted) : nullptr;
+  if (plan_.turns[turn].decides && from != turn) return final_turn(*parse_placeholder(source.name));
+  const Wanted wanted = source.kind == SlotSource::Kind::tool_result ? Wanted::tool_text : Wanted::output;
+  return has(turns_[from], wanted) ? &turns_[from] : nullptr;
 }
 
 bool RunProgress::lacks_output(std::size_t turn, const SlotSource& source) const {
@@ -212,7 +212,13 @@ std::vector<SlotInput> RunProgress::slot_inputs(std::size_t turn, const Tokenize
 bool RunProgress::known(std::size_t turn, const SlotSource& source) const {
   if (source.kind == SlotSource::Kind::input || source.kind == SlotSource::Kind::empty) return true;
   const auto from = static_cast<std::size_t>(source.turn);
-  return from != turn && turns_[from].phase == TurnProgress::Phase::over;
+  if (from == turn || turns_[from].phase != TurnProgress::Phase::over) return false;
+  if (!plan_.turns[turn].decides) return true;
+  for (std::size_t i = 0; i < turn; ++i) {  // each of them may be the agent's last
+    const bool may_count = plan_.turns[i].agent == plan_.turns[from].agent;
+    if (may_count && turns_[i].phase != TurnProgress::Phase::over) return false;
+  }
+  return true;
 }
 
 std::string_view RunProgress::slot_text(std::size_t turn, const std::string& slot) const {

@@ -249,6 +249,28 @@ TEST_CASE("until ends the rounds early, the deciding agent sees the last outputs
   CHECK(record.outputs.at("answer") == "judge2");
 }
 
+TEST_CASE("for the deciding agent, history counts back from the last round that ran") {
+  PlanBuilder builder;
+  builder.add("a", {});
+  builder.add("a", {0}, 2);
+  builder.add("a", {1}, 3);
+  builder.add("a", {2}, 4);
+  builder.add("judge", {0, 1, 2, 3}, 4).decides = true;  // names a_history_3, a_history_2, a_history_1, a_current
+  const auto last_prompt = [&](const std::string& until) {
+    builder.spec.topology.until = ConditionSpec{.agent = "a", .matches = until, .negate = false, .where = {}};
+    const auto engine = std::make_shared<ScriptedEngine>([round = 0](const std::string& prompt) mutable {
+      return Scripted{.text = agent_of(prompt) == "a" ? "a" + std::to_string(++round) : "done"};
+    });
+    const RunRecord record = run_plan(builder.request(engine));
+    CHECK(record.state == RunState::ok);
+    CHECK(record_of(record, "judge", 4).slots[1].tokens == (until == "never" ? 2 : 0));
+    return engine->prompts.back();
+  };
+  CHECK_THAT(last_prompt("never"), Catch::Contains("role:judge|why?|a1|a2|a3|a4|"));
+  CHECK_THAT(last_prompt("a3"), Catch::Contains("role:judge|why?||a1|a2|a3|"));
+  CHECK_THAT(last_prompt("a2"), Catch::Contains("role:judge|why?|||a1|a2|"));
+}
+
 TEST_CASE("a condition that does not hold skips the step, and those behind it see nothing of it") {
   PlanBuilder builder;
   builder.add("a", {});
