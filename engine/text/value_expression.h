@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Expressions over named values, for the conditions of workflows: those of Jinja ("score >= 4 and 'done' in text"),
-// read and evaluated as in chat templates, within the same bounds.
+// read and evaluated as in chat templates, within the same bounds, but that what is undefined equals nothing.
 #pragma once
 
 #include <cstddef>

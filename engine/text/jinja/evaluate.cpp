@@ -10,7 +10,9 @@ Value Renderer::evaluate(const Expression& expression, const ScopePtr& scope) {
   try {
     const Deeper deeper(depth_);
     budget_.spend(1);
-    return compute(expression, scope);
+    Value value = compute(expression, scope);
+    if (undefined_equals_none_ && value.is_undefined()) return value.undefined_apart();
+    return value;
   } catch (const Fault& fault) {
     fail(origin_, expression.place, fault.what());
   }

@@ -50,6 +50,7 @@ std::string Renderer::render(const Block& block, const std::vector<std::pair<std
 }
 
 bool Renderer::holds(const Expression& expression, const std::vector<std::pair<std::string, Value>>& variables) {
+  undefined_equals_none_ = true;
   return truth(evaluate(expression, scope_of(variables)));
 }
 

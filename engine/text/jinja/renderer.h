@@ -37,7 +37,7 @@ class Renderer {
 
   /// Throws ModelError with line and column, and Interrupted after a stop was requested.
   std::string render(const Block& block, const std::vector<std::pair<std::string, Value>>& variables);
-  /// The truth of an expression; throws the same.
+  /// The truth of an expression, in which what is undefined equals nothing; throws the same.
   bool holds(const Expression& expression, const std::vector<std::pair<std::string, Value>>& variables);
 
  private:
@@ -73,6 +73,7 @@ class Renderer {
   const std::string& origin_;
   Budget budget_;
   int depth_ = 0;
+  bool undefined_equals_none_ = false;
   // Namespaces and macros can hold each other in a circle: the renderer empties them when it ends.
   std::vector<std::shared_ptr<Namespace>> namespaces_;
   std::vector<ScopePtr> scopes_with_macros_;

@@ -42,7 +42,7 @@ const Value* Arguments::named_value(std::string_view name) const {
 
 Value Value::undefined(std::string_view what) {
   constexpr std::size_t kMaxReason = 400;
-  return Value(Data(Undefined{std::make_shared<const std::string>(beginning(what, kMaxReason))}));
+  return Value(Data(Undefined{std::make_shared<const std::string>(beginning(what, kMaxReason)), false}));
 }
 
 Value Value::sequence(SequenceKind kind, Values items) {
@@ -144,7 +144,9 @@ bool equal(const Value& a, const Value& b, Budget& budget) {
     const auto *whole_a = a.integer(x), *whole_b = b.integer(y);
     return whole_a && whole_b ? *whole_a == *whole_b : a.number() == b.number();
   }
-  if (a.is_undefined() || a.is_none()) return a.is_undefined() ? b.is_undefined() : b.is_none();
+  const auto *undefined_a = a.get<Undefined>(), *undefined_b = b.get<Undefined>();
+  if (undefined_a && undefined_b) return !undefined_a->equals_none && !undefined_b->equals_none;
+  if (a.is_none()) return b.is_none();
   if (a.is_string() && b.is_string()) {
     budget.spend_bytes(std::min(a.text().size(), b.text().size()));
     return a.text() == b.text();

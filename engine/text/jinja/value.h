@@ -56,6 +56,7 @@ using Values = std::vector<Value>;
 /// All that look alike share the text, however many a template makes.
 struct Undefined {
   std::shared_ptr<const std::string> what;  // "'messages' is undefined"
+  bool equals_none = false;                 // not even another undefined value, which Jinja has equal
 };
 struct None {};
 struct String {
@@ -146,6 +147,8 @@ class Value {
   }
   bool is_undefined() const { return get<Undefined>() != nullptr; }
   const std::string& why_undefined() const { return *get<Undefined>()->what; }  // only for undefined values
+  /// The same, which equals no value. Only for undefined values.
+  Value undefined_apart() const { return Value(Data(Undefined{get<Undefined>()->what, true})); }
   bool is_none() const { return get<None>() != nullptr; }
   bool is_string() const { return get<String>() != nullptr; }
   bool is_safe() const { return is_string() && get<String>()->safe; }

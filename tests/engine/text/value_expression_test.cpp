@@ -68,13 +68,20 @@ TEST_CASE("expressions compare, join and look into values", "[expression]") {
                              "report.ratio * 2 == 1",
                              "text | trim | upper == 'ALL TESTS PASSED.'",
                              "nothing != 'yes'",
+                             "nothing != missing",
+                             "nothing != nothing",
+                             "report.other != report.third",
+                             "nothing not in [missing]",
+                             "[nothing] != [missing]",
                              "(verdict == 'no' or round == 3) and not nothing",
                              "report.other is undefined"}) {
     INFO(source);
     CHECK(holds(source));
   }
-  for (const char* source : {"verdict == 'no'", "nothing", "report.bugs == []", "count == 12", "round in [1, 2]",
-                             "verdict and nothing", "''", "0"}) {
+  for (const char* source :
+       {"verdict == 'no'", "nothing", "report.bugs == []", "count == 12", "round in [1, 2]", "nothing == missing",
+        "nothing == nothing", "nothing == none", "report.other == report.third", "nothing in [missing, 1]",
+        "nothing is eq(missing)", "verdict and nothing", "''", "0"}) {
     INFO(source);
     CHECK_FALSE(holds(source));
   }
