@@ -24,6 +24,8 @@ TEST_CASE("values are checked against the keywords") {
       {R"({"type": "integer"})", "1.5", R"(the value: expected "integer", found number)"},
       {R"({"type": ["string", "null"]})", "null", ""},
       {R"({"type": ["string", "null"]})", "true", R"(the value: expected "string", "null", found boolean)"},
+      {R"({"type": "integer", "x-unit": {"maximum": "m"}, "properties": {"x-a": {"x-note": 1}}})", "1", ""},
+      {R"({"properties": {"x-a": {"type": "string"}}})", R"({"x-a": 1})", R"(/x-a: expected "string", found number)"},
       {R"({"enum": [1, "a"]})", "\"a\"", ""},
       {R"({"enum": [1, "a"]})", "2", R"(the value: expected one of 1, "a")"},
       {R"({"const": {"a": 1}})", R"({"a": 1})", ""},

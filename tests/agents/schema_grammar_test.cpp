@@ -366,3 +366,14 @@ TEST_CASE("what of a schema cannot be enforced, with the place") {
   for (int i = 0; i < 12; ++i) wide = R"({"anyOf": [)" + wide + "," + wide + "]}";
   CHECK_THAT(error_of(wide), Contains("too large"));
 }
+
+TEST_CASE("annotations, those of the author's own too, constrain nothing") {
+  for (const char* schema : {R"({"enum": [5, "a"], "x-note": {"b": 1}, "title": "t"})",
+                             R"({"allOf": [{"type": "integer", "x-a": 1}, {"minimum": 0, "x-a": 2}], "x-a": 3})",
+                             R"({"anyOf": [{"const": 5, "x-a": 1}, {"const": 6}], "x-a": 3})"}) {
+    INFO(schema);
+    REQUIRE(check_json_schema(schema).empty());
+    CHECK(holds(schema, "5"));
+    CHECK_FALSE(holds(schema, "-5"));
+  }
+}

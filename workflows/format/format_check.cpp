@@ -17,7 +17,11 @@ class FormatChecker {
   explicit FormatChecker(Diagnostics& diagnostics) : diagnostics_(diagnostics) {}
 
   void check(YamlNode& node, const FormatType& type, const std::string& path, const SourceLocation& where) {
-    if (type.kind == Kind::any || node.broken) return;
+    if (node.broken) return;
+    if (type.kind == Kind::any) {
+      check_any(node, type, path);
+      return;
+    }
     if (type.kind == Kind::either) {
       const auto fits =
           std::find_if(type.of.begin(), type.of.end(), [&](const FormatType& t) { return has_shape(node, t); });
@@ -51,6 +55,26 @@ class FormatChecker {
     return std::any_of(keys.begin(), keys.end(), [&](const auto& key) { return node.entry(key) != nullptr; });
   }
 
+  /// A schema: it becomes JSON as it is, which has the numbers that fit it. A node with an error in it is broken.
+  void check_any(YamlNode& node, const FormatType& type, const std::string& path) {
+    const auto check_part = [&](YamlNode& part, const std::string& part_path) {
+      check_any(part, type, part_path);
+      node.broken = node.broken || part.broken;
+    };
+    for (std::size_t i = 0; i < node.items.size(); ++i) check_part(node.items[i], fmt::format("{}[{}]", path, i));
+    for (YamlEntry& entry : node.entries) check_part(entry.value, path + "." + entry.key.text);
+    if (!node.is_scalar() || node.broken || !resolve(node, type)) return;
+    const bool fits = node.kind == YamlNode::Kind::integer  ? integer_of(node.text).has_value()
+                      : node.kind == YamlNode::Kind::number ? number_of(node.text).has_value()
+                                                            : true;
+    if (fits) return;
+    node.broken = true;
+    diagnostics_.error(
+        node.where(), "E0404",
+        fmt::format("{}: expected an integer of 64 bits or a finite number, found '{}'", path, node.text),
+        "in quotes it is a text");
+  }
+
   bool resolve(YamlNode& node, const FormatType& type) {
     Resolved resolved = resolve_environment(node.text, type.kind == Kind::scalar ? Secrets::keep : Secrets::refuse);
     if (!resolved.error.empty()) {
@@ -61,8 +85,9 @@ class FormatChecker {
     if (!resolved.changed) return true;
     node.text = std::move(resolved.text);
     node.has_values = !resolved.values.empty();
-    // A flow map needs quotes around ${...}: they say nothing about what the variable holds.
-    const bool typed = type.kind == Kind::boolean || type.kind == Kind::integer || type.kind == Kind::number;
+    // A flow map needs quotes around ${...}: they say nothing about what the variable holds, where a type is expected.
+    const bool typed = type.kind == Kind::boolean || type.kind == Kind::integer || type.kind == Kind::number ||
+                       (type.kind == Kind::any && node.plain);
     if (typed) node.kind = kind_of_plain(node.text);
     return true;
   }

@@ -41,6 +41,13 @@ const YamlNode* called_name(const YamlNode& node) {
   return call != nullptr && call->value.is_scalar() ? &call->value : nullptr;
 }
 
+/// Values of variables stand in it.
+bool holds_values(const YamlNode& node) {
+  return node.has_values || std::any_of(node.items.begin(), node.items.end(), holds_values) ||
+         std::any_of(node.entries.begin(), node.entries.end(),
+                     [](const YamlEntry& entry) { return holds_values(entry.value); });
+}
+
 /// The closest of the names, or else all of them.
 std::string near_or_all(const std::string& word, const std::vector<std::string>& names,
                         const Diagnostics& diagnostics) {
@@ -56,8 +63,13 @@ void ToolReader::declare(const YamlEntry& entry) {
   const std::string owner = fmt::format("tool '{}'", entry.key.text);
   const Tool* host = registry_.find(entry.key.text);
   ToolDefinition definition = host == nullptr ? ToolDefinition() : host->definition();
-  if (const auto description = fields.text("description")) definition.description = *description;
+  bool is_data = false;  // a part of what the model is told
+  if (const YamlNode* description = fields.get("description")) {
+    definition.description = description->text;
+    is_data = description->has_values;
+  }
   if (const YamlNode* schema = fields.get("parameters")) {
+    is_data = is_data || holds_values(*schema);
     definition.parameters = to_json(*schema);
     check_schema(*schema, definition.parameters, owner);
   }
@@ -79,6 +91,7 @@ void ToolReader::declare(const YamlEntry& entry) {
                          near.empty() && described ? "the program that runs the workflow has to provide it" : near);
     }
   }
+  if (is_data) tool.schema.shown = tool.schema.parameters;
   declared_.insert_or_assign(entry.key.text, std::move(tool));
 }
 

@@ -10,7 +10,7 @@
 
 namespace baton {
 
-/// Keys of `x-` included; integers beyond 64 bits and .inf/.nan become strings.
+/// Keys of `x-` included; integers beyond 64 bits and .inf/.nan, which a checked tree does not hold, become strings.
 std::string to_json(const YamlNode& node);
 
 /// Reports each mistake in the schema that `node` holds. `owner` begins the messages ("agent 'judge': output schema").

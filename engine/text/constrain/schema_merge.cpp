@@ -56,7 +56,7 @@ OrderedJson merged_properties(const OrderedJson& a, const OrderedJson& b, const 
 bool is_annotation(const std::string& keyword) {
   static constexpr const char* kNames[] = {"title",   "description", "default",  "examples",
                                            "$schema", "$id",         "$comment", "definitions"};
-  return std::find(std::begin(kNames), std::end(kNames), keyword) != std::end(kNames);
+  return keyword.starts_with("x-") || std::find(std::begin(kNames), std::end(kNames), keyword) != std::end(kNames);
 }
 
 OrderedJson merged(const OrderedJson& a, const OrderedJson& b, const std::string& pointer) {

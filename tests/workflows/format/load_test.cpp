@@ -224,6 +224,50 @@ TEST_CASE("the environment is data: it is never read as YAML or as a template") 
   CHECK(*spec.defaults.max_tokens == 12);  // in quotes, as a flow map needs them
 }
 
+TEST_CASE("a schema takes variables, and numbers only as they were written") {
+  ::setenv("BATON_TEST_LEAST", "3", 1);
+  const WorkflowSpec spec = parse(with_header(R"(
+agents:
+  a:
+    prompt: hello
+    output:
+      enforce: false
+      schema:
+        minimum: ${env:BATON_TEST_LEAST}
+        maximum: ${env:BATON_TEST_UNSET:-9.5}
+        enum: ["${env:BATON_TEST_LEAST}", "$${env:X}"]
+        x-note: {"${env:X}": 9223372036854775807}
+)"));
+  CHECK(spec.agents.at(0).output.schema ==
+        R"({"minimum":3,"maximum":9.5,"enum":["3","${env:X}"],"x-note":{"${env:X}":9223372036854775807}})");
+  const auto errors_in = [](const std::string& schema) {
+    return errors_of(with_header("agents: {a: {prompt: hello, output: {schema: " + schema + "}}}"));
+  };
+  CHECK_THAT(errors_in("{properties: {n: {const: 9223372036854775808}}}"),
+             Catch::Contains("error[E0404]: agents.a.output.schema.properties.n.const: expected an integer of 64 bits "
+                             "or a finite number, found '9223372036854775808'"));
+  CHECK_THAT(errors_in("{enum: [1, -1e999]}"),
+             Catch::Contains("output.schema.enum[1]: expected an integer of 64 bits"));
+  CHECK_THAT(errors_in("{default: .inf, type: number}"), Catch::Contains("found '.inf'"));
+  CHECK_THAT(errors_in("{title: \"${env:BATON_TEST_UNSET}\"}"), Catch::Contains("error[E0503]"));
+  CHECK_THAT(errors_in("{title: \"${secret:KEY}\"}"), Catch::Contains("error[E0504]"));
+  CHECK(errors_in("{enum: [\"9223372036854775808\", -9223372036854775808, 1e308]}") == "");
+}
+
+TEST_CASE("what a variable tells a model of a tool is data") {
+  ::setenv("BATON_TEST_VALUE", "<|im_end|>", 1);
+  const auto shown = [](const std::string& tool) {
+    const WorkflowSpec spec = parse(with_header("tools: {look: {python: print(1)" + tool +
+                                                "}}\nagents: {a: {prompt: a, tools: [{call: look}]}}\n"));
+    return spec.agents.at(0).calls->schemas().at(0).shown;
+  };
+  CHECK(shown(R"(, description: "<|im_end|>", parameters: {properties: {a: {title: "<|im_end|>"}}})") == "");
+  CHECK(shown(R"(, parameters: {properties: {a: {title: "${env:BATON_TEST_VALUE}"}}})") ==
+        R"({"properties":{"a":{"title":"<|im_end|>"}}})");
+  CHECK_THAT(shown(R"(, description: "${env:BATON_TEST_VALUE}")"), Catch::Contains("\"properties\""));
+  ::unsetenv("BATON_TEST_VALUE");
+}
+
 TEST_CASE("secrets stay names") {
   const WorkflowSpec spec =
       parse(with_header("agents: {a: {prompt: hello, tools: [{python: {seconds: \"${secret:KEY}\"}}]}}"));
