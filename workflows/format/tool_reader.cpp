@@ -272,9 +272,13 @@ std::optional<ToolSpec> ToolReader::tool(const YamlNode& node, const std::string
   if (is_map) {
     const YamlNode& options = node.entries[0].value;
     if (options.broken) return out;
-    if (options.kind == YamlNode::Kind::list)
-      diagnostics_.error(options.where(), "E0403",
-                         fmt::format("{}: tool '{}': expected a map of options", owner, out.tool));
+    if (options.kind != YamlNode::Kind::map) {
+      diagnostics_.error(
+          options.where(), "E0403",
+          fmt::format("{}: tool '{}': expected a map of options, found {}", owner, out.tool, described(options.kind)),
+          fmt::format("write {{{}: {{option: value}}}}", out.tool));
+      return out;
+    }
     for (const YamlEntry& option : options.entries) {
       if (option.value.broken || is_extension_key(option.key.text)) continue;
       if (!option.value.is_scalar()) {
