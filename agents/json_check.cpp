@@ -55,7 +55,8 @@ class Checker {
 
   /// Throws std::runtime_error where it takes too many steps: nested alternatives double them with each level.
   std::string check(const Json& value, const Json& schema, const std::string& pointer, int depth = 0) {
-    if (depth > kMaxDepth) return at(pointer, "too much nesting for the schema");
+    if (depth > kMaxDepth)
+      return at(pointer, fmt::format("too much nesting for the schema: expected at most {} levels", kMaxDepth));
     const std::size_t characters = value.is_string() ? value.get_ref<const std::string&>().size() : 0;
     if (!effort_.take(kUnitsOfStep + pointer.size() + characters))
       throw std::runtime_error("the check by the schema needs too many steps");

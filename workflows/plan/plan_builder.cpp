@@ -29,13 +29,13 @@ class PlanBuilder {
       : spec_(spec), topology_(spec.topology), names_(spec), grammars_(grammars), diagnostics_(diagnostics) {}
 
   std::vector<PlannedTurn> build() {
-    if (std::max(topology_.agents.size(), topology_.nodes.size()) > kMaxNodes) {
-      too_large(fmt::format("more than {} turns in a round", kMaxNodes));
+    if (const std::size_t nodes = std::max(topology_.agents.size(), topology_.nodes.size()); nodes > kMaxNodes) {
+      too_large(fmt::format("expected at most {} turns in a round, found {}", kMaxNodes, nodes));
       return {};
     }
     nodes_ = expand_topology(spec_, diagnostics_);
-    if (nodes_.size() * static_cast<std::size_t>(topology_.rounds) > kMaxTurns)
-      too_large(fmt::format("more than {} turns in all", kMaxTurns));
+    if (const std::size_t turns = nodes_.size() * static_cast<std::size_t>(topology_.rounds); turns > kMaxTurns)
+      too_large(fmt::format("expected at most {} turns in all, found {}", kMaxTurns, turns));
     ends_ = ends_of_round();
     decision_ = decision();
     members_ = agents_of(decision_.sees);

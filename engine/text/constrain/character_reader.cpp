@@ -45,7 +45,7 @@ std::optional<std::int32_t> CharacterReader::number() {
   std::int32_t value = 0;
   int digits = 0;
   for (; peek() >= U'0' && peek() <= U'9'; ++digits) {
-    if (digits == kMaxDigits) fail("the number is too large");
+    if (digits == kMaxDigits) fail(fmt::format("the number is too large: expected at most {} digits", kMaxDigits));
     value = value * 10 + static_cast<std::int32_t>(take() - U'0');
   }
   return digits == 0 ? std::nullopt : std::optional(value);

@@ -101,7 +101,8 @@ class GbnfReader {
   }
 
   ExpressionPtr alternatives(int depth) {
-    if (depth > kMaxNesting) reader_.fail("it is nested too deeply");
+    if (depth > kMaxNesting)
+      reader_.fail(fmt::format("it is nested too deeply: expected at most {} levels", kMaxNesting));
     std::vector<ExpressionPtr> ways{alternative(depth)};
     while (reader_.take_if("|")) {
       skip(true);

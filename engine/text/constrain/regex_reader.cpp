@@ -86,7 +86,8 @@ class RegexReader {
 
  private:
   ExpressionPtr alternatives(int depth) {
-    if (depth > kMaxNesting) reader_.fail("it is nested too deeply");
+    if (depth > kMaxNesting)
+      reader_.fail(fmt::format("it is nested too deeply: expected at most {} levels", kMaxNesting));
     std::vector<ExpressionPtr> ways{alternative(depth)};
     while (reader_.take_if("|")) ways.push_back(alternative(depth));
     return ways.size() == 1 ? ways[0] : choice(std::move(ways));

@@ -31,6 +31,7 @@ constexpr std::size_t kMaxSchemas = 4096;
 constexpr std::size_t kMaxMerged = 1'000'000;  // values of schemas that are merged, all merges together
 constexpr std::int32_t kMaxOpen = 256;    // schemas that are read within one another; each takes up to 1 KiB of stack
 constexpr std::size_t kMaxValues = 1024;  // of one enum
+constexpr std::uint64_t kMaxSize = 100'000;  // that a length of a text or list may have as a bound
 
 ExpressionPtr blank() { return maybe(text(" ")); }
 ExpressionPtr separator() { return sequence({text(","), blank()}); }
@@ -81,6 +82,10 @@ class SchemaReader {
     throw ConstraintError(fmt::format("{}: {}", pointer.empty() ? "the schema" : pointer, message));
   }
 
+  [[noreturn]] static void fail_too_large(const std::string& pointer, std::size_t limit, const char* of_what) {
+    fail(pointer, fmt::format("the schema is too large to be enforced: expected at most {} {}", limit, of_what));
+  }
+
   struct Level {
     explicit Level(std::int32_t& open) : open_(open) { ++open_; }
     ~Level() { --open_; }
@@ -102,7 +107,9 @@ class SchemaReader {
   /// `depth`: of the schema within its rule.
   ExpressionPtr value(const Json& schema, const std::string& pointer, std::int32_t depth) {
     const Level level(open_);
-    if (++schemas_ > kMaxSchemas || open_ > kMaxOpen) fail(pointer, "the schema is too large to be enforced");
+    if (open_ > kMaxOpen)
+      fail_too_large(pointer, std::size_t{kMaxOpen}, "schemas within one another, with those referred to");
+    count_schema(pointer);
     if (depth > kMaxDepth) fail(pointer, nested_too_deep());
     deepen(depth, pointer);
     if (schema.is_boolean()) return schema.get<bool>() ? any_value() : choice({});
@@ -118,11 +125,15 @@ class SchemaReader {
     return ways.size() == 1 ? ways[0] : choice(std::move(ways));
   }
 
+  void count_schema(const std::string& pointer) {
+    if (++schemas_ > kMaxSchemas) fail_too_large(pointer, kMaxSchemas, "schemas, each counted where it is referred to");
+  }
+
   /// What the schema refers to; `depth` becomes that of it, where it is deeper.
   const Json& resolved(const Json& schema, const std::string& pointer, std::int32_t own, std::int32_t& depth) {
     const Json* at = &schema;
     for (; at->is_object() && at->contains("$ref"); depth = std::max(depth, ++own)) {
-      if (++schemas_ > kMaxSchemas) fail(pointer, "the schema is too large to be enforced");
+      count_schema(pointer);
       at = &root_["definitions"][(*at)["$ref"].get<std::string>().substr(kDefinitions.size())];
     }
     return *at;
@@ -139,7 +150,7 @@ class SchemaReader {
   /// merged(), within the bound of all merges: each copies both schemas.
   Json both(const Json& a, const Json& b, const std::string& pointer) {
     merged_ += values_in(a) + values_in(b);
-    if (merged_ > kMaxMerged) fail(pointer, "the schema is too large to be enforced");
+    if (merged_ > kMaxMerged) fail_too_large(pointer, kMaxMerged, "values in schemas that hold together");
     return merged(a, b, pointer);
   }
 
@@ -171,7 +182,8 @@ class SchemaReader {
         fail(pointer, fmt::format("'{}' next to 'enum' or 'const' cannot be enforced", keyword));
     }
     const Json values = schema.contains("enum") ? schema["enum"] : Json::array({schema["const"]});
-    if (values.size() > kMaxValues) fail(pointer, fmt::format("expected at most {} values to choose from", kMaxValues));
+    if (values.size() > kMaxValues)
+      fail(pointer, fmt::format("expected at most {} values to choose from, found {}", kMaxValues, values.size()));
     const std::vector<std::string> types = types_of(schema);
     std::vector<ExpressionPtr> ways;
     for (const Json& one : values) {
@@ -222,7 +234,9 @@ class SchemaReader {
     const auto size = [&](const char* keyword, std::int32_t otherwise) {
       if (!schema.contains(keyword)) return otherwise;
       const auto found = schema[keyword].get<std::uint64_t>();
-      if (found > 100'000) fail(pointer, fmt::format("'{}' is too large to be enforced", keyword));
+      if (found > kMaxSize)
+        fail(pointer,
+             fmt::format("'{}' is too large to be enforced: expected at most {}, found {}", keyword, kMaxSize, found));
       return static_cast<std::int32_t>(found);
     };
     return {size(least, 0), size(most, kUnbounded)};

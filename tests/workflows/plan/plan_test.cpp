@@ -299,7 +299,7 @@ TEST_CASE("plans have a size") {
   std::string agents = "agents:\n";
   for (int i = 0; i < 257; ++i) agents += "  a" + std::to_string(i) + ": {prompt: hello}\n";
   CHECK(errors_of(with_header(agents + "workflow: {topology: parallel}"))
-            .find("error[E0308]: more than 256 turns in a round") != std::string::npos);
+            .find("error[E0308]: expected at most 256 turns in a round, found 257") != std::string::npos);
   const std::string text(300'000, 'x');
   CHECK(errors_of(with_header("agents: {a: {prompt: " + text + "}}\nworkflow: {rounds: 1000}"))
             .find("error[E0308]: the prompts of all turns") != std::string::npos);
