@@ -3,14 +3,12 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
 #include <cstdlib>
 #include <fstream>
-#include <optional>
 #include <stdexcept>
 #include <string_view>
-#include <utility>
 
+#include "engine/base/quantity.h"
 #include "engine/base/system/folders.h"
 #include "engine/base/system/process.h"
 
@@ -18,20 +16,6 @@ namespace baton {
 namespace {
 
 namespace fs = std::filesystem;
-
-using Units = std::initializer_list<std::pair<std::string_view, std::int64_t>>;
-
-/// Parses a positive integer and a unit, for example "30s".
-std::optional<std::int64_t> parse_quantity(std::string_view text, Units units) {
-  std::int64_t number = 0;
-  const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || number <= 0) return std::nullopt;
-  const std::string_view unit(rest, static_cast<std::size_t>(text.data() + text.size() - rest));
-  for (const auto& [name, factor] : units) {
-    if (unit == name && number <= (std::int64_t{1} << 50) / factor) return number * factor;
-  }
-  return std::nullopt;
-}
 
 /// True for an executable that is not a script. The shims of version managers are scripts that start other processes to
 /// find the interpreter, which the sandbox denies.
@@ -63,6 +47,10 @@ bool holds_python(const fs::path& folder) {
   return false;
 }
 
+[[noreturn]] void refuse(const std::string& option, std::string_view expected, const std::string& found) {
+  throw std::invalid_argument(fmt::format("{}: expected {}, found '{}'", option, expected, found));
+}
+
 }  // namespace
 
 PythonOptions parse_python_options(const std::map<std::string, std::string>& options,
@@ -72,16 +60,12 @@ PythonOptions parse_python_options(const std::map<std::string, std::string>& opt
   std::string interpreter = "python3";
   for (const auto& [name, text] : options) {
     if (name == "timeout") {
-      const auto value = parse_quantity(text, {{"ms", 1}, {"s", 1000}, {"m", 60000}, {"h", 3600000}});
-      if (!value) {
-        throw std::invalid_argument(fmt::format("timeout: '{}' is not a duration; expected for example '10s'", text));
-      }
-      parsed.timeout = std::chrono::milliseconds(*value);
+      const auto value = parse_duration(text);
+      if (!value || value->count() == 0) refuse(name, kPositiveDurationForm, text);
+      parsed.timeout = *value;
     } else if (name == "memory") {
-      const auto value = parse_quantity(text, {{"B", 1}, {"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}});
-      if (!value) {
-        throw std::invalid_argument(fmt::format("memory: '{}' is not a size; expected for example '512MiB'", text));
-      }
+      const auto value = parse_size(text);
+      if (!value || *value == 0) refuse(name, kSizeForm, text);
       parsed.memory_bytes = *value;
     } else if (name == "interpreter") {
       interpreter = text;

@@ -225,8 +225,10 @@ TEST_CASE("python: options are checked") {
   const auto tool = make_python_tool();
   CHECK(tool->check({}).empty());
   CHECK(tool->check({{"timeout", "30s"}, {"memory", "1GiB"}, {"interpreter", "python3"}}).empty());
-  CHECK(tool->check({{"timeout", "soon"}}) == "timeout: 'soon' is not a duration; expected for example '10s'");
-  CHECK(tool->check({{"memory", "0MiB"}}).starts_with("memory: "));
+  CHECK(tool->check({{"timeout", "1.5m"}, {"memory", "0.5GiB"}}).empty());  // as everywhere in a workflow
+  CHECK(tool->check({{"timeout", "soon"}}) == "timeout: expected a duration above 0 such as 30s, found 'soon'");
+  CHECK(tool->check({{"timeout", "0s"}}) == "timeout: expected a duration above 0 such as 30s, found '0s'");
+  CHECK(tool->check({{"memory", "0MiB"}}) == "memory: expected a size such as 4GiB, found '0MiB'");
   CHECK(tool->check({{"interpreter", "no-such-python"}}) ==
         "interpreter: no program 'no-such-python' was found (scripts do not count)");
   CHECK(tool->check({{"colour", "red"}}).starts_with("unknown option 'colour'"));

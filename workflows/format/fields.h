@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/base/quantity.h"
 #include "workflows/format/spec.h"
-#include "workflows/format/values.h"
 #include "workflows/format/yaml_tree.h"
 
 namespace baton {

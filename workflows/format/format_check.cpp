@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "engine/base/quantity.h"
 #include "workflows/format/format_table.h"
 #include "workflows/format/values.h"
 

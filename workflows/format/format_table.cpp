@@ -6,6 +6,7 @@
 
 #include <utility>
 
+#include "engine/base/quantity.h"
 #include "workflows/format/format_types.h"
 #include "workflows/format/spec.h"
 
@@ -340,9 +341,9 @@ std::string described(const FormatType& type) {
     case Kind::number:
       return described_range(type);
     case Kind::duration:
-      return type.above_low ? "a duration above 0 such as 30s, or none" : "a duration such as 30s";
+      return type.above_low ? fmt::format("{}, or none", kPositiveDurationForm) : std::string(kDurationForm);
     case Kind::size:
-      return "a size such as 4GiB";
+      return std::string(kSizeForm);
     case Kind::choice:
       if (type.words.size() == 1) return fmt::format("'{}'", type.words[0]);
       return fmt::format("one of '{}'", fmt::join(type.words, "', '"));

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "workflows/format/fields.h"
+#include "workflows/format/values.h"
 
 namespace baton {
 namespace {

@@ -1,21 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Values written as text: durations, sizes, and ${env:...} in strings.
+// ${env:...} in strings.
 #pragma once
 
-#include <chrono>
+#include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace baton {
-
-/// "30s", "500ms", "1.5m", "1h"; whole milliseconds. Empty for any other text.
-std::optional<std::chrono::milliseconds> parse_duration(std::string_view text);
-
-/// "4GiB", "512MiB", "16KiB", "100B", "1TiB". Empty for any other text.
-std::optional<std::int64_t> parse_size(std::string_view text);
 
 enum class Secrets : std::uint8_t {
   refuse,  // they would be printed
