@@ -3,6 +3,9 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+#include <vector>
+
 #include <baton/errors.h>
 
 #include "engine/base/atomic_file.h"
@@ -34,15 +37,27 @@ void RecordFolder::write(const fs::path& aside) const {
     }
   }
   if (!replace_ || !fs::exists(folder_ / "run.json")) return fs::rename(aside, folder_);
-  // What others have put next to the old record stays.
+  replace_by(aside);
+}
+
+void RecordFolder::replace_by(const fs::path& aside) const {
+  std::vector<fs::path> names;  // what others have put next to the old record stays
   for (const fs::directory_entry& entry : fs::directory_iterator(folder_)) {
-    if (const fs::path name = entry.path().filename(); !fs::exists(aside / name))
-      fs::rename(entry.path(), aside / name);
+    if (fs::path name = entry.path().filename(); !fs::exists(aside / name)) names.push_back(std::move(name));
   }
   const fs::path old = fs::path(aside) += ".old";
+  std::error_code ignored;
+  std::size_t moved = 0;
   fs::rename(folder_, old);
-  fs::rename(aside, folder_);
-  fs::remove_all(old);
+  try {
+    for (; moved < names.size(); ++moved) fs::rename(old / names[moved], aside / names[moved]);
+    fs::rename(aside, folder_);
+  } catch (...) {
+    while (moved-- > 0) fs::rename(aside / names[moved], old / names[moved], ignored);
+    fs::rename(old, folder_, ignored);
+    throw;
+  }
+  fs::remove_all(old, ignored);  // the new record is in its place
 }
 
 void RecordFolder::commit() const {

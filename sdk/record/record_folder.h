@@ -17,11 +17,12 @@ class RecordFolder {
   void add(const std::string& name, std::string bytes) { files_[name] = std::move(bytes); }
 
   /// Writes everything into a temporary folder next to the final one and renames it. Throws std::runtime_error, and
-  /// then leaves nothing behind.
+  /// then leaves nothing behind; a record that was to be replaced is as it was.
   void commit() const;
 
  private:
   void write(const std::filesystem::path& aside) const;
+  void replace_by(const std::filesystem::path& aside) const;
 
   std::filesystem::path folder_;
   bool replace_;

@@ -2,6 +2,7 @@
 // RunOptions::record: the folder that `baton run --record` writes, from a program.
 #include <baton/baton.h>
 #include <baton/session.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <catch2/catch.hpp>
@@ -10,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "sdk/record/record_folder.h"
 #include "tests/sdk/asking_team.h"
 #include "tests/support/folders.h"
 #include "tests/support/temp_folder.h"
@@ -191,4 +193,34 @@ TEST_CASE("a record that cannot be written takes nothing from the run") {
   CHECK(record.record_error.find((place.path() / "file/run").string() + ":") != std::string::npos);
   CHECK(std::count_if(warnings.begin(), warnings.end(),
                       [](const std::string& text) { return text.find("run.journal") != std::string::npos; }) == 1);
+}
+
+TEST_CASE("a record that cannot be replaced stays as it was") {
+  const TempFolder place;
+  const fs::path folder = place.path() / "run";
+  fs::create_directories(folder);
+  place.write("run/run.json", "old");
+  place.write("run/note.txt", "mine");
+  baton::RecordFolder record(folder, true);
+  record.add("run.json", "new");
+  fs::path obstacle;
+  SECTION("its new name is taken") {
+    obstacle = place.path() / (".run.part-" + std::to_string(baton::process_number()) + ".old");
+    fs::create_directories(obstacle / "full");
+  }
+  SECTION("what lies next to it cannot be moved") {
+    if (::geteuid() == 0) return;  // root moves everything
+    obstacle = folder / "fixed";
+    fs::create_directories(obstacle);
+    fs::permissions(obstacle, fs::perms::owner_read | fs::perms::owner_exec);
+  }
+  CHECK_THROWS_AS(record.commit(), std::runtime_error);
+  CHECK(text_of(folder / "run.json") == "old");
+  CHECK(text_of(folder / "note.txt") == "mine");
+
+  fs::permissions(obstacle, fs::perms::owner_all);
+  fs::remove_all(obstacle);
+  record.commit();
+  CHECK(text_of(folder / "run.json") == "new");
+  CHECK(files_in(place.path()) == std::set<std::string>{"run/run.json", "run/note.txt"});
 }
