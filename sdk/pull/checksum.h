@@ -4,8 +4,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <span>
+#include <stop_token>
 #include <string>
 
 #include "sdk/pull/digest.h"
@@ -23,6 +25,10 @@ struct Checksum {
 
 /// The kind that so many hexadecimal digits have, 64 or 40; none for any other text.
 Checksum checksum_of(const std::string& hex);
+
+/// The checksum of a file, in hexadecimal digits. Empty when stopped. Throws std::filesystem::filesystem_error when it
+/// cannot be read.
+std::string checksum_of_file(const std::filesystem::path& file, Checksum::Kind kind, const std::stop_token& stop);
 
 /// The checksum of bytes that are added in pieces.
 class ChecksumStream {

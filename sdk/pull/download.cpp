@@ -231,6 +231,18 @@ class Fetch {
 
 }  // namespace
 
+void check_there(const Download& what, const std::stop_token& stop) {
+  if (!what.check_there) return;
+  const std::string found = checksum_of_file(what.target, what.checksum.kind, stop);
+  if (found.empty()) stopped();
+  if (found == what.checksum.hex) return;
+  throw PullError(
+      PullError::Kind::checksum,
+      fmt::format("{}: the checksum of {}, which was pulled before, is {}, expected {}; delete the file to "
+                  "download it again",
+                  what.name, what.target.string(), Checksum{what.checksum.kind, found}.text(), what.checksum.text()));
+}
+
 std::int64_t download(HttpClient& client, const Download& what, const DownloadSettings& settings) {
   const FileLock lock(what.lock, settings.stop, [&] {
     if (settings.on_note) settings.on_note(fmt::format("{}: another program is downloading it; waiting", what.name));
@@ -239,7 +251,10 @@ std::int64_t download(HttpClient& client, const Download& what, const DownloadSe
   std::error_code error;
   if (fs::is_regular_file(what.target, error)) {
     const auto bytes = static_cast<std::int64_t>(fs::file_size(what.target, error));
-    if (!error && (what.bytes < 0 || bytes == what.bytes)) return bytes;
+    if (!error && (what.bytes < 0 || bytes == what.bytes)) {
+      check_there(what, settings.stop);
+      return bytes;
+    }
   }
   return Fetch(client, what, settings).run();
 }

@@ -24,7 +24,8 @@ struct Download {
   std::filesystem::path lock;
   std::int64_t bytes = -1;  // -1: unknown
   Checksum checksum;
-  bool gguf_magic = false;  // it must begin as a GGUF file does
+  bool gguf_magic = false;   // it must begin as a GGUF file does
+  bool check_there = false;  // a file that is in its place already must have the checksum, too
 };
 
 struct DownloadSettings {
@@ -33,6 +34,10 @@ struct DownloadSettings {
   std::function<void(std::int64_t bytes)> on_bytes;  // of this file, so far
   std::function<void(const std::string& text)> on_note;
 };
+
+/// Throws PullError when the file in its place has another checksum and `what.check_there`, filesystem_error when it
+/// cannot be read.
+void check_there(const Download& what, const std::stop_token& stop);
 
 /// Returns the size of the file, which another program may have completed meanwhile. Throws HttpError, PullError and
 /// filesystem_error; then what has come stays for the next time, unless it is wrong.

@@ -109,6 +109,12 @@ class Puller {
   PullPlan offline(const ModelSource& source) {
     try {
       plan_.path = find_pulled(source);
+      Download there;
+      there.name = plan_.path.filename().string();
+      there.target = plan_.path;
+      there.checksum = checksum_of(request_.sha256);
+      there.check_there = !request_.sha256.empty();
+      check_there(there, request_.stop);
       return plan_;
     } catch (const ModelError& error) {
       throw PullError(Kind::access, fmt::format("offline mode (--offline, HF_HUB_OFFLINE): {}", error.what()));
@@ -185,6 +191,7 @@ class Puller {
         piece.download.lock = target.parent_path() / (name + ".lock");
         piece.download.checksum = checksum_of(request_.sha256);
         piece.download.gguf_magic = true;
+        piece.download.check_there = !request_.sha256.empty();
         piece.download.bytes = size_there(piece.download.target);
         if (piece.download.bytes < 0) piece.download.bytes = size_at(piece.download.url);
         add(std::move(piece));
@@ -245,7 +252,9 @@ class Puller {
     for (std::size_t at = 0; at < pieces_.size(); ++at) {
       const PulledPiece& piece = pieces_[at];
       std::int64_t bytes = piece.file.bytes;
-      if (!piece.file.complete) {
+      if (piece.file.complete) {
+        check_there(piece.download, request_.stop);
+      } else {
         DownloadSettings settings{request_.retries, request_.stop, {}, request_.on_note};
         settings.on_bytes = [&](std::int64_t done) {
           if (request_.on_progress)

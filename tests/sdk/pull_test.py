@@ -584,7 +584,17 @@ class Urls(Pull):
     def test_checksum(self):
         right = hashlib.sha256(self.data).hexdigest()
         self.assertIn(right, self.baton("pull", self.url, "--sha256", "0" * 64, code=6).stderr)
-        self.assertEqual(self.pulled(self.url, "--sha256", right).read_bytes(), self.data)
+        path = self.pulled(self.url, "--sha256", right)
+        self.assertEqual(path.read_bytes(), self.data)
+        self.assertEqual(self.pulled(self.url, "--sha256", right), path)
+        # What is there already is compared, too.
+        other = gguf(300_000, 2)
+        path.write_bytes(other)
+        for more in ([], ["--offline"]):
+            error = self.baton("pull", self.url, "--sha256", right, *more, code=6).stderr
+            self.assertIn(f"is sha256:{hashlib.sha256(other).hexdigest()}, expected sha256:{right}", error)
+        self.assertEqual(path.read_bytes(), other)
+        self.assertEqual(self.pulled(self.url), path)
         self.baton("pull", self.url, "--sha256", "abc", code=2)
         self.baton("pull", "org/one", "--sha256", right, code=2)
 
