@@ -27,15 +27,28 @@ namespace http = boost::beast::http;
 namespace {
 
 constexpr std::size_t kMaxMethod = 16;  // bytes, for the log
+constexpr std::size_t kReadBytes = 4096;
 
 bool is_of_http(const boost::system::error_code& error) {
   return error.category() == http::make_error_code(http::error::end_of_stream).category();
 }
 
+/// Whether a line of a header goes on in the next one: obsolete, and others on the way may take that for another field.
+bool is_folded(std::string_view lines) {
+  return lines.find("\r\n ") != std::string_view::npos || lines.find("\r\n\t") != std::string_view::npos;
+}
+
 }  // namespace
 
 Connection::Connection(net::ip::tcp::socket socket, ServerCore& core)
-    : core_(core), stream_(std::move(socket)), alive_(core.io) {
+    : core_(core),
+      stream_(std::move(socket)),
+      buffer_(core.options.max_header_bytes + kReadBytes),
+      on_chunk_([this](std::uint64_t /*size*/, beast::string_view extensions, Error& error) {
+        extension_bytes_ += extensions.size();
+        if (extension_bytes_ > core_.options.max_header_bytes) error = http::error::buffer_overflow;
+      }),
+      alive_(core.io) {
   core_.connections.insert(this);
   Error ignored;
   stream_.socket().set_option(net::ip::tcp::no_delay(true), ignored);
@@ -73,15 +86,39 @@ void Connection::read_head() {
   stop_ = std::stop_source();
   whole_ = keep_ = complete_ = false;
   retry_s_ = 0;
+  head_bytes_ = extension_bytes_ = 0;
   method_.clear();
   path_ = "other";
   model_.clear();
   parser_.emplace();
   parser_->header_limit(static_cast<std::uint32_t>(core_.options.max_header_bytes));
   parser_->body_limit(std::numeric_limits<std::uint64_t>::max());  // that of the header's length: admit()
+  parser_->on_chunk_header(on_chunk_);
   stream_.expires_after(core_.options.header_timeout);
-  http::async_read_header(stream_, buffer_, *parser_,
-                          [self = shared_from_this()](const Error& error, std::size_t) { self->on_head(error); });
+  take_head();
+}
+
+/// Reads the header piece by piece. Beast's own reading would unfold lines unnoticed, and would hold each piece of a
+/// header alone against the limit.
+void Connection::take_head() {
+  if (buffer_.size() > 0) {
+    Error error;
+    const net::const_buffer held = buffer_.data();
+    const std::size_t used = parser_->put(held, error);
+    if (is_folded({static_cast<const char*>(held.data()), used})) error = http::error::bad_obs_fold;
+    head_bytes_ += used;
+    buffer_.consume(used);
+    const bool ends_later = error == http::error::need_more;
+    if (head_bytes_ + (ends_later ? buffer_.size() : 0) > core_.options.max_header_bytes)
+      return on_head(http::error::header_limit);
+    if (!ends_later) return on_head(error);
+  }
+  stream_.async_read_some(buffer_.prepare(kReadBytes),
+                          [self = shared_from_this()](const Error& error, std::size_t count) {
+                            if (error) return self->on_head(error);
+                            self->buffer_.commit(count);
+                            self->take_head();
+                          });
 }
 
 void Connection::on_head(const Error& error) {
@@ -101,6 +138,7 @@ void Connection::on_head(const Error& error) {
   const RequestHead head = head_of(*parser_);
   method_ = head.method.substr(0, kMaxMethod);
   try {
+    check_framing(*parser_);
     admitted_ = admit(head, core_.keys, core_.options);
     path_ = path_of(admitted_.endpoint);
     on_admitted();
@@ -148,6 +186,10 @@ void Connection::on_body(const Error& error) {
   if (error == http::error::body_limit)
     return refuse(
         {413, "body_too_large", fmt::format("expected a body of at most {} bytes", core_.options.max_body_bytes)});
+  if (error == http::error::buffer_overflow)
+    return refuse(
+        {400, "malformed_request",
+         fmt::format("expected chunk extensions and trailers of at most {} bytes", core_.options.max_header_bytes)});
   if (error && is_of_http(error) && error != http::error::partial_message && error != http::error::end_of_stream)
     return refuse({400, "malformed_request", fmt::format("the body is not HTTP: {}", error.message())});
   if (error) return close();

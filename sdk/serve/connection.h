@@ -6,6 +6,7 @@
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/core/string.hpp>
 #include <boost/beast/core/tcp_stream.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/string_body.hpp>
@@ -13,6 +14,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <stop_token>
@@ -47,6 +49,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   enum class Phase : std::uint8_t { idle, reading, running, replying, closing };
 
   void read_head();
+  void take_head();
   void on_head(const Error& error);
   void on_admitted();
   void read_body();
@@ -73,7 +76,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   ServerCore& core_;
   boost::beast::tcp_stream stream_;
-  boost::beast::flat_buffer buffer_;
+  boost::beast::flat_buffer buffer_;  // bounded
+  std::function<void(std::uint64_t size, boost::beast::string_view extensions, Error& error)> on_chunk_;
   std::optional<boost::beast::http::request_parser<boost::beast::http::string_body>> parser_;
   boost::asio::steady_timer alive_;  // signs of life in a stream
   std::string peer_;                 // its address
@@ -83,6 +87,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::string method_, path_, model_;  // for the log; path_ and model_ are the server's own words
   std::uint64_t number_ = 0;           // of the request
   Clock::time_point arrived_;
+  std::size_t head_bytes_ = 0;                 // of the request's header, so far
+  std::size_t extension_bytes_ = 0;            // of its chunks
   std::stop_source stop_;                      // of the run
   std::shared_ptr<Connection> waits_for_run_;  // itself
   bool whole_ = false;                         // the request was read to its end

@@ -74,6 +74,7 @@ void take_request(std::string_view bytes) {
   static const ApiKeys none({}), some({"first-key", "second-key"});
   for (const ApiKeys* keys : {&none, &some}) {
     try {
+      check_framing(parser);
       const Admitted admitted = admit(head, *keys, ServeOptions());
       if (keys == &some && !some.find(head.authorization)) std::abort();
       if (parser.is_done() && runs(admitted.endpoint)) take_body(parser.get().body());

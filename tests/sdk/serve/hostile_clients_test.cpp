@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 #include <map>
 #include <random>
+#include <sstream>
 
 #include "tests/sdk/serve/running_server.h"
 
@@ -70,6 +71,82 @@ TEST_CASE("malformed requests get a status of 4xx in the form of an error, and t
     CHECK(!code_of(reply).empty());
   }
   CHECK(server.ask("GET", "/health").status == 200);
+}
+
+TEST_CASE("a request whose end is in doubt is refused, and what follows it is not read") {
+  const RunningServer server;
+  const std::string post = "POST " + std::string(kChat), json_body = "Content-Type: application/json\r\n";
+  const std::string host = "\r\nHost: localhost\r\n" + json_body;
+  const std::vector<std::string> fields = {
+      "Content-Length: 2\r\nTransfer-Encoding: chunked\r\n",
+      "Transfer-Encoding: chunked\r\nContent-Length: 2\r\n",
+      "Transfer-Encoding: gzip\r\nContent-Length: 2\r\n",
+      "Transfer-Encoding: gzip\r\n",
+      "Transfer-Encoding: identity\r\n",
+      "Transfer-Encoding: \r\n",
+      "Transfer-Encoding: gzip, chunked\r\n",
+      "Transfer-Encoding: chunked, identity\r\n",
+      "Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n",
+      "Content-Length: 2\r\nContent-Length: 2\r\n",
+      "Content-Length: 2\r\nContent-Length: 3\r\n",
+      "Content-Length: 2, 2\r\n",
+      "Content-Length: +2\r\n",
+      "Content-Length: 0x2\r\n",
+      "Content-Length: \r\n",
+      "Content-Length : 2\r\n",
+      "Content-Length:\r\n 2\r\n",
+      "Transfer-Encoding:\r\n\tchunked\r\n",
+      "X-Other: a\r\n b\r\nContent-Length: 2\r\n",
+  };
+  std::vector<std::string> heads;
+  for (const std::string& one : fields) heads.push_back(post + " HTTP/1.1" + host + one);
+  heads.push_back(post + " HTTP/1.0" + host + "Transfer-Encoding: chunked\r\n");
+  for (const std::string& head : heads) {
+    HttpClient client(server.port());
+    client.send(head + "\r\n{}GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    const HttpReply reply = client.receive();
+    INFO(head);
+    CHECK(reply.status == 400);
+    CHECK(code_of(reply) == "malformed_request");
+    CHECK(reply.field("connection") == "close");
+    CHECK(client.rest().empty());
+  }
+  CHECK(server.ask("POST", kChat, chat_body("team")).status == 200);
+}
+
+TEST_CASE("chunk extensions and trailers have a limit, as a header has that comes in pieces") {
+  ServeOptions options;
+  options.max_header_bytes = 1000;
+  const RunningServer server(options);
+  const std::string head = "POST " + std::string(kChat) +
+                           " HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                           "Transfer-Encoding: chunked\r\n\r\n";
+  std::string many;
+  for (int i = 0; i < 30; ++i) many += "1;a=" + std::string(100, 'b') + "\r\n{\r\n";
+  for (const std::string& body : {"1;" + std::string(20'000, 'a'), "0\r\nA: " + std::string(20'000, 'a'), many}) {
+    HttpClient client(server.port());
+    client.send(head + body);
+    const HttpReply reply = client.receive();
+    INFO(body.substr(0, 20));
+    CHECK(reply.status == 400);
+    CHECK(code_of(reply) == "malformed_request");
+    CHECK(reply.field("connection") == "close");
+  }
+  const std::string body = chat_body("team");
+  HttpClient fine(server.port());
+  std::ostringstream size;
+  size << std::hex << body.size();
+  fine.send(head + size.str() + ";a=b\r\n" + body + "\r\n0\r\nX-Trailer: a\r\n\r\n");
+  CHECK(fine.receive().status == 200);
+
+  HttpClient pieces(server.port());
+  pieces.send("GET /health HTTP/1.1\r\nHost: localhost\r\n");
+  for (int i = 0; i < 20; ++i) {
+    std::this_thread::sleep_for(10ms);
+    pieces.send("A: " + std::string(100, 'a') + "\r\n");
+  }
+  pieces.send("\r\n");
+  CHECK(pieces.receive().status == 431);
 }
 
 TEST_CASE("requests with random changes get an answer, a status of 4xx or a closed connection, never one of 5xx") {
