@@ -19,14 +19,21 @@ AtomicFile::AtomicFile(std::filesystem::path file) : file_(std::move(file)) {
   const std::filesystem::path folder = file_.parent_path();
   if (!folder.empty()) std::filesystem::create_directories(folder);
   descriptor_ = open_unnamed(folder.empty() ? "." : folder);
-  if (descriptor_) return;
-  take_temporary_name([this](const std::filesystem::path& name) {
-    descriptor_ = open_file(name, Open::read | Open::write | Open::create | Open::only_new);
-    return static_cast<bool>(descriptor_);
-  });
+  if (!descriptor_) {
+    take_temporary_name([this](const std::filesystem::path& name) {
+      descriptor_ = open_file(name, Open::read | Open::write | Open::create | Open::only_new);
+      return static_cast<bool>(descriptor_);
+    });
+  }
+  if (copy_permissions(file_, descriptor_)) return;  // now: what was private is so while it is written
+  const std::error_code error = last_error();
+  remove_unfinished();
+  fail(error);
 }
 
-AtomicFile::~AtomicFile() {
+AtomicFile::~AtomicFile() { remove_unfinished(); }
+
+void AtomicFile::remove_unfinished() const {
   std::error_code ignored;
   if (!unfinished_.empty()) std::filesystem::remove(unfinished_, ignored);
 }

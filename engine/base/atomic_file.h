@@ -18,7 +18,8 @@ namespace baton {
 /// Every member throws std::filesystem::filesystem_error when it fails. The destructor removes an uncommitted file.
 class AtomicFile {
  public:
-  /// Opens an unnamed or temporary file for `file` and makes the folder if it is missing.
+  /// Opens an unnamed or temporary file for `file` and makes the folder if it is missing. It has the permissions of the
+  /// file that it is to replace, else those that the umask leaves.
   explicit AtomicFile(std::filesystem::path file);
   ~AtomicFile();
   AtomicFile(const AtomicFile&) = delete;
@@ -32,6 +33,7 @@ class AtomicFile {
  private:
   template <typename Make>
   void take_temporary_name(const Make& make);
+  void remove_unfinished() const;
   void write_from(std::int64_t position, std::span<const std::byte> bytes);
   [[noreturn]] void fail(std::error_code error) const;
 

@@ -32,7 +32,7 @@ UniqueFd open_file(const std::filesystem::path& file, Open how);
 /// A file for reading and writing that ends with its descriptor, in a folder.
 UniqueFd open_temporary(const std::filesystem::path& folder);
 
-/// The same, which name_file can name. Not on all systems: ENOTSUP.
+/// The same, which name_file can name, with the permissions of a new file. Not on all systems: ENOTSUP.
 UniqueFd open_unnamed(const std::filesystem::path& folder);
 /// Names a file of open_unnamed. EEXIST: the name is taken.
 bool name_file(const UniqueFd& file, const std::filesystem::path& name);
@@ -45,6 +45,9 @@ struct FileStatus {
 std::optional<FileStatus> status_of(const UniqueFd& file);
 /// Whether it is the file that has this name now.
 bool has_name(const UniqueFd& file, const std::filesystem::path& name);
+/// Gives `to` the permissions that the regular file `from` has; nothing to do where there is none, and where access
+/// lists alone say who may read a file.
+bool copy_permissions(const std::filesystem::path& from, const UniqueFd& to);
 /// Whether every user of the machine may read it, as far as the system says that in a few bits.
 bool readable_by_all(const std::filesystem::path& file);
 

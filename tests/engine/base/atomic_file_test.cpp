@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/base/atomic_file.h"
 
+#ifndef _WIN32
+#include <sys/stat.h>
+#endif
+
 #include <catch2/catch.hpp>
 #include <fstream>
 #include <iterator>
@@ -54,3 +58,26 @@ TEST_CASE("a file that is not committed leaves nothing behind") {
   CHECK_THROWS_AS(write_whole(file, "text"), fs::filesystem_error);
   CHECK(files_in(folder.path()) == 1);
 }
+
+#ifndef _WIN32
+TEST_CASE("a new file has the permissions that the umask leaves, and one that is replaced keeps its own") {
+  const test::TempFolder folder;
+  const fs::path file = folder.path() / "file.txt";
+  const auto mode = [&file] { return static_cast<unsigned>(fs::status(file).permissions()); };
+  for (const unsigned mask : {0022u, 0077u, 0002u, 0000u}) {
+    const mode_t before = ::umask(static_cast<mode_t>(mask));
+    write_whole(file, "new");
+    ::umask(before);
+    INFO(mask);
+    CHECK(mode() == (0666 & ~mask));
+    fs::remove(file);
+  }
+  write_whole(file, "old");
+  for (const unsigned permissions : {0600u, 0664u, 0444u}) {
+    fs::permissions(file, static_cast<fs::perms>(permissions));
+    write_whole(file, "new");
+    CHECK(mode() == permissions);
+    CHECK(text_of(file) == "new");
+  }
+}
+#endif

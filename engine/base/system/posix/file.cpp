@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
+#include <fstream>
 #include <string>
 #include <utility>
 
@@ -26,6 +27,22 @@ auto repeated(Call&& call) {
   }
 }
 
+constexpr mode_t kPermissions = 0777;
+constexpr mode_t kNewFile = 0666;  // before the umask
+
+#ifdef O_TMPFILE
+/// What the umask leaves of kNewFile. Asking umask() would change it for all threads, so it is read as text.
+mode_t new_file_permissions() {
+  std::ifstream status("/proc/self/status");
+  const std::string key = "Umask:";
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with(key))
+      return kNewFile & ~static_cast<mode_t>(std::strtoul(line.c_str() + key.size(), nullptr, 8));
+  }
+  return 0644;  // before Linux 4.7
+}
+#endif
+
 std::string path_of_descriptor(const UniqueFd& file) { return "/proc/self/fd/" + std::to_string(file.get()); }
 
 }  // namespace
@@ -42,7 +59,7 @@ UniqueFd open_file(const std::filesystem::path& file, Open how) {
   if (has(Open::create)) flags |= O_CREAT;
   if (has(Open::only_new)) flags |= O_EXCL;
   if (has(Open::no_link)) flags |= O_NOFOLLOW;
-  UniqueFd opened(repeated([&] { return ::open(file.c_str(), flags, 0666); }));
+  UniqueFd opened(repeated([&] { return ::open(file.c_str(), flags, kNewFile); }));
 #ifdef POSIX_FADV_SEQUENTIAL
   if (opened && has(Open::sequential)) ::posix_fadvise(opened.get(), 0, 0, POSIX_FADV_SEQUENTIAL);
 #endif
@@ -60,10 +77,11 @@ UniqueFd open_temporary(const std::filesystem::path& folder) {
 
 UniqueFd open_unnamed([[maybe_unused]] const std::filesystem::path& folder) {
 #ifdef O_TMPFILE
+  // Before Linux 6.0 some file systems do not apply the umask to a file without a name.
   UniqueFd file(::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
   if (!file) return file;
   if (::access(path_of_descriptor(file).c_str(), F_OK) == 0) {  // only /proc can give it a name later
-    ::fchmod(file.get(), 0644);
+    ::fchmod(file.get(), new_file_permissions());
     return file;
   }
 #endif
@@ -89,6 +107,15 @@ bool has_name(const UniqueFd& file, const std::filesystem::path& name) {
   }, named{};
   return ::fstat(file.get(), &opened) == 0 && ::stat(name.c_str(), &named) == 0 && opened.st_ino == named.st_ino &&
          opened.st_dev == named.st_dev;
+}
+
+bool copy_permissions(const std::filesystem::path& from, const UniqueFd& to) {
+  struct stat old {
+  }, made{};
+  if (::stat(from.c_str(), &old) != 0 || !S_ISREG(old.st_mode)) return true;
+  const mode_t wanted = old.st_mode & kPermissions;
+  if (::fstat(to.get(), &made) == 0 && (made.st_mode & kPermissions) == wanted) return true;
+  return ::fchmod(to.get(), wanted) == 0;
 }
 
 bool readable_by_all(const std::filesystem::path& file) {

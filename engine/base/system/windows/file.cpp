@@ -139,6 +139,9 @@ bool has_name(const UniqueFd& file, const std::filesystem::path& name) {
          a.nFileIndexHigh == b.nFileIndexHigh && a.nFileIndexLow == b.nFileIndexLow;
 }
 
+/// A file inherits the access list of its folder.
+bool copy_permissions(const std::filesystem::path& /*from*/, const UniqueFd& /*to*/) { return true; }
+
 bool readable_by_all(const std::filesystem::path& /*file*/) { return false; }  // access lists say it, in many entries
 
 std::int64_t read_some(const UniqueFd& file, std::span<std::byte> out) {
