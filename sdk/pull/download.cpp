@@ -9,9 +9,9 @@
 #include <system_error>
 #include <vector>
 
+#include "engine/base/file_lock.h"
 #include "engine/base/system/folders.h"
 #include "sdk/hub/model_source.h"
-#include "sdk/pull/file_lock.h"
 #include "sdk/pull/hub_listing.h"
 #include "sdk/pull/pull.h"
 

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <stop_token>
 
 #include <baton/errors.h>
 
@@ -52,21 +53,17 @@ RunJournal::RunJournal(const fs::path& folder, const JournalHead& head, const st
                        std::function<void(const std::string& message)> on_warning)
     : path_(with_parent(journal_beside(folder))), on_warning_(std::move(on_warning)) {
   const std::string first = line_of(head);
+  lock(resumed != nullptr);
   if (resumed == nullptr) {
     file_ = open_file(path_, kAppend | Open::create | Open::only_new);
     if (!file_ && errno == EEXIST) {
       throw InputError(
-          fmt::format("record: there is the journal of a run that goes on or was killed, {}; "
-                      "'baton resume {}' goes on with it, or delete it",
+          fmt::format("record: there is the journal of a run that was killed, {}; 'baton resume {}' goes on with it, "
+                      "or delete it",
                       path_.string(), folder.string()));
     }
-    if (file_) lock();
     write(first);
     return;
-  }
-  {
-    const UniqueFd before = open_file(path_, Open::read | Open::no_link);
-    if (before && try_lock(before) != FileLockState::locked) going_on();
   }
   std::string all = first;  // whole under another name first: it may be the only copy of these turns
   for (const AgentFinished& one : *resumed) {
@@ -82,16 +79,19 @@ RunJournal::RunJournal(const fs::path& folder, const JournalHead& head, const st
   good_ = all.size();
   file_ = open_file(path_, kAppend);
   if (!file_) throw std::runtime_error(fmt::format("cannot write {}: {}", path_.string(), std::strerror(errno)));
-  lock();
 }
 
-/// The system gives it back when the process ends, however that is.
-void RunJournal::lock() {
-  if (try_lock(file_) != FileLockState::locked) going_on();
-}
-
-void RunJournal::going_on() const {
-  throw InputError(fmt::format("record: {}: another process goes on with this run", path_.string()));
+/// A file of its own, since the journal of a run that goes on is replaced. The system gives the lock back when the
+/// process ends, however that is.
+void RunJournal::lock(bool resumed) {
+  const auto busy = [this] {
+    throw InputError(fmt::format("record: {} is being written by another run", path_.string()));
+  };
+  try {
+    lock_.emplace(fs::path(path_) += ".lock", std::stop_token(), busy, true);
+  } catch (const fs::filesystem_error& error) {
+    if (resumed) throw std::runtime_error(fmt::format("cannot write {}: {}", path_.string(), error.code().message()));
+  }
 }
 
 void RunJournal::add(const AgentFinished& finished) {
@@ -112,7 +112,7 @@ void RunJournal::write(const std::string& line) {
   }
   broken_ = true;
   if (good_ == 0) {
-    if (file_) remove();
+    if (file_) remove_file();
   } else if (!set_size(file_, static_cast<std::int64_t>(good_))) {  // a torn line is left out by who reads it
   }
   if (!on_warning_) return;
@@ -120,7 +120,12 @@ void RunJournal::write(const std::string& line) {
                           path_.string(), std::strerror(error)));
 }
 
-void RunJournal::remove() const {
+void RunJournal::remove() {
+  remove_file();
+  lock_.reset();
+}
+
+void RunJournal::remove_file() const {
   std::error_code ignored;
   fs::remove(path_, ignored);
 }

@@ -15,6 +15,7 @@
 
 #include <baton/event.h>
 
+#include "engine/base/file_lock.h"
 #include "engine/base/system/file.h"
 
 namespace baton::inline v1 {
@@ -36,11 +37,12 @@ struct JournalHead {
   std::optional<std::uint64_t> seed;
 };
 
-/// Writes the journal next to the folder, and holds a lock on it. Turns that were skipped or cancelled are not in it.
+/// Writes the journal next to the folder, and holds a lock: the file DIR.journal.lock, which ends with it. Turns that
+/// were skipped or cancelled are not in it.
 class RunJournal {
  public:
   /// `resumed`: the turns that a journal or a record has already; null: a new run. Throws InputError when there is a
-  /// journal of another run and when another process writes it, std::runtime_error when that of a resumed run cannot be
+  /// journal of another run and when another run is writing, std::runtime_error when that of a resumed run cannot be
   /// written anew. `on_warning` may be empty.
   RunJournal(const std::filesystem::path& folder, const JournalHead& head, const std::vector<AgentFinished>* resumed,
              std::function<void(const std::string& message)> on_warning);
@@ -52,16 +54,17 @@ class RunJournal {
   bool has_turns() const { return !known_.empty(); }
   /// All of it, for the folder of the record.
   const std::string& text() const { return text_; }
-  /// The record is written, or nothing was run: removes the journal next to it.
-  void remove() const;
+  /// The record is written, or nothing was run: removes the journal next to it, and ends the lock.
+  void remove();
 
  private:
-  void lock();
-  [[noreturn]] void going_on() const;
+  void lock(bool resumed);
+  void remove_file() const;
   void write(const std::string& line);
 
   std::filesystem::path path_;
   std::function<void(const std::string& message)> on_warning_;
+  std::optional<FileLock> lock_;  // none: the folder cannot be written, as the journal's own file will say
   UniqueFd file_;
   std::string text_;
   std::set<int> known_;   // turns

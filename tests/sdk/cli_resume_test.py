@@ -174,7 +174,7 @@ class Resumed(Cli):
                                cwd=self.folder, env=self.environment(), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         while "agent_finished" not in run.stdout.readline():
             pass
-        self.assertIn("another process goes on", self.baton("resume", "busy", code=2).stderr)
+        self.assertIn("is being written by another run", self.baton("resume", "busy", code=2).stderr)
         run.kill()
         run.wait()
         run.stdout.close()

@@ -5,13 +5,17 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <thread>
 
 #include "sdk/record/record_folder.h"
+#include "sdk/record/run_journal.h"
 #include "tests/sdk/asking_team.h"
 #include "tests/support/folders.h"
 #include "tests/support/temp_folder.h"
@@ -223,4 +227,31 @@ TEST_CASE("a record that cannot be replaced stays as it was") {
   record.commit();
   CHECK(text_of(folder / "run.json") == "new");
   CHECK(files_in(place.path()) == std::set<std::string>{"run/run.json", "run/note.txt"});
+}
+
+TEST_CASE("of runs that go on from one record at the same time one may write") {
+  const std::vector<baton::AgentFinished> nothing;
+  for (int tries = 0; tries < 20; ++tries) {
+    const TempFolder place;
+    std::atomic<int> refused = 0;
+    std::vector<std::unique_ptr<baton::RunJournal>> journals(4);
+    {
+      std::vector<std::jthread> threads;
+      for (auto& journal : journals) {
+        threads.emplace_back([&] {
+          try {
+            journal =
+                std::make_unique<baton::RunJournal>(place.path() / "run", baton::JournalHead{}, &nothing, nullptr);
+          } catch (const baton::InputError&) {
+            ++refused;
+          }
+        });
+      }
+    }
+    CHECK(refused == 3);
+    CHECK_THROWS_WITH(baton::RunJournal(place.path() / "run", baton::JournalHead{}, nullptr, nullptr),
+                      Contains("is being written by another run"));
+    journals.clear();
+    CHECK(files_in(place.path()) == std::set<std::string>{"run.journal"});
+  }
 }
