@@ -14,6 +14,7 @@
 #include <tuple>
 
 #include "engine/base/clock.h"
+#include "engine/base/utf8.h"
 #include "engine/learning/correction_file.h"
 #include "engine/reuse/anchors/anchor_file.h"  // of the layers below: before any public header
 #include "engine/reuse/between_models.h"
@@ -388,6 +389,9 @@ Run start_run(const Engine& engine, const Workflow& workflow, const RunOptions& 
     throw InputError(fmt::format("timeout: expected at least 0 ms, found {}", options.timeout.count()));
   check_turns("forced_outputs", *plan, options.forced_outputs, [](const PlannedTurn&) { return true; });
   check_turns("answers", *plan, options.answers, [](const PlannedTurn& turn) { return turn.asks(); });
+  for (const auto& [turn, text] : options.answers) {
+    if (!utf8::is_valid(text)) throw InputError(fmt::format("answers: that to '{}' is not valid UTF-8", turn));
+  }
   if (const std::string wrong = check_finished(*plan, options.finished); !wrong.empty())
     throw InputError("finished: " + wrong);
   request.finished = options.finished;

@@ -50,6 +50,8 @@ TEST_CASE("a host answers, or goes on later with what is finished") {
 
   options.answers = {{"solver", "yes"}};
   CHECK_THROWS_AS(host_engine().run(workflow, options), InputError);
+  options.answers = {{"approval", "y\xff"}};
+  CHECK_THROWS_WITH(host_engine().run(workflow, options), "answers: that to 'approval' is not valid UTF-8");
 }
 
 TEST_CASE("in a question the host cannot wait for the run that asks") {

@@ -10,6 +10,7 @@
 #include <baton/errors.h>
 
 #include "agents/conversation.h"
+#include "engine/base/utf8.h"
 
 namespace baton {
 namespace {
@@ -33,7 +34,10 @@ std::map<std::string, std::string> complete_inputs(const WorkflowSpec& spec,
   std::vector<std::string> known;
   for (const InputSpec& input : spec.inputs) known.push_back(input.name);
   for (const auto& [name, text] : given) {
-    if (std::find(known.begin(), known.end(), name) != known.end()) continue;
+    if (std::find(known.begin(), known.end(), name) != known.end()) {
+      if (!utf8::is_valid(text)) throw InputError(fmt::format("input '{}' is not valid UTF-8", name));
+      continue;
+    }
     std::string message = fmt::format("unknown input '{}'; the workflow has: {}", name,
                                       known.empty() ? "none" : fmt::format("{}", fmt::join(known, ", ")));
     if (const std::string near = closest(name, known); !near.empty())

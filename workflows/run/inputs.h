@@ -16,8 +16,8 @@ enum class MissingInputs : std::uint8_t {
 };
 
 /// Every input that the workflow declares, by name: the given text, the default, or an empty text for one that is not
-/// required. Throws InputError for an unknown input, with the names that there are, for missing ones, and for a value
-/// that is no list of messages where it has to be.
+/// required. Throws InputError for an unknown input, with the names that there are, for missing ones, for a value that
+/// is no UTF-8, which a record could not hold, and for one that is no list of messages where it has to be.
 std::map<std::string, std::string> complete_inputs(const WorkflowSpec& spec,
                                                    const std::map<std::string, std::string>& given,
                                                    MissingInputs missing = MissingInputs::refused);

@@ -124,6 +124,7 @@ TEST_CASE("inputs are completed once: given texts, defaults, and empty texts for
   CHECK_THROWS_WITH(complete({{"questoin", "?"}}),
                     "unknown input 'questoin'; the workflow has: question, tone, hint; did you mean 'question'?");
   CHECK_THROWS_AS(complete_inputs(builder.spec, {{"colour", "red"}}, MissingInputs::left_out), InputError);
+  CHECK_THROWS_WITH(complete({{"question", "?"}, {"tone", "lo\xffud"}}), "input 'tone' is not valid UTF-8");
   builder.spec.inputs[2].required = true;
   try {
     complete({});
