@@ -142,8 +142,10 @@ std::string shown_url(std::string_view url) {
 
 bool is_safe_name(std::string_view name) {
   if (name.empty() || name.size() > kMaxName) return false;
-  if (std::any_of(name.begin(), name.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; }))
-    return false;
+  const auto cannot_be_in_a_name = [](char c) {
+    return static_cast<unsigned char>(c) < 0x20 || c == 0x7F || c == '\\' || c == ':';
+  };
+  if (std::any_of(name.begin(), name.end(), cannot_be_in_a_name)) return false;
   for (std::size_t begin = 0; begin <= name.size();) {
     const std::size_t end = std::min(name.find('/', begin), name.size());
     const std::string_view part = name.substr(begin, end - begin);

@@ -40,7 +40,8 @@ std::optional<ModelSource> parse_model_source(const std::string& text);
 std::string shown_url(std::string_view url);
 
 /// Whether a name from a server or a workflow may name a file inside of a folder: parts between single slashes, none
-/// of them empty, "." or "..", without control characters, at most 255 bytes each and 1024 in all.
+/// of them empty, "." or "..", at most 255 bytes each and 1024 in all, without control characters, and without the
+/// backslashes and colons that separate folders, drives and streams on Windows.
 bool is_safe_name(std::string_view name);
 
 /// Whether a text is so many hexadecimal digits in lower case.

@@ -54,12 +54,18 @@ TEST_CASE("names that are none of a published model are refused") {
                            "hf:o/n:/etc/x",
                            "hf:o/n:a/../b",
                            "hf:o/n:a\nb",
+                           "hf:o/n:a\\..\\b",
+                           "hf:o/n:C:b",
+                           "hf:o/n@..\\x",
+                           "https://huggingface.co/o/n/resolve/C%3A/x.gguf",
                            "https://host/",
                            "https://host/x.bin",
                            "https:x.gguf",
                            "file:x.gguf",
                            "https://host/a b.gguf",
                            "https://host/a%2F..%2Fb.gguf",
+                           "https://host/a%5C..%5Cb.gguf",
+                           "https://host/C%3Ab.gguf",
                            "https://host/%00.gguf"}) {
     INFO(text);
     CHECK_THROWS_AS(baton::parse_model_source(text), baton::ModelError);
