@@ -17,6 +17,9 @@ namespace baton::cli {
 namespace {
 
 constexpr std::size_t kMaxNodes = 60;
+constexpr std::size_t kMaxLines = 5000;           // 60 turns that all read each other have 1770
+constexpr std::size_t kMaxCompared = 10'000'000;  // names of placeholders, over all lines
+constexpr std::size_t kMaxInTitle = 50;           // placeholders in the title of a line
 constexpr double kLineHeight = 17, kNodePadding = 13;
 
 struct Line {
@@ -43,11 +46,18 @@ class TeamPicture {
     }
     for (const GraphEdge& one : graph.edges) {
       const auto from = places.find(one.from), to = places.find(one.to);
-      if (from != places.end() && to != places.end()) edges_.push_back({from->second, to->second, one.slots});
+      if (from == places.end() || to == places.end()) continue;
+      ++lines_;
+      compared_ += one.slots.size() * report.run.agents[one.to].slots.size();
+      if (!is_too_large()) edges_.push_back({from->second, to->second, one.slots});
     }
   }
 
   Markup draw() {
+    if (is_too_large()) {
+      return html("<p>No picture: the graph is too large to draw, with {} lines between {} turns.</p>\n",
+                  grouped(static_cast<long long>(lines_)), turns_.size());
+    }
     const double height = (conditions_ ? 5 : 3) * kLineHeight + kNodePadding;
     const GraphLayout layout = graph_layout(turns_.size(), edges_, height);
     std::map<std::size_t, std::map<std::string, int>> methods;  // by reader
@@ -77,10 +87,14 @@ class TeamPicture {
   }
 
  private:
+  /// Of a record that no run wrote.
+  bool is_too_large() const { return lines_ > kMaxLines || compared_ > kMaxCompared; }
+
   /// How the answer came into the reader's prompt; its methods are counted.
   Kind kind_of(const GraphEdge& one, std::map<std::string, int>& methods, Markup& title) const {
     const AgentRecord& reader = turn(one.to);
     Kind kind = one.slots.empty() ? order : unused;
+    std::size_t named = 0;
     for (const SlotRecord& slot : reader.slots) {
       if (std::find(one.slots.begin(), one.slots.end(), slot.name) == one.slots.end()) continue;
       ++methods[slot.method];
@@ -88,6 +102,7 @@ class TeamPicture {
       const bool again = method == nullptr || slot.reused_tokens + slot.ahead_tokens == 0;
       const Kind now = again ? computed : method->exact ? exact : approximate;
       kind = kind == unused ? now : std::max(kind, now);
+      if (++named > kMaxInTitle) continue;
       title += html("\n{}: {} tokens, {}, {} of the KV reused", cut(slot.name, 80), grouped(slot.tokens),
                     cut(slot.method, 50), percent(slot.kv_reuse_rate, 1));
     }
@@ -153,6 +168,7 @@ class TeamPicture {
   const TeamGraph& graph_;
   std::vector<std::size_t> turns_;  // that are drawn
   std::vector<GraphEdge> edges_;    // between places in turns_
+  std::size_t lines_ = 0, compared_ = 0;
   bool conditions_ = false;
   std::set<Kind> kinds_;
 };

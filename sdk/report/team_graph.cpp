@@ -4,6 +4,8 @@
 
 #include <map>
 #include <set>
+#include <string_view>
+#include <vector>
 
 #include "sdk/report/data.h"
 #include "sdk/report/fields.h"
@@ -12,14 +14,17 @@ namespace baton::cli {
 
 namespace {
 
-/// Rounds that end early leave the answer of the last round that was: who reads the planned turn reads that.
-std::size_t said_by(const RunRecord& run, std::size_t from, std::size_t reader) {
-  const AgentRecord& planned = run.agents[from];
-  if (planned.state != TurnState::skipped || run.agents[reader].state == TurnState::skipped) return from;
-  for (std::size_t i = from; i-- > 0;) {
-    if (run.agents[i].agent == planned.agent && run.agents[i].state != TurnState::skipped) return i;
+/// For each turn the one whose answer its readers got: rounds that end early leave that of the last round that was.
+std::vector<std::size_t> said_by(const RunRecord& run) {
+  std::map<std::string_view, std::size_t> last;  // by agent
+  std::vector<std::size_t> said(run.agents.size());
+  for (std::size_t i = 0; i < said.size(); ++i) {
+    const AgentRecord& agent = run.agents[i];
+    if (agent.state != TurnState::skipped) last[agent.agent] = i;
+    const auto found = last.find(agent.agent);
+    said[i] = found == last.end() ? i : found->second;
   }
-  return from;
+  return said;
 }
 
 }  // namespace
@@ -50,12 +55,14 @@ TeamGraph read_graph(const std::string& bytes, const std::string& file, const Ru
   for (std::size_t i = 0; i < turns.size(); ++i) {
     if (begun.count(run.agents[i].round) != 0) graph.unreached[i] = false;
   }
+  const std::vector<std::size_t> said = said_by(run);
   for (const RecordFields& edge : fields.list("edges")) {
     const auto from = first.find(edge.text("from")), to = last.find(edge.text("to"));
     if (from == first.end()) edge.fail("from", "the id of a turn");
     if (to == last.end()) edge.fail("to", "the id of a turn");
     if (from->second >= to->second) edge.fail("to", "a turn behind that of 'from'");
-    graph.edges.push_back({said_by(run, from->second, to->second), to->second, edge.texts_of("slots")});
+    const bool read = run.agents[to->second].state != TurnState::skipped;
+    graph.edges.push_back({read ? said[from->second] : from->second, to->second, edge.texts_of("slots")});
   }
   return graph;
 }

@@ -201,6 +201,25 @@ class Report(Records):
         self.assertIn("first 500 of 3,000 turns", page.texts["turns"])
         self.assertIn("30,000", page.texts["turns"])  # the sum is of all
 
+    def test_a_graph_that_no_run_has_is_not_drawn(self):
+        turns = [self.turn("solver", state="skipped", round=number) for number in range(1, 20_000)] + [self.turn("reader", slots=[self.slot("a")] * 1000)]
+        edge = {"from": "solver#19999", "to": "reader", "slots": ["a"]}
+        graph = {"schema": 1, "turns": [{"agent": turn["agent"], "round": turn["round"], "decides": True,
+                                         "id": turn["agent"] if turn["round"] == 1 else f"{turn['agent']}#{turn['round']}"} for turn in turns]}
+        folder = self.made(turns)
+        (folder / "graph.json").write_text(json.dumps({**graph, "edges": [edge] * 100_000}))
+        self.page(folder)  # in time: nobody looks for the answer anew for each line
+        turns = turns[:2] + turns[-1:]
+        graph["turns"] = graph["turns"][:2] + graph["turns"][-1:]
+        folder = self.made(turns)
+        for edges in ([{**edge, "from": "solver"}] * 6000, [{**edge, "from": "solver", "slots": ["a"] * 20_000}]):
+            (folder / "graph.json").write_text(json.dumps({**graph, "edges": edges}))
+            self.assertIn("too large to draw", self.page(folder)[1].texts["team"])
+        (folder / "graph.json").write_text(json.dumps({**graph, "edges": [{**edge, "from": "solver"}]}))
+        text, page = self.page(folder)
+        self.assertNotIn("too large", page.texts["team"])
+        self.assertLess(len(text), 2_000_000)
+
     def test_outputs_stand_in_the_order_of_the_record(self):
         outputs = {"zebra": "first", "apple": "second", "outputs": "third"}
         hidden = [self.turn("solver", extra={"outputs": {"mango": "no output"}})]
