@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
+#include <set>
+#include <utility>
 
 #include "sdk/cli/console/exit_code.h"
 #include "sdk/record/run_journal.h"
@@ -90,7 +92,28 @@ JournalContent read_journal(const fs::path& folder) {
       content.finished.push_back(finished_of(*json, fields));
   }
   if (number == 0) throw Failure(kInvalidFile, where + ": the journal is empty");
+  content.file = std::move(where);
   return content;
+}
+
+void check_journal(const JournalContent& journal, const std::vector<TurnInfo>& turns) {
+  std::set<int> known;
+  for (std::size_t i = 0; i < journal.finished.size(); ++i) {
+    const AgentFinished& one = journal.finished[i];
+    const auto fail = [&](const std::string& text) {
+      throw Failure(kInvalidFile, fmt::format("{}:{}: turn {}: {}", journal.file, i + 2, one.turn, text));
+    };
+    if (one.turn < 0 || static_cast<std::size_t>(one.turn) >= turns.size())
+      fail(fmt::format("expected the index of one of the workflow's {} turns", turns.size()));
+    const TurnInfo& turn = turns[static_cast<std::size_t>(one.turn)];
+    if (one.record.agent != turn.agent || one.record.round != turn.round) {
+      fail(fmt::format("expected agent '{}' in round {}, found '{}' in round {}", turn.agent, turn.round,
+                       one.record.agent, one.record.round));
+    }
+    if (one.record.state != TurnState::ok && one.record.state != TurnState::failed)
+      fail(fmt::format("expected the state ok or failed, found {}", name_of(one.record.state)));
+    if (!known.insert(one.turn).second) fail("it stands there twice");
+  }
 }
 
 }  // namespace baton::cli

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include <baton/baton.h>
+#include <baton/turns.h>
 
 #include "sdk/cli/console/options.h"
 
@@ -26,6 +27,7 @@ struct JournalStart {
 };
 
 struct JournalContent {
+  std::string file;  // for messages
   JournalStart start;
   std::vector<AgentFinished> finished;
 };
@@ -33,5 +35,9 @@ struct JournalContent {
 /// Of a run that goes on: reads the journal next to the folder of its record, else that in the folder. A last line that
 /// is not whole is left out. Throws Failure.
 JournalContent read_journal(const std::filesystem::path& folder);
+
+/// Throws Failure where a turn of the journal is none of `turns`, the workflow's, where one stands there twice, and
+/// where one has a state that no turn in a journal has.
+void check_journal(const JournalContent& journal, const std::vector<TurnInfo>& turns);
 
 }  // namespace baton::cli

@@ -68,11 +68,8 @@ Restarted restart(JournalContent journal, EngineArguments engine) {
   enter(journal.start);
   Workflow workflow = journal.start.workflow.load();
   must_be_the_same(journal.start, workflow);
+  check_journal(journal, workflow.turns());
   return {std::move(journal), std::move(engine), std::move(workflow)};
-}
-
-bool is_turn(const std::vector<TurnInfo>& turns, const AgentFinished& finished) {
-  return finished.turn >= 0 && static_cast<std::size_t>(finished.turn) < turns.size();
 }
 
 int resume(const ResumeArguments& arguments) {
@@ -88,8 +85,7 @@ int resume(const ResumeArguments& arguments) {
   auto [journal, engine, workflow] = restart(std::move(read), arguments.engine);
   const std::vector<TurnInfo> turns = workflow.turns();
   std::erase_if(journal.finished, [&](const AgentFinished& one) {  // what ended the run is run again
-    return is_turn(turns, one) && one.record.state == TurnState::failed &&
-           !turns[static_cast<std::size_t>(one.turn)].may_fail;
+    return one.record.state == TurnState::failed && !turns[static_cast<std::size_t>(one.turn)].may_fail;
   });
   RunArguments run_arguments;
   run_arguments.workflow = journal.start.workflow;
@@ -133,8 +129,8 @@ int replay(const ResumeArguments& arguments) {
   options.seed = journal.start.seed;
   options.stop = interrupted();
   for (const AgentFinished& one : journal.finished) {
-    if (is_turn(turns, one) && turns[static_cast<std::size_t>(one.turn)].asks)
-      options.answers[turns[static_cast<std::size_t>(one.turn)].id] = one.record.output;
+    const TurnInfo& turn = turns[static_cast<std::size_t>(one.turn)];
+    if (turn.asks) options.answers[turn.id] = one.record.output;
   }
   options.on_event = [&](const Event& event) {
     if (const auto* finished = std::get_if<AgentFinished>(&event)) found[finished->turn] = *finished;
