@@ -152,7 +152,9 @@ int profile(const ProfileArguments& arguments) {
   options.max_tokens = arguments.max_tokens;
   options.seed = arguments.seed;
   options.reading = arguments.reading;
-  options.on_load = arguments.engine.options(arguments.model, false).on_load;
+  const EngineOptions as_of_a_run = arguments.engine.options(arguments.model, false);
+  options.on_load = as_of_a_run.on_load;
+  options.on_warning = as_of_a_run.on_warning;
   options.stop = interrupted();
   find_model(arguments.model);  // before anything runs
   if (!arguments.pair.author.empty()) find_model(arguments.pair.author);

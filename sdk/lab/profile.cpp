@@ -53,7 +53,10 @@ std::shared_ptr<LocalEngine> open(const std::filesystem::path& folder, const Pro
   engine.device = options.device;
   engine.threads = options.threads;
   if (options.on_load) engine.model.progress = [&](double share) { options.on_load(folder.string(), share); };
-  return open_engine(folder, engine);
+  auto opened = open_engine(folder, engine);
+  if (const std::string& reason = opened->info().device_fallback; !reason.empty() && options.on_warning)
+    options.on_warning(fmt::format("{} runs on the CPU: {}", folder.string(), reason));
+  return opened;
 }
 
 std::vector<CalibrationHandOver> hand_overs_of(const ProfileOptions& options, const Model& model) {

@@ -84,6 +84,7 @@ struct ProfileOptions {
   std::string source{};            // name of `data`
   std::function<void(const std::string& model, double share)> on_load{};  // as in EngineOptions
   std::function<void(double share)> on_progress{};                        // 0 to 1, on the calling thread
+  std::function<void(const std::string& message)> on_warning{};           // the same thread: why `auto` took the CPU
   std::stop_token stop{};
 };
 

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Device `auto` on machines whose GPU cannot be used: the CPU takes its place, and the user learns why.
 #include <baton/baton.h>
+#include <baton/profile.h>
 
 #include <catch2/catch.hpp>
+#include <stop_token>
 
 #include "engine/backend/make_backend.h"
 #include "tests/support/folders.h"
@@ -97,6 +99,23 @@ TEST_CASE("a run on auto says in a warning and in its record why the GPU is not 
   SECTION("the model does not fit its memory") {
     check({.devices = {{.memory = std::size_t{6} << 20}}}, "cannot allocate");
   }
+}
+
+TEST_CASE("a profile on auto says in a warning why the GPU is not used") {
+  strict::restart({.devices = {{.image = false}}});
+  std::vector<std::string> warnings;
+  std::stop_source stop;
+  stop.request_stop();  // the model is opened, and nothing measured
+  ProfileOptions options;
+  options.model = (source_folder() / "samples/models/nano").string();
+  options.hand_overs = 1;
+  options.max_tokens = 16;
+  options.reading = "slope";
+  options.stop = stop.get_token();
+  options.on_warning = [&](const std::string& message) { warnings.push_back(message); };
+  CHECK_FALSE(profile_model(options).has_value());
+  REQUIRE(warnings.size() == 1);
+  CHECK_THAT(warnings[0], Contains("nano runs on the CPU: ") && Contains("kernels cannot run on compute capability 8"));
 }
 
 }  // namespace
