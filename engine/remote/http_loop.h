@@ -41,7 +41,8 @@ class HttpLoop {
 
   virtual ~HttpLoop() = default;  // ends all calls without a callback, and the thread
 
-  /// Runs `work` on the loop's thread. Any thread.
+  /// Runs `work` on the loop's thread. Any thread. Throws std::bad_alloc; there is room for some functions beforehand,
+  /// and again when the loop has taken those that wait.
   virtual void post(std::function<void()> work) = 0;
 
   // On the loop's thread only:

@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <future>
+#include <thread>
 #include <utility>
 
 #include "engine/base/errors.h"
@@ -70,13 +70,15 @@ RemoteEngine::RemoteEngine(Parts parts)
 
 /// Every accepted request ends, those too whose submit the loop has not seen yet.
 RemoteEngine::~RemoteEngine() {
-  std::promise<void> ended;
-  loop_.post([&] {
+  closing_ = true;
+  const auto end_all = [this] {
     held_ = true;
-    while (!live_.empty()) try_to([&] { finish(*live_.begin()->second, FinishReason::cancelled); });
-    ended.set_value();
-  });
-  ended.get_future().wait();
+    while (!live_.empty()) finish(*live_.begin()->second, FinishReason::cancelled);
+    closed_.set_value();
+  };
+  // Without memory there is room again when the loop has taken what was posted before.
+  while (!try_to([&] { loop_.post(end_all); })) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  closed_.get_future().wait();
   parts_.server.reset();  // and the loop's thread, before what it uses
 }
 
@@ -100,21 +102,23 @@ RequestId RemoteEngine::accept(GenerationRequest request) {
   if (std::count(request.stop.begin(), request.stop.end(), "") > 0) throw invalid("a stop text is empty");
   if (request.max_tokens < 1)
     throw invalid(fmt::format("max_tokens: expected at least 1, found {}", request.max_tokens));
+  if (closing_) throw invalid("the engine is closing and accepts no more requests");
   const RequestId id = ++last_id_;
-  auto live = std::make_shared<std::unique_ptr<Live>>(std::make_unique<Live>(id, std::move(request), parts_));
-  const auto length = static_cast<std::int64_t>((*live)->prompt.size());
+  auto live = std::make_unique<Live>(id, std::move(request), parts_);
+  const auto length = static_cast<std::int64_t>(live->prompt.size());
   if (length == 0) throw invalid("the prompt is empty");
   if (parts_.api->ids() && parts_.info.context > 0) {
     if (length >= parts_.info.context)
       throw EngineError(EngineError::Kind::too_long,
                         fmt::format("the prompt has {} tokens and leaves no room for an answer in the context of {}",
                                     length, parts_.info.context));
-    auto& max_tokens = (*live)->request.max_tokens;
+    auto& max_tokens = live->request.max_tokens;
     max_tokens = static_cast<std::int32_t>(std::min<std::int64_t>(max_tokens, parts_.info.context - length));
   }
-  loop_.post([this, id, live] {
-    live_.emplace(id, std::move(*live));
-    start(id);
+  LiveMap one;  // the loop moves its node, which needs no memory
+  one.emplace(id, std::move(live));
+  loop_.post([this, node = std::make_shared<LiveMap::node_type>(one.extract(id))] {
+    start(*live_.insert(std::move(*node)).position->second);
   });
   return id;
 }
@@ -146,17 +150,25 @@ void RemoteEngine::forget(EarlyId id) {
   loop_.post([this, id] { warm_ups_.take(id); });
 }
 
-void RemoteEngine::start(RequestId id) {
-  Live& live = *live_.at(id);
-  if (live.early == 0 && live.request.early != 0) {  // not when it is tried again
-    live.early = live.request.early;
-    live.warmth = warm_ups_.take(live.early);
-  }
+/// Does a part of a request. What it throws ends the request; so where it ends the request itself, that is its last
+/// act.
+template <class Work>
+void RemoteEngine::or_end(Live& live, const Work& work) noexcept {
   try {
-    ask(live);
+    work();
   } catch (const std::exception& error) {
     finish(live, FinishReason::error, message_of(error));
   }
+}
+
+void RemoteEngine::start(Live& live) noexcept {
+  or_end(live, [&] {
+    if (live.early == 0 && live.request.early != 0) {  // not when it is tried again
+      live.early = live.request.early;
+      live.warmth = warm_ups_.take(live.early);
+    }
+    ask(live);
+  });
 }
 
 /// `live` outlives the call: finish() cancels what is under way.
@@ -194,76 +206,85 @@ void RemoteEngine::take(Live& live, std::string_view event) {
   if (!live.has_begun()) live.first = live.last;
   if (live.seen.cached >= 0) prefilled(live);
   pace_.token(live.id, live.last);
-  warm_ups_.decoded(live.id, live.answer.tokens());
+  try_to([&] { warm_ups_.decoded(live.id, live.answer.tokens()); });
   if (!text.empty() && callbacks.on_token)
     callbacks.on_token(live.answer.tokens().empty() ? 0 : live.answer.tokens().back(), text);
   send_ahead();
 }
 
-void RemoteEngine::ended(Live& live, const HttpEnd& end) {
+void RemoteEngine::ended(Live& live, const HttpEnd& end) noexcept {
   live.call = 0;
-  const bool whole = end.ok() && (live.seen.last || live.seen.reason);
-  if (whole) return finish(live, live.seen.reason.value_or(FinishReason::eos));
-  HttpEnd how = end;
-  if (how.ok()) {
-    how.problem = "its answer ended before it was complete";
-    how.passing = true;
-  }
-  live.problem = parts_.server->problem(how);
-  const std::optional<double> pause = live.has_begun() ? std::nullopt : live.pauses.next(how);
-  if (!pause) return finish(live, FinishReason::error, live.problem);
-  attempt_again(live, *pause);
+  or_end(live, [&] {
+    const bool whole = end.ok() && (live.seen.last || live.seen.reason);
+    if (whole) return finish(live, live.seen.reason.value_or(FinishReason::eos));
+    HttpEnd how = end;
+    if (how.ok()) {
+      how.problem = "its answer ended before it was complete";
+      how.passing = true;
+    }
+    live.problem = parts_.server->problem(how);
+    const std::optional<double> pause = live.has_begun() ? std::nullopt : live.pauses.next(how);
+    if (!pause) return finish(live, FinishReason::error, live.problem);
+    attempt_again(live.id, *pause);
+  });
 }
 
-void RemoteEngine::attempt_again(Live& live, double pause) {
+void RemoteEngine::attempt_again(RequestId id, double pause) {
   const auto when = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(pause));
-  loop_.at(when, [this, id = live.id] {
-    if (live_.find(id) == live_.end()) return;  // cancelled
-    if (parts_.identity_path.empty()) return start(id);
-    check_identity(id);
+  loop_.at(when, [this, id] {
+    const auto found = live_.find(id);
+    if (found == live_.end()) return;  // cancelled
+    Live& live = *found->second;
+    if (parts_.identity_path.empty()) return start(live);
+    or_end(live, [&] { check_identity(live); });
   });
 }
 
 /// Asks the server that did not answer whether it still has the model whose ids the prompt consists of.
-void RemoteEngine::check_identity(RequestId id) {
+void RemoteEngine::check_identity(Live& live) {
   HttpCall call = parts_.server->call(parts_.identity_path, "");
   auto body = std::make_shared<std::string>();
   call.on_bytes = [body](std::string_view bytes) { *body += bytes; };
   call.max_bytes = kMaxEvent;
-  call.on_end = [this, id, body](const HttpEnd& end) {
-    const auto found = live_.find(id);
-    if (found == live_.end()) return;
-    Live& live = *found->second;
+  call.on_end = [this, &live, body](const HttpEnd& end) {
     live.call = 0;
     if (!end.ok()) return ended(live, end);
-    std::string now;
-    if (!try_to([&] { now = parts_.identity_of(*body); }) || now != parts_.identity)
-      return finish(
-          live, FinishReason::error,
-          parts_.server->problem(fmt::format("it has another model now: '{}'; expected '{}'", now, parts_.identity)));
-    start(id);
+    or_end(live, [&] {
+      std::string now;
+      if (try_to([&] { now = parts_.identity_of(*body); }) && now == parts_.identity) return start(live);
+      live.problem =
+          parts_.server->problem(fmt::format("it has another model now: '{}'; expected '{}'", now, parts_.identity));
+      finish(live, FinishReason::error, live.problem);
+    });
   };
-  live_.at(id)->call = loop_.start(std::move(call));
+  live.call = loop_.start(std::move(call));
 }
 
-/// Ends the request; `live` is no more.
-void RemoteEngine::finish(Live& live, FinishReason reason, std::string error) {
+/// Ends the request; `live` is no more. Whatever fails, its on_finished is called.
+void RemoteEngine::finish(Live& live, FinishReason reason, std::string_view error) noexcept {
   if (live.call != 0) loop_.cancel(live.call);
   pace_.ended(live.id);
   try_to([&] { live.answer.end(); });
-  GenerationResult result = result_of(live);
+  GenerationResult result;
+  const bool made = try_to([&] {
+    result = result_of(live);
+    result.error = error;
+  });
+  if (!made) {
+    reason = FinishReason::error;
+    try_to([&] { result.error = "out of memory"; });
+  }
   result.reason = reason;
-  result.error = std::move(error);
   if (reason != FinishReason::error && reason != FinishReason::cancelled) prefilled(live);
   const GenerationCallbacks callbacks = std::move(live.request.callbacks);
   live_.erase(live.id);
-  if (callbacks.on_finished) callbacks.on_finished(std::move(result));
+  if (callbacks.on_finished) try_to([&] { callbacks.on_finished(std::move(result)); });
   if (live_.empty()) return hold();  // for the turn that waited for this answer
   send_ahead();
 }
 
 /// Once, when the counts of the prompt are known: some servers tell them at the end of the answer.
-void RemoteEngine::prefilled(Live& live) {
+void RemoteEngine::prefilled(Live& live) noexcept {
   if (std::exchange(live.prefilled, true) || !live.request.callbacks.on_prefilled) return;
   try_to([&] { live.request.callbacks.on_prefilled(result_of(live)); });
 }
@@ -319,28 +340,32 @@ GenerationResult RemoteEngine::result_of(const Live& live) const {
 }
 
 /// Sends what is due of the waiting prompts, one request for each prompt at a time.
-void RemoteEngine::send_ahead() {
+void RemoteEngine::send_ahead() noexcept {
   const bool prefilling =
       std::any_of(live_.begin(), live_.end(), [](const auto& one) { return !one.second->has_begun(); });
   if (prefilling) return;  // what was submitted has priority
   while (!held_ && pace_.may_send()) {
     const std::optional<EarlyId> id = warm_ups_.next();
     if (!id) return;
-    if (has_slots() && !warm_ups_.has_slot(*id)) return choose_slot(*id);
-    warm(*id);
+    const bool has_place = !has_slots() || warm_ups_.has_slot(*id);
+    if (!try_to([&] { has_place ? warm(*id) : choose_slot(*id); })) return hold();
+    if (!has_place) return;
   }
 }
 
-void RemoteEngine::hold() {
+void RemoteEngine::hold() noexcept {
   if (std::exchange(held_, true)) return;
-  loop_.at(Clock::now() + kHold, [this] {
-    held_ = false;
-    send_ahead();
+  const bool waits = try_to([&] {
+    loop_.at(Clock::now() + kHold, [this] {
+      held_ = false;
+      send_ahead();
+    });
   });
+  held_ = waits;
 }
 
 void RemoteEngine::choose_slot(EarlyId id) {
-  if (std::exchange(choosing_, true)) return;
+  if (choosing_) return;
   HttpCall call = parts_.server->call(parts_.api->slots_path(), "");
   auto body = std::make_shared<std::string>();
   call.on_bytes = [body](std::string_view bytes) { *body += bytes; };
@@ -352,18 +377,30 @@ void RemoteEngine::choose_slot(EarlyId id) {
     if (!chosen) return hold();
     send_ahead();
   };
-  if (!try_to([&] { loop_.start(std::move(call)); })) choosing_ = false;
+  loop_.start(std::move(call));
+  choosing_ = true;
 }
 
 void RemoteEngine::warm(EarlyId id) {
   const std::optional<WarmUps::Sent> sent = warm_ups_.send(id);
   if (!sent) return;
-  ServerRequest request = parts_.api->warm_up(sent->prompt, sent->slot, warm_ups_yield_);
+  pace_.sent();
+  try {
+    loop_.start(warm_up(*sent));
+  } catch (...) {
+    pace_.answered();
+    warm_ups_.failed(id);
+    throw;
+  }
+}
+
+HttpCall RemoteEngine::warm_up(const WarmUps::Sent& sent) {
+  ServerRequest request = parts_.api->warm_up(sent.prompt, sent.slot, warm_ups_yield_);
   HttpCall call = parts_.server->call(request.path, std::move(request.body));
   auto body = std::make_shared<std::string>();
   call.on_bytes = [body](std::string_view bytes) { *body += bytes; };
   call.max_bytes = kMaxEvent;
-  call.on_end = [this, id, body, since = Clock::now()](const HttpEnd& end) {
+  call.on_end = [this, id = sent.id, body, since = Clock::now()](const HttpEnd& end) {
     pace_.answered();
     ServerPiece piece;
     const bool read = end.ok() && try_to([&] { piece = parts_.api->read(*body); }) && piece.error.empty();
@@ -378,11 +415,7 @@ void RemoteEngine::warm(EarlyId id) {
     warm_ups_.arrived(id, piece.cached, piece.slot, milliseconds(Clock::now() - since));
     send_ahead();
   };
-  pace_.sent();
-  if (!try_to([&] { loop_.start(std::move(call)); })) {
-    pace_.answered();
-    warm_ups_.failed(id);
-  }
+  return call;
 }
 
 }  // namespace baton

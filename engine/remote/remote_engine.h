@@ -5,10 +5,12 @@
 
 #include <atomic>
 #include <functional>
+#include <future>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/base/event_stream.h"
@@ -57,30 +59,37 @@ class RemoteEngine final : public InferenceEngine {
   bool has_slots() const { return !parts_.api->slots_path().empty(); }
   RequestId accept(GenerationRequest request);
 
-  // On the loop's thread.
-  void start(RequestId id);
+  // On the loop's thread. It drops what is thrown there, so a failure ends the request; what is sent ahead may get
+  // lost.
+  template <class Work>
+  void or_end(Live& live, const Work& work) noexcept;
+  void start(Live& live) noexcept;
   void ask(Live& live);
   void take(Live& live, std::string_view event);
-  void ended(Live& live, const HttpEnd& end);
-  void attempt_again(Live& live, double pause);
-  void check_identity(RequestId id);
-  void finish(Live& live, FinishReason reason, std::string error = {});
-  void prefilled(Live& live);
+  void ended(Live& live, const HttpEnd& end) noexcept;
+  void attempt_again(RequestId id, double pause);
+  void check_identity(Live& live);
+  void finish(Live& live, FinishReason reason, std::string_view error = {}) noexcept;
+  void prefilled(Live& live) noexcept;
   GenerationResult result_of(const Live& live) const;
-  void send_ahead();
+  void send_ahead() noexcept;
   void choose_slot(EarlyId id);
   void warm(EarlyId id);
-  void hold();
+  HttpCall warm_up(const WarmUps::Sent& sent);
+  void hold() noexcept;
 
   Parts parts_;
   HttpLoop& loop_;
   std::atomic<std::uint64_t> last_id_ = 0;  // of requests and of early prompts
-  std::map<RequestId, std::unique_ptr<Live>> live_;
+  using LiveMap = std::map<RequestId, std::unique_ptr<Live>>;
+  LiveMap live_;
   WarmUps warm_ups_;
   DecodePace pace_;
   bool choosing_ = false;       // the server is being asked for its idle slots
   bool held_ = false;           // nothing is sent ahead for a moment
   bool warm_ups_yield_ = true;  // until the server refuses to be told so
+  std::atomic<bool> closing_ = false;
+  std::promise<void> closed_;
 };
 
 }  // namespace baton

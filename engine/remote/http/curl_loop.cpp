@@ -5,7 +5,6 @@
 #include <array>
 #include <cstdlib>
 #include <ctime>
-#include <deque>
 #include <exception>
 #include <map>
 #include <mutex>
@@ -27,6 +26,7 @@ constexpr long kConnectMs = 10'000;
 constexpr int kPollMs = 60'000;                   // a bound of one wait; work that is posted ends it
 constexpr std::size_t kMaxHeaders = 128u << 10;   // bytes of one answer's
 constexpr std::size_t kMaxErrorBody = 64u << 10;  // bytes that are read of an answer that is not 2xx
+constexpr std::size_t kPosted = 64;               // functions for which there is room beforehand
 
 struct MultiDeleter {
   void operator()(CURLM* multi) const { curl_multi_cleanup(multi); }
@@ -70,6 +70,9 @@ struct CurlTransfer {
     } catch (const std::exception& error) {
       if (!try_to([&] { transfer.thrown = message_of(error); })) transfer.thrown = "out of memory";
       return 0;
+    } catch (...) {  // libcurl cannot be left by an exception
+      try_to([&] { transfer.thrown = "a callback threw something other than an exception"; });
+      return 0;
     }
     return bytes.size();
   }
@@ -81,6 +84,8 @@ class CurlLoop final : public HttpLoop {
     start_curl();
     multi_.reset(curl_multi_init());
     if (!multi_) throw std::bad_alloc();
+    posted_.reserve(kPosted);
+    taken_.reserve(kPosted);
     thread_ = std::thread([this] { run(); });
   }
   ~CurlLoop() override {
@@ -156,13 +161,13 @@ class CurlLoop final : public HttpLoop {
   void run() {
     block_pipe_signal();
     while (true) {
-      std::deque<std::function<void()>> work;
       {
         const std::lock_guard lock(mutex_);
         if (closing_) return;
-        work.swap(posted_);
+        taken_.swap(posted_);
       }
-      for (const auto& one : work) try_to(one);
+      for (const auto& one : taken_) try_to(one);
+      taken_.clear();
       run_timers();
       int running = 0;
       curl_multi_perform(multi_.get(), &running);
@@ -211,7 +216,7 @@ class CurlLoop final : public HttpLoop {
       const std::unique_ptr<CurlTransfer> transfer = std::move(found->second);
       transfers_.erase(found);
       curl_multi_remove_handle(multi_.get(), transfer->easy.get());
-      try_to([&] { finish(*transfer, code); });
+      if (!try_to([&] { finish(*transfer, code); })) transfer->end.problem = "out of memory";
       if (transfer->call.on_end) try_to([&] { transfer->call.on_end(std::move(transfer->end)); });
     }
   }
@@ -237,9 +242,10 @@ class CurlLoop final : public HttpLoop {
   std::map<CallId, std::unique_ptr<CurlTransfer>> transfers_;       // the loop's thread
   std::multimap<Clock::time_point, std::function<void()>> timers_;  // the loop's thread
   std::vector<CallId> starting_;                                    // the loop's thread; not yet libcurl's
+  std::vector<std::function<void()>> taken_;                        // the loop's thread; of posted_, being run
   CallId last_id_ = 0;                                              // the loop's thread
   std::mutex mutex_;
-  std::deque<std::function<void()>> posted_;
+  std::vector<std::function<void()>> posted_;
   bool closing_ = false;
   std::thread thread_;
 };
