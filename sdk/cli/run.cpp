@@ -167,9 +167,8 @@ int run(const RunArguments& arguments) {
     const std::string line = arguments.events.empty() ? "" : to_json(event, since.count()) + "\n";
     if (arguments.trace) marks.add(event, since.count());
     view->on_event(event);
-    if (const auto* one = std::get_if<Asked>(&event)) asked[turn_name(one->agent, one->round)] = *one;
-    if (const auto* one = std::get_if<ToolCalled>(&event); one != nullptr && one->tool == "ask")
-      asked.erase(turn_name(one->agent, one->round));
+    if (const auto* one = std::get_if<Asked>(&event)) asked[one->turn] = *one;
+    if (const auto* one = std::get_if<ToolCalled>(&event); one != nullptr && one->tool == "ask") asked.erase(one->turn);
     if (!arguments.events.empty()) {
       result(line);
       check_stdout();

@@ -14,6 +14,10 @@ std::string turn_name(const std::string& agent, int round) {
   return round > 1 ? fmt::format("{}#{}", agent, round) : agent;
 }
 
+std::string turn_name(const AgentRecord& record) {
+  return record.turn.empty() ? turn_name(record.agent, record.round) : record.turn;
+}
+
 JournalHead with_values(JournalHead head, const RunOptions& options) {
   head.inputs = options.inputs;
   head.seed = options.seed;
@@ -32,7 +36,7 @@ RunRecorder::RunRecorder(const Engine& engine, const Workflow& workflow, const R
       journal_(options.record, with_values(std::move(head), options),
                options.record_resumed ? &options.finished : nullptr, std::move(on_warning)) {
   for (const AgentFinished& one : options.finished) {
-    for (const ToolUse& use : one.record.tools) add_result(turn_name(one.record.agent, one.record.round), use.result);
+    for (const ToolUse& use : one.record.tools) add_result(turn_name(one.record), use.result);
     if (!options.record_resumed) journal_.add(one);
   }
 }
@@ -53,7 +57,7 @@ void RunRecorder::add(const Event& event) {
   // A turn that the host hears of is in the journal.
   if (const auto* finished = std::get_if<AgentFinished>(&event)) journal_.add(*finished);
   lines_ += to_json(event, since.count()) + "\n";
-  if (const auto* tool = std::get_if<ToolCalled>(&event)) add_result(turn_name(tool->agent, tool->round), tool->result);
+  if (const auto* tool = std::get_if<ToolCalled>(&event)) add_result(tool->turn, tool->result);
 }
 
 void RunRecorder::write(RunRecord& record) noexcept {
@@ -64,7 +68,7 @@ void RunRecorder::write(RunRecord& record) noexcept {
     folder_.add("graph.json", workflow_.graph("json"));
     folder_.add(kJournalName, journal_.text());
     for (const auto& turn : engine_.preview(workflow_, {inputs_, {}, &record, tool_results_}).turns) {
-      if (turn.complete) folder_.add("prompts/" + turn_name(turn.agent, turn.round) + ".txt", turn.text());
+      if (turn.complete) folder_.add("prompts/" + turn.turn + ".txt", turn.text());
     }
     folder_.commit();
     journal_.remove();

@@ -66,6 +66,7 @@ KvRecord kv_record(const RecordFields& fields) {
 AgentRecord agent_record(const RecordFields& fields) {
   AgentRecord agent;
   agent.agent = fields.id("agent");
+  agent.turn = fields.turn_id("turn");
   agent.role = fields.text("role");
   agent.model = fields.text("model", "");
   const std::int64_t round = fields.count("round");
@@ -186,9 +187,7 @@ Report read_report(const std::filesystem::path& folder) {
     report.graph = read_graph(*graph, files.path_of("graph.json"), report.run);
   const std::size_t shown = std::min(report.run.agents.size(), kMaxTurns);
   for (std::size_t i = 0; i < shown; ++i) {
-    const AgentRecord& agent = report.run.agents[i];
-    report.prompts.push_back(
-        files.start_of("prompts/" + turn_name(agent.agent, agent.round) + ".txt", kMaxTextBytes + 1));
+    report.prompts.push_back(files.start_of("prompts/" + turn_name(report.run.agents[i]) + ".txt", kMaxTextBytes + 1));
   }
   return report;
 }

@@ -29,6 +29,13 @@ std::string described(const nlohmann::json* value) {
   return value->dump();
 }
 
+/// Inside a file name.
+bool is_safe_id(std::string_view id) {
+  constexpr std::size_t kMaxIdBytes = 200;
+  const auto in_id = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_'; };
+  return !id.empty() && id.size() <= kMaxIdBytes && std::all_of(id.begin(), id.end(), in_id);
+}
+
 }  // namespace
 
 JsonDocument RecordFields::parse(std::string_view bytes, const std::string& where) {
@@ -94,8 +101,18 @@ std::size_t RecordFields::index_in(const char* name, std::span<const std::string
 std::string RecordFields::id(const char* name) const {
   const Json* value = find(name);
   const std::string id = value != nullptr && value->is_string() ? value->get<std::string>() : "";
-  const auto in_id = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_'; };
-  if (id.empty() || id.size() > 200 || !std::all_of(id.begin(), id.end(), in_id)) fail(name, "an id of a-z, 0-9 and _");
+  if (!is_safe_id(id)) fail(name, "an id of a-z, 0-9 and _");
+  return id;
+}
+
+std::string RecordFields::turn_id(const char* name) const {
+  std::string id = text(name, "");
+  const std::size_t number = id.find('#');
+  const bool numbered = number != std::string::npos;
+  const bool round = !numbered || (number + 1 < id.size() && id.size() - number <= 8 &&
+                                   id.find_first_not_of("0123456789", number + 1) == std::string::npos);
+  if (!id.empty() && !(is_safe_id(std::string_view(id).substr(0, number)) && round))
+    fail(name, "the id of a turn: a-z, 0-9 and _, then perhaps # and a number");
   return id;
 }
 

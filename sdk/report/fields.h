@@ -45,6 +45,8 @@ class RecordFields {
   }
   /// An agent's id: safe inside a file name.
   std::string id(const char* name) const;
+  /// A turn's: an id, in later rounds "#" and the number of the round behind it. Empty where it is missing or empty.
+  std::string turn_id(const char* name) const;
   /// 0 to 10^12.
   std::int64_t count(const char* name, std::optional<std::int64_t> otherwise = {}) const;
   std::uint64_t unsigned_number(const char* name) const;

@@ -121,7 +121,7 @@ class TeamPicture {
   }
 
   const AgentRecord& turn(std::size_t place) const { return report_.run.agents[turns_[place]]; }
-  std::string name(std::size_t place) const { return turn_name(turn(place).agent, turn(place).round); }
+  std::string name(std::size_t place) const { return turn_name(turn(place)); }
 
   /// The methods on the lines that end at a turn, above it.
   static Markup label(const std::map<std::string, int>& methods, const GraphLayout::Place& place) {

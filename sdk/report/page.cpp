@@ -170,7 +170,7 @@ Markup bdi(std::string_view text, std::size_t most) {
 
 Markup turn_link(const Report& report, std::size_t turn, const char* place) {
   const AgentRecord& agent = report.run.agents[turn];
-  const std::string name = turn_name(agent.agent, agent.round);
+  const std::string name = turn_name(agent);
   const bool there = turn < kMaxTurns && !(agent.state == TurnState::skipped && std::string_view(place) == "reuse");
   return there ? html("<a href=\"#{}-{}\">{}</a>", place, turn + 1, name) : escaped(name);
 }

@@ -133,7 +133,7 @@ Markup prompt_bar(const AgentRecord& agent, double scale) {
              "<svg class=\"picture\" width=\"100%\" height=\"16\" role=\"img\" aria-label=\"The prompt of {}: {} "
              "tokens; "
              "the table has the numbers\">\n",
-             turn_name(agent.agent, agent.round), grouped(agent.prompt_tokens)) +
+             turn_name(agent), grouped(agent.prompt_tokens)) +
          parts + "</svg>\n<div class=\"below\" aria-hidden=\"true\">" + names + "</div>\n";
 }
 

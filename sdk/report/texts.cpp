@@ -172,7 +172,7 @@ Markup texts_section(const Report& report, Texts& texts) {
   Markup out = "<section id=\"texts\">\n<h2>Prompts and answers</h2>\n";
   for (std::size_t i = 0; i < report.prompts.size(); ++i) {
     const AgentRecord& agent = agents[i];
-    const std::string name = turn_name(agent.agent, agent.round);
+    const std::string name = turn_name(agent);
     out += html("<div class=\"turn\" id=\"text-{}\">\n<h3>{}", i + 1, name);
     if (!agent.role.empty() && agent.role != agent.agent)
       out += html(" <span class=\"muted\">{}</span>", bdi(agent.role, 200));

@@ -220,13 +220,13 @@ class Timeline {
   Markup row(std::size_t i) const {
     const AgentRecord& agent = report_.run.agents[i];
     Markup out = "<g class=\"row\">\n";
-    for (const Piece& piece : report_.times[i].pieces) out += bar(piece, i, turn_name(agent.agent, agent.round));
+    for (const Piece& piece : report_.times[i].pieces) out += bar(piece, i, turn_name(agent));
     return out + "</g>\n";
   }
 
   Markup caption(std::size_t i) const {
     const AgentRecord& agent = report_.run.agents[i];
-    const std::string name = turn_name(agent.agent, agent.round);
+    const std::string name = turn_name(agent);
     Markup right;
     if (agent.state != TurnState::ok) right = html("{}{}", name_of(agent.state), agent.output_tokens > 0 ? ", " : "");
     if (agent.state == TurnState::skipped) {

@@ -9,8 +9,8 @@
 namespace baton::inline v1 {
 namespace {
 
-std::string turn_id(const std::string& agent, int round) {
-  return round > 1 ? agent + "#" + std::to_string(round) : agent;
+bool is_of(const AgentRecord& record, const PlannedTurn& turn) {
+  return record.turn.empty() ? record.agent == turn.agent && record.round == turn.round : record.turn == turn.id;
 }
 
 std::int64_t kv_bytes_per_token(const Model& model) {
@@ -34,12 +34,12 @@ class Values {
     }
     const PlannedTurn& turn = plan_.turns[static_cast<std::size_t>(slot.turn)];
     if (slot.kind == Kind::tool_result) {
-      const auto found = options_.tool_results.find(turn_id(turn.agent, turn.round));
+      const auto found = options_.tool_results.find(turn.id);
       return found == options_.tool_results.end() ? std::nullopt : std::optional(found->second);
     }
     if (options_.record == nullptr) return std::nullopt;
     for (const auto& agent : options_.record->agents) {
-      if (agent.agent != turn.agent || agent.round != turn.round) continue;
+      if (!is_of(agent, turn)) continue;
       if (slot.kind == Kind::agent_output) return agent.output;
       return answer_texts(agent.answer, {{slot.name, *parse_placeholder(slot.name)}})[slot.name];
     }
@@ -84,6 +84,7 @@ TurnPreview preview_of(const PlannedTurn& turn, const ShownModel& shown_model, c
   const auto parts = build_prompt(model, turn.messages, value, turn.calls.get());
 
   TurnPreview preview;
+  preview.turn = turn.id;
   preview.agent = turn.agent;
   preview.round = turn.round;
   preview.model_path = model.path.string();
@@ -171,6 +172,7 @@ Preview make_preview(const Workflow& workflow, const PreviewOptions& options, co
   for (const auto& turn : plan.turns) {
     if (!turn.has_prompt()) {
       TurnPreview& tools = preview.turns.emplace_back();
+      tools.turn = turn.id;
       tools.agent = turn.agent;
       tools.round = turn.round;
       tools.complete = true;

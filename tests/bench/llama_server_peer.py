@@ -103,7 +103,7 @@ class Server:
 
 
 def turn_name(turn):
-    return turn["agent"] if turn["round"] == 1 else f"{turn['agent']}#{turn['round']}"
+    return turn["turn"]
 
 
 def run_team(options, method, question, folder):

@@ -350,6 +350,8 @@ class Report(Records):
         expect("agents[1].prompt_tokens: expected a whole number", setting(["agents", 1, "prompt_tokens"], 10**30))
         expect("agents[0].ttft_ms: expected a number from 0 to 10^15, found the text 'soon'", setting(["agents", 0, "ttft_ms"], "soon"))
         expect("agents[0].agent: expected an id", setting(["agents", 0, "agent"], "../../etc/passwd"))
+        expect("agents[0].turn: expected the id of a turn", setting(["agents", 0, "turn"], "../../etc/passwd"))
+        expect("agents[0].turn: expected the id of a turn", setting(["agents", 0, "turn"], "solver#/.."))
         expect("agents[0].round: expected a whole number from 1", setting(["agents", 0, "round"], 0))
         expect("agents[1].slots[0].kv_reuse_rate: expected a number from 0 to 1, found 1.5", setting(["agents", 1, "slots", 0, "kv_reuse_rate"], 1.5))
         expect("agents[1].slots[0].name: expected a text, found nothing", lambda record: record["agents"][1]["slots"][0].pop("name"))

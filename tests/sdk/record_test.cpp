@@ -127,6 +127,32 @@ TEST_CASE("a run is recorded as the runner records it") {
   CHECK_THROWS_AS(engine.start(workflow, {.inputs = kInputs, .record = folder}), baton::InputError);
 }
 
+TEST_CASE("each of two turns of an agent in a round has its own id and prompt in the record") {
+  const TempFolder place;
+  const auto workflow = baton::Workflow::parse(R"(version: 1
+inputs: {question: string}
+models: {main: nano}
+defaults: {max_tokens: 6, temperature: 1}
+agents:
+  writer: {prompt: "{{ question }}"}
+  reader: {prompt: "{{ agent_writer_current }}"}
+workflow:
+  topology: graph
+  steps: [{agent: writer, id: draft}, {agent: writer, id: better, needs: [draft]}, {agent: reader, needs: [better]}]
+)");
+  const fs::path folder = place.path() / "run";
+  const auto record = open_engine().run(workflow, {.inputs = kInputs, .seed = 7, .record = folder});
+  REQUIRE(record.state == RunState::ok);
+  REQUIRE(record.agents.size() == 3);
+  CHECK(record.agents[0].turn == "draft");
+  CHECK(record.agents[1].turn == "better");
+  CHECK(record.agents[2].turn == "reader");
+  CHECK(fs::exists(folder / "prompts/draft.txt"));
+  CHECK(fs::exists(folder / "prompts/better.txt"));
+  REQUIRE(record.agents[0].output != record.agents[1].output);
+  CHECK_THAT(text_of(folder / "prompts/reader.txt"), Contains(record.agents[1].output));
+}
+
 TEST_CASE("a recorded run that waits for an answer is replaced by the one that goes on") {
   const TempFolder place;
   const auto workflow = baton::Workflow::parse(baton::test::asking());

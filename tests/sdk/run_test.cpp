@@ -632,6 +632,7 @@ TEST_CASE("a preview shows the prompt that a run sends") {
   const auto workflow = team(8);
   const auto before = engine().preview(workflow, {.inputs = kInputs.inputs});
   REQUIRE(before.turns.size() == 2);
+  CHECK(before.turns[0].turn == "solver");
   CHECK(before.turns[0].complete);
   CHECK_FALSE(before.turns[1].complete);
   CHECK(before.turns[1].text().find("{{ agent_solver_current }}") != std::string::npos);
@@ -708,6 +709,9 @@ TEST_CASE("run: turns of an earlier run are not computed again", "[sdk]") {
   CHECK(refused(wrong) == "finished: turn 2 is not one of the workflow's 2");
   wrong.turn = 1;
   CHECK(refused(wrong) == "finished: turn 1 is one of agent 'solver' in round 1; expected 'checker' in round 1");
+  wrong = finished[0];
+  wrong.record.turn = "solver#2";
+  CHECK(refused(wrong) == "finished: turn 0 is 'solver#2'; expected 'solver'");
   wrong = finished[0];
   wrong.record.state = TurnState::failed;
   CHECK(refused(wrong) == "finished: turn 0 has the state failed; expected ok");

@@ -36,9 +36,11 @@ Json json_of_event(const Token& event) {
 }
 
 Json json_of_event(const ToolCalled& event) {
-  return {{"type", "tool_called"}, {"agent", event.agent},         {"round", event.round},
-          {"tool", event.tool},    {"arguments", event.arguments}, {"code", event.code},
-          {"ok", event.ok},        {"result", event.result},       {"wall_ms", finite(event.wall_ms)}};
+  return {{"type", "tool_called"},  {"agent", event.agent},
+          {"turn", event.turn},     {"round", event.round},
+          {"tool", event.tool},     {"arguments", event.arguments},
+          {"code", event.code},     {"ok", event.ok},
+          {"result", event.result}, {"wall_ms", finite(event.wall_ms)}};
 }
 
 Json json_of_event(const AgentFinished& event) {
@@ -80,11 +82,8 @@ Json json_of_event(const Confirmed& event) {
 }
 
 Json json_of_event(const Asked& event) {
-  return {{"type", "asked"},
-          {"agent", event.agent},
-          {"round", event.round},
-          {"question", event.question},
-          {"choices", event.choices}};
+  return {{"type", "asked"},      {"agent", event.agent},       {"turn", event.turn},
+          {"round", event.round}, {"question", event.question}, {"choices", event.choices}};
 }
 
 Json json_of_event(const RunFinished& event) { return {{"type", "run_finished"}, {"record", json_of(event.record)}}; }

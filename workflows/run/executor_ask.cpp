@@ -38,6 +38,7 @@ ToolInput RunLoop::question(std::size_t turn, const ToolSpec& spec) {
   const PlannedTurn& planned_turn = planned(turn);
   ToolInput tool = tool_input(turn, spec);
   Asked asked{planned_turn.agent, planned_turn.round, tool.call.options["question"]};
+  asked.turn = planned_turn.id;
   if (const AgentSpec* agent = plan_.spec->agent(planned_turn.agent)) asked.choices = agent->output.texts;
   const auto given = request_.answers.find(planned_turn.id);
   const bool known = given != request_.answers.end() && attempt.number == 1;

@@ -108,7 +108,7 @@ void RunLoop::report(std::size_t turn, const std::vector<ToolOutcome>& tools) {
     record.tools.push_back({tool.tool, tool.arguments, result.code, result.ok, result.text, tool.wall_ms,
                             attempts_[turn]->calls.generations});
     emit(ToolCalled{record.agent, record.round, tool.tool, result.ok, result.text, tool.wall_ms, tool.arguments,
-                    result.code});
+                    result.code, record.turn});
   }
 }
 

@@ -48,6 +48,8 @@ std::string check_finished(const Plan& plan, const std::vector<AgentFinished>& f
     if (turn.agent != one.record.agent || turn.round != one.record.round)
       return fmt::format("turn {} is one of agent '{}' in round {}; expected '{}' in round {}", one.turn,
                          one.record.agent, one.record.round, turn.agent, turn.round);
+    if (!one.record.turn.empty() && one.record.turn != turn.id)
+      return fmt::format("turn {} is '{}'; expected '{}'", one.turn, one.record.turn, turn.id);
     const bool goes_on = one.record.state == TurnState::failed && turn.on_error != OnError::fail;
     if (one.record.state != TurnState::ok && !goes_on)
       return fmt::format("turn {} has the state {}; expected ok", one.turn, name_of(one.record.state));
@@ -61,6 +63,7 @@ void RunLoop::restore(const AgentFinished& finished) {
   const PlannedTurn& planned_turn = planned(turn);
   TurnProgress& state = state_.turn(turn);
   state.record = finished.record;
+  state.record.turn = planned_turn.id;  // records of older versions have none
   const bool ok = finished.record.state == TurnState::ok;
   state.has_output = ok || planned_turn.on_error == OnError::fallback;
   if (planned_turn.has_prompt()) {

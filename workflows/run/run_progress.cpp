@@ -38,6 +38,7 @@ RunProgress::RunProgress(const Plan& plan, const std::map<std::string, std::stri
     : plan_(plan), inputs_(inputs), turns_(plan.turns.size()) {
   for (std::size_t i = 0; i < turns_.size(); ++i) {
     AgentRecord& record = turns_[i].record;
+    record.turn = plan_.turns[i].id;
     record.agent = plan_.turns[i].agent;
     record.round = plan_.turns[i].round;
     record.model = plan_.turns[i].model;

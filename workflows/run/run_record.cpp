@@ -83,6 +83,7 @@ Json json_of(const AgentRecord& record) {
   Json slots = Json::array();
   for (const SlotRecord& slot : record.slots) slots.push_back(json_of(slot));
   return {{"agent", record.agent},
+          {"turn", record.turn},
           {"role", record.role},
           {"model", record.model},
           {"round", record.round},

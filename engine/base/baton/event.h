@@ -19,8 +19,7 @@ struct RunStarted {
 };
 
 struct AgentStarted {
-  std::string agent;
-  std::string role;
+  std::string agent, role;
   int round = 1;
   std::int64_t prompt_tokens = 0;
 };
@@ -49,8 +48,8 @@ struct ToolCalled {
   bool ok = true;
   std::string result;
   double wall_ms = 0.0;
-  std::string arguments;  // as in ToolUse
-  std::string code;
+  std::string arguments, code;  // as in ToolUse
+  std::string turn{};           // as in AgentRecord
 };
 
 struct AgentFinished {
@@ -61,8 +60,7 @@ struct AgentFinished {
 
 /// An agent's output was handed to a placeholder downstream.
 struct Relayed {
-  std::string from;
-  std::string to;
+  std::string from, to;
   int round = 1;  // round of `to`
   SlotRecord slot;
 };
@@ -91,8 +89,7 @@ struct TentativeToken : Token {};
 struct Confirmed {
   std::string agent;
   int round = 1;
-  std::int64_t tokens = 0;
-  std::int64_t tentative = 0;
+  std::int64_t tokens = 0, tentative = 0;
 };
 
 /// A step waits for the host (`ask`); see RunOptions::on_ask.
@@ -101,6 +98,7 @@ struct Asked {
   int round = 1;
   std::string question;
   std::vector<std::string> choices{};  // the answers that `output` allows; empty: any text
+  std::string turn{};                  // as in AgentRecord, and in RunOptions::answers
 };
 
 using Event = std::variant<RunStarted, AgentStarted, Prefill, Token, ToolCalled, AgentFinished, Relayed, Warning,

@@ -94,6 +94,7 @@ struct AgentRecord {
   double guard_change = -1;   // what the guard measured: mean squared change of the values that were not recomputed
   std::vector<SlotRecord> slots;
   std::optional<HistoryRecord> history;  // in sessions, where the agent remembers something
+  std::string turn{};                    // the turn's id in the workflow, "analyst#2"; empty: an older version's record
 };
 
 /// A server of `mcp`.

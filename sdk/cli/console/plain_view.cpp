@@ -94,4 +94,8 @@ std::string turn_name(const std::string& agent, int round) {
   return round > 1 ? fmt::format("{}#{}", agent, round) : agent;
 }
 
+std::string turn_name(const AgentRecord& agent) {
+  return agent.turn.empty() ? turn_name(agent.agent, agent.round) : agent.turn;
+}
+
 }  // namespace baton::cli

@@ -10,7 +10,6 @@
 
 #include "sdk/cli/console/terminal.h"
 #include "sdk/cli/console/text.h"
-#include "sdk/cli/console/view.h"
 
 namespace baton::cli {
 namespace {
@@ -31,8 +30,7 @@ bool wait_for_line(const std::stop_token& stop) {
 bool can_ask() { return is_terminal(StandardStream::input) && stderr_is_terminal(); }
 
 std::string question_text(const Asked& asked) {
-  std::string text =
-      fmt::format("{} asks: {}", turn_name(asked.agent, asked.round), printable(asked.question, Lines::keep));
+  std::string text = fmt::format("{} asks: {}", asked.turn, printable(asked.question, Lines::keep));
   if (!asked.choices.empty())
     text += fmt::format(" ({})", printable(fmt::format("{}", fmt::join(asked.choices, ", ")), Lines::fold));
   return text;

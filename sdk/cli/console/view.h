@@ -40,5 +40,7 @@ std::string probabilities_text(const AgentRecord& agent);
 
 /// "analyst", in later rounds "analyst#2".
 std::string turn_name(const std::string& agent, int round);
+/// The turn's id; of a record of an older version, the name above.
+std::string turn_name(const AgentRecord& agent);
 
 }  // namespace baton::cli

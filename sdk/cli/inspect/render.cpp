@@ -57,8 +57,8 @@ Json json_of(const TurnPreview& turn) {
     parts.push_back(std::move(one));
     for (const auto id : part.tokens) ids.push_back(id);
   }
-  return {{"agent", turn.agent}, {"round", turn.round},       {"complete", turn.complete}, {"text", turn.text()},
-          {"tokens", ids},       {"parts", std::move(parts)}, {"model", turn.model_path}};
+  return {{"agent", turn.agent}, {"turn", turn.turn}, {"round", turn.round},       {"complete", turn.complete},
+          {"text", turn.text()}, {"tokens", ids},     {"parts", std::move(parts)}, {"model", turn.model_path}};
 }
 
 /// Ids in lines, each part on its own.

@@ -16,7 +16,7 @@ struct PreviewOptions {
   std::map<std::string, std::string> inputs{};
   std::map<std::string, std::string> values{};  // by slot name, for every turn; takes precedence over the other members
   const RunRecord* record = nullptr;            // outputs of agents, from a run of this workflow
-  std::map<std::string, std::string> tool_results{};  // by turn: "inspector", in later rounds "inspector#2"
+  std::map<std::string, std::string> tool_results{};  // by TurnInfo::id: "inspector", in later rounds "inspector#2"
 };
 
 /// A part of a prompt: fixed text, chat template included, or a slot.
@@ -39,6 +39,7 @@ struct TurnPreview {
   std::int64_t output_tokens = 0;  // at most
   std::int64_t kv_bytes = 0;       // for that prompt and output
   std::int64_t context = 0;        // of the model, tokens
+  std::string turn{};              // TurnInfo::id
 
   std::string text() const;  // unknown slots as {{ name }}
 };

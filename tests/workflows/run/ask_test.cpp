@@ -66,8 +66,10 @@ const AgentRecord& turn(const RunRecord& record, const std::string& agent) {
 
 TEST_CASE("the host's answer is the output of a step that asks") {
   Team team;
+  team.builder.plan.turns[1].id = "gate";
   const RunRecord record = team.run([](RunRequest& request) {
     request.on_ask = [](const Asked& asked, const std::stop_token&) {
+      CHECK(asked.turn == "gate");
       CHECK(asked.question == "Is this right: planner!");
       return std::optional<std::string>("yes");
     };
@@ -82,6 +84,7 @@ TEST_CASE("the host's answer is the output of a step that asks") {
   CHECK(turn(record, "approval").tools[0].result == "yes");
   REQUIRE(team.asked.size() == 1);
   CHECK(team.asked[0].agent == "approval");
+  CHECK(team.asked[0].turn == "gate");
   CHECK(team.asked[0].choices == std::vector<std::string>{"yes", "no"});
 }
 
@@ -105,12 +108,14 @@ TEST_CASE("a run without an answer does what it can, is suspended, and goes on l
     if (one.record.state == TurnState::ok) done.push_back(one);
   }
   REQUIRE(done.size() == 2);
+  for (AgentFinished& one : done) one.record.turn.clear();  // as records without it
   const RunRecord resumed = later.run([&](RunRequest& request) {
     request.finished = done;
     request.answers = {{"approval", "yes"}};
   });
   CHECK(resumed.state == RunState::ok);
   CHECK(resumed.outputs.at("result") == "worker says yes");
+  CHECK(turn(resumed, "planner").turn == "planner");
   CHECK(later.engine->prompts.size() == 1);  // the worker's alone
   CHECK(later.asked.empty());
 

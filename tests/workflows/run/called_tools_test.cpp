@@ -56,6 +56,7 @@ struct Caller {
 
 TEST_CASE("a model's call runs, and the same conversation goes on behind its result") {
   Caller caller({{.text = "I look. " + kParis}, {.text = "Sunny."}});
+  caller.builder.plan.turns[0].id = "look";
   const RunRecord record = caller.run();
   CHECK(record.state == RunState::ok);
   CHECK(record.agents[0].output == "Sunny.");
@@ -79,6 +80,8 @@ TEST_CASE("a model's call runs, and the same conversation goes on behind its res
   REQUIRE(caller.events.size() == 1);
   CHECK(caller.events[0].arguments == use.arguments);
   CHECK(caller.events[0].code == "code");
+  CHECK(caller.events[0].turn == "look");
+  CHECK(record.agents[0].turn == "look");
 
   const auto ids = [&](const std::string& text) {
     return static_cast<std::int64_t>(caller.engine->text().tokenizer->encode(text, SpecialTokens::recognise).size());

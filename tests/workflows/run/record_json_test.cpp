@@ -44,6 +44,7 @@ TEST_CASE("a run record as JSON") {
     CHECK(parsed.contains(key));
   }
   for (const char* key : {"agent",
+                          "turn",
                           "role",
                           "model",
                           "round",
@@ -105,7 +106,8 @@ TEST_CASE("events are single lines of JSON with a type") {
       {RunFinished{}, "run_finished"},
       {PrefillProgress{"a", 1, 512, 1700}, "prefill_progress"},
       {TentativeToken{{"a", 1, 7, "x"}}, "tentative_token"},
-      {Confirmed{"a", 1, 7, 9}, "confirmed"}};
+      {Confirmed{"a", 1, 7, 9}, "confirmed"},
+      {Asked{"a", 1, "why?"}, "asked"}};
   for (const auto& [event, type] : events) {
     const std::string line = to_json(event);
     CHECK(line.find('\n') == std::string::npos);
@@ -115,6 +117,12 @@ TEST_CASE("events are single lines of JSON with a type") {
     parsed["t_ms"] = 12.346;
     CHECK(timed == parsed);
   }
+  ToolCalled called;
+  called.turn = "look#2";
+  CHECK(json::parse(to_json(called))["turn"] == "look#2");
+  Asked asked;
+  asked.turn = "approval";
+  CHECK(json::parse(to_json(asked))["turn"] == "approval");
   CHECK(json::parse(to_json(Token{"a", 1, 7, "x\xc3"})) ==
         json({{"type", "token"}, {"agent", "a"}, {"round", 1}, {"id", 7}, {"text", "x\xEF\xBF\xBD"}}));
 }
