@@ -24,7 +24,8 @@ bool locale_is_utf8();
 bool wait_for_input(std::chrono::milliseconds time);
 
 /// Opens the null device as stdin, stdout and stderr where the caller closed them: otherwise the next file that is
-/// opened, a pipe or a socket, takes that number, and what is printed goes there. Before anything else is opened.
+/// opened, a pipe or a socket, takes that number, and what is printed goes there. What is written to such a stdout
+/// fails with EBADF, as where it is closed; what is written to stderr is lost. Before anything else is opened.
 void open_standard_files();
 
 }  // namespace baton

@@ -38,7 +38,8 @@ bool wait_for_input(std::chrono::milliseconds time) {
 void open_standard_files() {
   for (int file = STDIN_FILENO; file <= STDERR_FILENO; ++file) {
     if (::fcntl(file, F_GETFD) != -1 || errno != EBADF) continue;
-    if (::open("/dev/null", O_RDWR) != file) return;  // the lowest number that is free: this one
+    const int how = file == STDOUT_FILENO ? O_RDONLY : O_RDWR;  // a result that nobody gets is an error
+    if (::open("/dev/null", how) != file) return;               // the lowest number that is free: this one
   }
 }
 

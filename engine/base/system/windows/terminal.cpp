@@ -39,7 +39,7 @@ bool wait_for_input(std::chrono::milliseconds time) {
 /// Also: what is printed is UTF-8, without other line ends, and with escape sequences that a console obeys.
 void open_standard_files() {
   for (int file = 0; file <= 2; ++file) {
-    if (_get_osfhandle(file) < 0 && _open("NUL", _O_RDWR) != file) return;
+    if (_get_osfhandle(file) < 0 && _open("NUL", file == 1 ? _O_RDONLY : _O_RDWR) != file) return;
   }
   SetConsoleOutputCP(CP_UTF8);
   SetConsoleCP(CP_UTF8);
