@@ -9,6 +9,7 @@
 
 namespace baton::inline v1 {
 
+/// The base of what the library throws. A function that throws something else says so.
 class Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -17,10 +18,9 @@ class Error : public std::runtime_error {
 /// One mistake in a workflow file.
 struct Diagnostic {
   std::string file;
-  int line = 0;      // from 1; 0: unknown
-  int column = 0;    // from 1, in characters
-  int length = 1;    // of the marked text, in characters
-  std::string code;  // stable, "E0203"
+  int line = 0, column = 0;  // from 1, in characters; 0: unknown
+  int length = 1;            // of the marked text, in characters
+  std::string code;          // stable, "E0203"
   std::string message;
   std::string hint;         // "did you mean 'agent_analyst_current'?", or empty
   std::string source_line;  // the line itself, or empty

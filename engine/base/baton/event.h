@@ -18,6 +18,7 @@ struct RunStarted {
   int turns = 0;  // number of planned agent turns
 };
 
+/// A turn's prompt is known, and begins to be computed.
 struct AgentStarted {
   std::string agent, role;
   int round = 1;
@@ -77,8 +78,7 @@ struct RunFinished {
 struct PrefillProgress {
   std::string agent;
   int round = 1;
-  std::int64_t tokens = 0;         // whose KV is in the cache, computed or reused
-  std::int64_t prompt_tokens = 0;  // all
+  std::int64_t tokens = 0, prompt_tokens = 0;  // those whose KV is in the cache, computed or reused, and all
 };
 
 /// Method verified: a token that is not checked yet. The answer comes later, from its first token on, as Token; until

@@ -106,12 +106,14 @@ struct ServerRecord {
   std::string error;      // why it could not be started, or answers no more
 };
 
+/// Bytes that the models of the run held.
 struct MemoryRecord {
   std::int64_t weights_bytes = 0, kv_peak_bytes = 0, segments_peak_bytes = 0;
   std::int64_t host_segments_peak_bytes = 0;  // segments in the host tier of a device
   std::int64_t anchors_bytes = 0;             // size of all pools at the end of the run
 };
 
+/// What a run did, and what became of it.
 struct RunRecord {
   int schema = 1;
   std::string version;  // of the library that ran it, "0.1.0"

@@ -11,6 +11,7 @@
 
 namespace baton {
 
+/// How a run ended. suspended: it waits for an answer of the host's (`ask`).
 enum class RunState : std::uint8_t { ok, failed, cancelled, timeout, suspended };
 
 /// skipped: the turn never began, because its condition did not hold or the run had ended.
@@ -36,12 +37,11 @@ inline constexpr std::array<std::string_view, 5> kNamesOf<FinishReason>{"eos", "
 template <>
 inline constexpr std::array<std::string_view, 3> kNamesOf<ErrorKind>{"agent", "resources", "host"};
 
-constexpr std::string_view name_of(RunState state) { return kNamesOf<RunState>[static_cast<std::size_t>(state)]; }
-constexpr std::string_view name_of(TurnState state) { return kNamesOf<TurnState>[static_cast<std::size_t>(state)]; }
-constexpr std::string_view name_of(FinishReason reason) {
-  return kNamesOf<FinishReason>[static_cast<std::size_t>(reason)];
+/// Returns the name of a value.
+template <typename Enum>
+requires(!kNamesOf<Enum>.empty()) constexpr std::string_view name_of(Enum value) {
+  return kNamesOf<Enum>[static_cast<std::size_t>(value)];
 }
-constexpr std::string_view name_of(ErrorKind kind) { return kNamesOf<ErrorKind>[static_cast<std::size_t>(kind)]; }
 
 /// Returns the name of a value, or an empty name without a value.
 template <typename Enum>

@@ -9,6 +9,7 @@
 
 namespace baton::inline v1 {
 
+/// What a tool is called with.
 struct ToolCall {
   std::string text;                            // the tool's input: the output named by `from`
   std::map<std::string, std::string> options;  // the tool's other keys in the YAML, as text

@@ -23,6 +23,7 @@ struct Preview;
 struct PreviewOptions;
 class Session;
 
+/// Which models run, where, and within what bounds.
 struct EngineOptions {
   /// A path, a name or "hf:ORG/NAME", in place of each workflow's default model. Empty: the workflows' own models.
   /// A bare name is looked for in $BATON_MODEL_PATH, next to the program and in the library's prefix (docs/cli.md).
@@ -30,13 +31,12 @@ struct EngineOptions {
   std::string device = "auto";  // auto, cpu, cuda, cuda:N
   int threads = 0;              // CPU threads; 0: one per core
   std::int64_t kv_budget = 0;   // bytes of KV cache per model; 0: half of the free memory
-  /// By how much computing prompts, those of started turns and those ahead of their turns (lockstep), may lengthen the
-  /// decode steps of running agents on average, as a fraction of a step, 0 to 10; 0: 0.67 on the CPU (agents keep 60 %
-  /// of their speed), 0.1 on a GPU. docs/methods.md has the arithmetic.
+  /// By how much computing prompts, also ahead of their turns (lockstep), may lengthen the decode steps of running
+  /// agents on average, as a fraction, 0 to 10; 0: 0.67 on the CPU (60 % of the speed is left), 0.1 on a GPU.
   double slowdown = 0.0;
   bool drafts = true;  // tokens that repeat earlier text are checked several in a step (docs/methods.md, "Drafts")
-  /// A folder for the files of method anchors, one for each model: read when the model is opened, written when the
-  /// engine is destroyed. A file that cannot be used is left unchanged, with a warning. Empty: anchors are not kept.
+  /// A folder for the files of method anchors, one per model: read when it is opened, written when the engine is
+  /// destroyed. A file that cannot be used is left unchanged, with a warning. Empty: anchors are not kept.
   std::string anchors_folder{};
   /// Called for problems that end no run, on the thread that met the problem; must not throw. Here, in on_load,
   /// on_profile and on_logits, waiting for a run of the engine, prepare() and finish_measuring() throw InputError.
@@ -50,6 +50,7 @@ struct EngineOptions {
   bool allow_servers = false;
 };
 
+/// What a run is given, and who hears of it.
 struct RunOptions {
   std::map<std::string, std::string> inputs{};  // UTF-8
   std::optional<std::uint64_t> seed{};          // takes precedence over the workflow's

@@ -70,8 +70,7 @@ class Run {
   /// Waits at most `time` (below 0: 0) for the end; where get() throws InputError, only with 0. True: the run is over.
   bool wait_for(std::chrono::milliseconds time) const;
 
-  /// Ends the run soon; the record keeps what the agents wrote so far. Its state is "cancelled" unless the run was over
-  /// before.
+  /// Ends the run soon, in state "cancelled" unless it was over; the record keeps what the agents wrote so far.
   void stop() noexcept;
 
   /// Ends the run soon; the texts of this run are dropped from the record.

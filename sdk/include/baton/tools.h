@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The host's own tools: functions that a workflow calls by name before it builds an agent's prompt, or that models
-// call.
+// The host's own tools: functions that a workflow calls before it builds an agent's prompt, or that models call.
 #pragma once
 
 #include <functional>

@@ -31,8 +31,7 @@ struct InputInfo {
 };
 
 struct AgentInfo {
-  std::string id;
-  std::string role;
+  std::string id, role;
   bool has_answer = false;  // a pattern or schema finds the answer in the agent's output
 };
 
