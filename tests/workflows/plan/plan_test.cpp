@@ -219,6 +219,7 @@ agents:
   first: {model: a, prompt: "{{ user_question }}"}
   second: {model: b, prompt: "{{ agent_first_current }}"}
   third: {model: c, prompt: "{{ agent_first_current }} {{ agent_second_current }}"}
+workflow: {topology: chain}
 )");
   CHECK(team.reuse.ttft_ms == 300);
   team.reuse.range = LayerRange::group(2, 9);
