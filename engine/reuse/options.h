@@ -99,10 +99,6 @@ struct ReuseOptions {
   /// rectify: the layer range; one that is not given means that of the engine's model. droidspeak: the group of layers;
   /// authors store hidden states at its first layer.
   LayerRange range;
-  /// droidspeak: the last layers of larger groups with the same first layer, ascending. A prompt recomputes the largest
-  /// group with which it is expected to be complete `ttft_ms` milliseconds after its submission (group_in_time).
-  std::vector<std::int32_t> group_ends{};
-  double ttft_ms = 0.0;       // 0: the group is that of `range`
   bool paper_layers = false;  // rectify: a missing range is that of RelayCaching's own profiler
   SelectionOptions selection = SelectionOptions::by_change();  // rectify
   bool correct = true;             // rectify: add the learned correction (linear_correction.h), if any
@@ -111,6 +107,10 @@ struct ReuseOptions {
   /// cacheblend: values: by the squared distance of values, over all segments of the prompt (CacheBlend). cosine
   /// (ours): by the cosine of values, each segment for itself.
   Blend cacheblend_score = Blend::values;
+  /// droidspeak: the last layers of larger groups with the same first layer, ascending. A prompt recomputes the largest
+  /// group with which it is expected to be complete `ttft_ms` milliseconds after its submission (group_in_time).
+  std::vector<std::int32_t> group_ends{};
+  double ttft_ms = 0.0;  // 0: the group is that of `range`
   /// Above 0: epic, cacheblend and rectify recompute as many tokens as leave this fraction of the segments' (token,
   /// layer) entries reused, in place of epic_tokens, cacheblend_share and the selection's share or thresholds.
   double reuse = 0.0;
