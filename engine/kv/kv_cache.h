@@ -45,7 +45,7 @@ class KvCache {
   std::int32_t length() const { return length_; }
   void commit(std::int32_t length);
   /// Drops all positions from `length` on; they may be written again. In a cache that keeps received() only rows that
-  /// were left out of its sums may be dropped (StepRows::unsummed): attention that was added cannot be taken back.
+  /// were left out of its sums may be dropped (StepRows::unsummed): attention that was added cannot be subtracted.
   void truncate(std::int32_t length) { length_ = std::min(length_, length); }
 
  private:

@@ -163,7 +163,7 @@ PreparedTurn run_calls(const CallsInput& input) {
         }
       }
       --left;
-      // Templates write the name as a part of their own text, where markers of roles count.
+      // Templates write the name into their own text, where markers of roles count.
       const std::string name = callable.find(outcome.tool) != nullptr ? outcome.tool : kUnknownTool;
       results.push_back({name, shown_result(outcome.result.text, callable.limits().max_bytes)});
       prepared.tools.push_back(std::move(outcome));

@@ -253,17 +253,26 @@ TEST_CASE("a waiting prompt is sent ahead while its author decodes") {
   CHECK_THAT(result.uses.at(1).reason, Contains("exact up to the server's numerics"));
 }
 
+namespace {
+
+LlamaServer::Script writes_slowly(const std::string&) { return {.text = std::string(60, 'y'), .per_token = 2ms}; }
+
+EarlyPrompt waiting_prompt() {
+  EarlyPrompt early;
+  early.parts.push_back({std::vector<TokenId>(50, 'b'), 0, false, ""});
+  return early;
+}
+
+}  // namespace
+
 TEST_CASE("nothing is sent ahead to a server of one slot, or for a prompt that waits no longer") {
   LlamaServer one(1);
   CHECK(open(one)->prepare({}) == 0);
   LlamaServer server(2);
-  server.script = [](const std::string&) {
-    return LlamaServer::Script{.text = std::string(60, 'y'), .per_token = 2ms};
-  };
+  server.script = writes_slowly;
   const auto engine = open(server);
   AskedServer author(*engine, asking(*engine, "author"));
-  EarlyPrompt early;
-  early.parts.push_back({std::vector<TokenId>(50, 'b'), 0, false, ""});
+  const EarlyPrompt early = waiting_prompt();
   engine->forget(engine->prepare(early));
   author.wait();
   CHECK(server.completions().size() == 1);
@@ -271,13 +280,10 @@ TEST_CASE("nothing is sent ahead to a server of one slot, or for a prompt that w
 
 TEST_CASE("a prompt whose request was refused is not sent ahead") {
   LlamaServer server(2);
-  server.script = [](const std::string&) {
-    return LlamaServer::Script{.text = std::string(60, 'y'), .per_token = 2ms};
-  };
+  server.script = writes_slowly;
   const auto engine = open(server);
   AskedServer author(*engine, asking(*engine, "author"));
-  EarlyPrompt early;
-  early.parts.push_back({std::vector<TokenId>(50, 'b'), 0, false, ""});
+  const EarlyPrompt early = waiting_prompt();
   GenerationRequest wrong = asking(*engine, std::string(50, 'b'));
   wrong.max_tokens = 0;
   wrong.early = engine->prepare(early);
@@ -294,8 +300,7 @@ TEST_CASE("two prompts that wait at a server of two slots share the one that is 
   };
   const auto engine = open(server);
   AskedServer author(*engine, asking(*engine, "author"));
-  EarlyPrompt early;
-  early.parts.push_back({std::vector<TokenId>(50, 'b'), 0, false, ""});
+  EarlyPrompt early = waiting_prompt();
   const EarlyId first = engine->prepare(early);
   early.parts[0].tokens.assign(50, 'c');
   engine->prepare(early);

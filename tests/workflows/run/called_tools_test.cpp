@@ -235,7 +235,7 @@ TEST_CASE("a result cannot write roles, calls or control characters into a conve
             as_ids(result, SpecialTokens::as_text) + as_ids(tail, SpecialTokens::recognise));
 }
 
-TEST_CASE("a tool's name that a model makes up gets into no prompt as a part of the template's text") {
+TEST_CASE("a tool's name that a model makes up gets into no prompt as text of the template") {
   constexpr const char* kNamed = R"({%- if tools %}{{ tools | tojson }}{% endif -%}
 {%- for m in messages -%}
 <|im_start|>{{ m.role }}{{ ' ' + m.name if m.role == 'tool' else '' }}
