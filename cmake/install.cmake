@@ -45,6 +45,13 @@ if(NOT BATON_BUNDLE)
   endif()
 endif()
 
+# All that is built for it, and nothing else: ./dev build --no-tests.
+add_custom_target(baton_installed)
+add_dependencies(baton_installed baton baton_library)
+if(TARGET baton_shared)
+  add_dependencies(baton_installed baton_shared)
+endif()
+
 configure_package_config_file(cmake/batonConfig.cmake.in ${PROJECT_BINARY_DIR}/batonConfig.cmake INSTALL_DESTINATION ${package} PATH_VARS share)
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/batonConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/batonConfig.cmake ${PROJECT_BINARY_DIR}/batonConfigVersion.cmake

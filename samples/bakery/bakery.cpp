@@ -54,6 +54,7 @@ int main(int count, char** arguments) {
     const auto team = baton::Workflow::load("bakery.yaml", {.tools = tools});
     const auto record = engine.run(team, {.inputs = {{"order", arguments[2]}}});
     for (const auto& [name, text] : record.outputs) std::printf("%s: %s\n", name.c_str(), text.c_str());
+    if (!record.error.empty()) std::fprintf(stderr, "%s\n", record.error.c_str());
     return record.state == baton::RunState::ok ? 0 : 1;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
