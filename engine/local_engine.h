@@ -92,10 +92,11 @@ struct LocalEngineOptions {
   /// average; 0: kSlowdownCpu or kSlowdownGpu. Prompts that arrived before an agent began to decode are not bound by
   /// its steps.
   double slowdown = 0.0;
-  /// Maximum tokens of a draft (engine/steps/drafts.h); 0: none, and forced answers run token by token; below 0:
-  /// kMaxDraftCpu or, on a GPU, none.
+  /// Maximum tokens of a draft (engine/steps/drafts.h); 0: none, and token_by_token; below 0: kMaxDraftCpu or, on a
+  /// GPU, none.
   std::int32_t max_draft = -1;
-  bool draft_always = false;  // whole drafts run, whatever was measured
+  bool draft_always = false;    // whole drafts run, whatever was measured
+  bool token_by_token = false;  // forced answers, too, run one token a step
   /// Method verified: a prompt with fewer rows left is computed before its first token.
   std::int32_t min_tentative_rows = 64;
   int progress_ms = 250;  // minimum time between two reports of on_prefill_progress

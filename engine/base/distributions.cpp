@@ -5,6 +5,7 @@
 #define HWY_TARGET_INCLUDE "engine/base/distributions.cpp"
 #include <hwy/foreach_target.h>
 // After foreach_target.
+#include <hwy/contrib/algo/find-inl.h>
 #include <hwy/contrib/math/math-inl.h>
 
 #include <baton/distributions.h>
@@ -44,6 +45,30 @@ HWY_INLINE auto load(D d, const float* values) {
   return hn::PromoteTo(d, hn::LoadU(hn::Rebind<float, D>(), values));
 }
 
+/// n is at least 1.
+float largest(const float* values, std::size_t n) {
+  const hn::ScalableTag<float> d;
+  const std::size_t width = hn::Lanes(d);
+  float most = values[0];
+  std::size_t i = 0;
+  if (n >= 4 * width) {  // four, since one maximum waits for the one before it
+    auto a = hn::LoadU(d, values), b = a, c = a, e = a;
+    for (; i + 4 * width <= n; i += 4 * width) {
+      a = hn::Max(a, hn::LoadU(d, values + i));
+      b = hn::Max(b, hn::LoadU(d, values + i + width));
+      c = hn::Max(c, hn::LoadU(d, values + i + 2 * width));
+      e = hn::Max(e, hn::LoadU(d, values + i + 3 * width));
+    }
+    most = hn::GetLane(hn::MaxOfLanes(d, hn::Max(hn::Max(a, b), hn::Max(c, e))));
+  }
+  for (; i < n; ++i) most = std::max(most, values[i]);
+  return most;
+}
+
+std::size_t index_of_largest(const float* values, std::size_t n) {
+  return hn::Find(hn::ScalableTag<float>(), largest(values, n), values, n);
+}
+
 double sum_of_exp(const float* logits, double most, std::size_t n) {
   return sum_of(
       n, [&](auto d, std::size_t i) HWY_ATTR { return hn::Exp(d, hn::Sub(load(d, logits + i), hn::Set(d, most))); });
@@ -64,10 +89,20 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace baton {
 namespace base {
+HWY_EXPORT(largest);
+HWY_EXPORT(index_of_largest);
 HWY_EXPORT(sum_of_exp);
 HWY_EXPORT(sum_of_divergence);
 
 // In the namespace of the kernels: where one instruction set is compiled, the dispatch is a name inside it.
+static float dispatch_largest(std::span<const float> logits) {
+  return HWY_DYNAMIC_DISPATCH(largest)(logits.data(), logits.size());
+}
+
+static std::size_t dispatch_index_of_largest(std::span<const float> logits) {
+  return HWY_DYNAMIC_DISPATCH(index_of_largest)(logits.data(), logits.size());
+}
+
 static double dispatch_sum_of_exp(std::span<const float> logits, double most) {
   return HWY_DYNAMIC_DISPATCH(sum_of_exp)(logits.data(), most, logits.size());
 }
@@ -81,9 +116,11 @@ static double dispatch_sum_of_divergence(std::span<const float> p, double p_sum,
 inline namespace v1 {
 
 double log_sum_exp(std::span<const float> logits) {
-  const double most = *std::max_element(logits.begin(), logits.end());
+  const double most = base::dispatch_largest(logits);
   return most + std::log(base::dispatch_sum_of_exp(logits, most));
 }
+
+std::size_t likeliest(std::span<const float> logits) { return base::dispatch_index_of_largest(logits); }
 
 double divergence(std::span<const float> p, double p_sum, std::span<const float> q, double q_sum) {
   return std::max(base::dispatch_sum_of_divergence(p, p_sum, q, q_sum), 0.0);

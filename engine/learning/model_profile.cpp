@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::int32_t kSchema = 1;
 constexpr std::int32_t kMaxLayers = 4096;
-constexpr std::uintmax_t kMaxFileBytes = 4 << 20;
+constexpr std::uintmax_t kMaxFileBytes = 8 << 20;
 
 /// Writes six digits, which are enough to find the same range again.
 std::string list_of(const std::vector<double>& values) {

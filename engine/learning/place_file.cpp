@@ -15,7 +15,7 @@ namespace baton {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr std::int32_t kSchema = 1;
+constexpr std::int32_t kSchema = 2;
 constexpr std::size_t kDigits = 16;     // of a place
 constexpr double kMaxDivergence = 1e6;  // nats
 
@@ -35,17 +35,19 @@ void read_place(const Json& entry, const std::string& origin, std::size_t number
   const auto turns = static_cast<std::uint32_t>(fields.integer("turns", 0, INT32_MAX));
   const Json* list = fields.find("observations");
   if (list == nullptr || !list->is_array() || list->size() > RelayHistory::kMaxObservations)
-    fields.fail("observations", fmt::format("expected a list of at most {} pairs", RelayHistory::kMaxObservations));
-  const auto is_within = [](const Json& value, double high) {
-    return value.is_number() && value.get<double>() >= 0.0 && value.get<double>() <= high;
+    fields.fail("observations", fmt::format("expected a list of at most {} lists", RelayHistory::kMaxObservations));
+  const auto is_within = [](const Json& value, double low, double high) {
+    return value.is_number() && value.get<double>() >= low && value.get<double>() <= high;
   };
   std::vector<RelayObservation> observations;
   for (const Json& one : *list) {
-    if (!one.is_array() || one.size() != 2 || !is_within(one[0], 1.0) || !is_within(one[1], kMaxDivergence))
-      fields.fail("observations", fmt::format("expected pairs of a reuse up to 1 and a divergence up to {:g}, both "
-                                              "not negative",
-                                              kMaxDivergence));
-    observations.push_back({one[0].get<double>(), one[1].get<double>()});
+    if (!one.is_array() || one.size() != 3 || !is_within(one[0], 0.0, 1.0) || !is_within(one[1], 0.0, kMaxDivergence) ||
+        !is_within(one[2], -1.0, kMaxDivergence))
+      fields.fail("observations",
+                  fmt::format("expected lists of a reuse from 0 to 1, a divergence from 0 to {0:g}, and "
+                              "what the guard expected, from -1 (unknown) to {0:g}",
+                              kMaxDivergence));
+    observations.push_back({one[0].get<double>(), one[1].get<double>(), one[2].get<double>()});
   }
   history.restore(id, std::move(observations), turns);
 }
@@ -61,7 +63,7 @@ std::string to_json(const StoredPlaces& stored) {
   for (const Entry entry : order) {
     std::vector<std::string> observations;
     for (const RelayObservation& one : entry->second.observations)
-      observations.push_back(fmt::format("[{:.6g}, {:.6g}]", one.reuse, one.divergence));
+      observations.push_back(fmt::format("[{:.6g}, {:.6g}, {:.6g}]", one.reuse, one.divergence, one.guard));
     places.push_back(fmt::format(R"({{"place": "{:016x}", "turns": {}, "observations": [{}]}})", entry->first,
                                  entry->second.turns % RelayHistory::kCheck, fmt::join(observations, ", ")));
   }

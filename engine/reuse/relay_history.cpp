@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/reuse/relay_history.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -20,6 +22,22 @@ double divergence_at(const std::vector<RelayLevel>& levels, double reuse) {
   const double weight = (reuse - below->reuse) / (above.reuse - below->reuse);
   return std::exp(weight * std::log(std::max(above.divergence, kMinDivergence)) +
                   (1.0 - weight) * std::log(std::max(below->divergence, kMinDivergence)));
+}
+
+/// Why the guard cannot decide after these turns; empty: it can.
+std::string unguarded_because(const std::vector<RelayObservation>& observations, double tolerance) {
+  constexpr std::size_t kPassedWell = 20;  // of so many turns that the guard passes, one may be above the tolerance
+  std::size_t refused = 0, above = 0;
+  for (const RelayObservation& one : observations) {
+    if (one.guard > tolerance)
+      ++refused;
+    else if (one.divergence > tolerance)
+      ++above;
+  }
+  if (2 * refused >= observations.size()) return fmt::format("its guard refused {} of them", refused);
+  if (above > 1 + (observations.size() - refused) / kPassedWell)
+    return fmt::format("its guard missed {} of them", above);
+  return "";
 }
 
 }  // namespace
@@ -73,7 +91,7 @@ void RelayHistory::restore(PlaceId id, std::vector<RelayObservation> observation
   place.turns = turns;
 }
 
-RelayLevels RelayHistory::levels_for(PlaceId id, const RelayLevels& of_model) const {
+RelayLevels RelayHistory::levels_for(PlaceId id, const RelayLevels& of_model, double tolerance) const {
   if (!knows_enough(id) || of_model.levels.empty()) return of_model;
   const std::vector<RelayObservation>& observations = places_.at(id).observations;
   double mean = 0.0;
@@ -85,6 +103,7 @@ RelayLevels RelayHistory::levels_for(PlaceId id, const RelayLevels& of_model) co
   const double margin = next_margin(logs);
   RelayLevels levels = of_model;
   levels.turns = static_cast<std::int32_t>(observations.size());
+  levels.unguarded = unguarded_because(observations, tolerance);
   for (RelayLevel& level : levels.levels) {
     level.divergence *= std::exp(mean);
     level.high = level.divergence * std::exp(margin);

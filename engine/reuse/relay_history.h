@@ -32,6 +32,7 @@ PlaceId place_of(const std::string& reader, const std::vector<Part>& prompt) {
 struct RelayObservation {
   double reuse = 0.0;       // fraction of the (token, layer) entries of the texts handed over that was reused
   double divergence = 0.0;  // mean KL divergence from full prefill, nats per token
+  double guard = -1.0;      // the divergence that the guard expected, nats per token; below 0: unknown
   bool operator==(const RelayObservation&) const = default;
 };
 
@@ -54,11 +55,13 @@ class RelayHistory {
   void add(PlaceId place, const RelayObservation& observation);
   bool knows_enough(PlaceId place) const;
 
-  /// Returns the model's levels as they are expected in the place; without `kEnough` observations, as they are. Each
-  /// observation is compared with the divergence of the model's levels at its reuse, and the logarithms of these ratios
-  /// are taken as normally distributed: `divergence` follows from their mean, `high` from the 95 % quantile of the next
-  /// one (Student's, since mean and deviation are estimates).
-  RelayLevels levels_for(PlaceId place, const RelayLevels& of_model) const;
+  /// Returns the model's levels as they are expected in the place; without `kEnough` observations, as they are. The
+  /// guard cannot decide where it refused half of the measured turns, so that more would be lost than gained, or passed
+  /// more than one in 20 (one more is forgiven) that are above the tolerance. Each observation is compared with the
+  /// divergence of the model's levels at its reuse, and the logarithms of these ratios are taken as normally
+  /// distributed: `divergence` follows from their mean, `high` from the 95 % quantile of the next one (Student's, since
+  /// mean and deviation are estimates).
+  RelayLevels levels_for(PlaceId place, const RelayLevels& of_model, double tolerance) const;
 
   const std::map<PlaceId, Place>& places() const { return places_; }
   /// Puts a place back that was kept elsewhere. Places are put back in the order of their last use.

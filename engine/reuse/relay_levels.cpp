@@ -12,9 +12,13 @@ std::string measured_turns(std::int32_t turns) {
 }
 
 const RelayLevel* RelayLevels::within(double tolerance) const {
-  const auto found =
-      std::find_if(levels.begin(), levels.end(), [&](const RelayLevel& level) { return level.high <= tolerance; });
-  return found == levels.end() ? nullptr : &*found;
+  const auto first = [&](auto&& fits) {
+    const auto found = std::find_if(levels.begin(), levels.end(), fits);
+    return found == levels.end() ? nullptr : &*found;
+  };
+  if (const RelayLevel* level = first([&](const RelayLevel& one) { return one.high <= tolerance; })) return level;
+  if (guard_scale <= 0.0 || !unguarded.empty()) return nullptr;
+  return first([&](const RelayLevel& one) { return one.reuse <= kGuardedReuse && one.divergence <= tolerance; });
 }
 
 void RelayLevels::complete(ReuseOptions& reuse) const {
@@ -29,10 +33,10 @@ void RelayLevels::complete(ReuseOptions& reuse) const {
   }
   reuse.exact_because =
       levels.empty() ? std::string("nothing is known about rectification on this model")
-                     : fmt::format("{}rectification is expected to reach {:.3g} nats {}; the tolerance is {:.3g}",
+                     : fmt::format("{}rectification is expected to reach {:.3g} nats {}{}; the tolerance is {:.3g}",
                                    measured_turns(turns), levels.back().high,
                                    turns > 0 ? fmt::format("at {:.0f} %", 100 * levels.back().reuse) : "on this model",
-                                   reuse.tolerance);
+                                   unguarded.empty() ? "" : " and " + unguarded, reuse.tolerance);
   reuse.tolerance = 0.0f;
 }
 

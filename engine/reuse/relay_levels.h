@@ -11,6 +11,7 @@
 namespace baton {
 
 constexpr double kMinDivergence = 1e-9;  // nats; the least of which a logarithm is taken
+constexpr double kGuardedReuse = 0.8;    // at most this is reused where the guard decides
 
 /// The divergence that remains when the fraction `reuse` of the (token, layer) entries of handed-over texts is reused.
 struct RelayLevel {
@@ -27,8 +28,11 @@ struct RelayLevels {
   /// in small changes. 0: unknown.
   double guard_scale = 0.0;
   std::int32_t turns = 0;  // measured turns of a place that corrected the levels (relay_history.h); 0: the model's
+  std::string unguarded;   // why the guard cannot decide in the place; empty: it can
 
-  /// The cheapest level that is expected to stay within the tolerance in 95 % of the turns; null: none.
+  /// The cheapest level that is expected to stay within the tolerance in 95 % of the turns. Where there is none, the
+  /// guard decides each prompt, at the cheapest level up to kGuardedReuse whose expected divergence is within the
+  /// tolerance. Null: there is none either, the guard is unknown, or `unguarded`.
   const RelayLevel* within(double tolerance) const;
   /// Completes options of method auto: takes the range and the reuse of a level, or becomes exact and says why.
   void complete(ReuseOptions& reuse) const;

@@ -20,6 +20,7 @@ std::int64_t available_memory() {
 
 LocalEngineOptions with_defaults(LocalEngineOptions options, const BackendInfo& device) {
   if (options.slowdown <= 0.0) options.slowdown = device.name == "cpu" ? kSlowdownCpu : kSlowdownGpu;
+  options.token_by_token |= options.max_draft == 0;
   if (options.max_draft < 0) options.max_draft = device.name == "cpu" ? kMaxDraftCpu : 0;
   if (options.max_prefill_rows <= 0)
     options.max_prefill_rows = device.host_memory ? options.max_step_rows : kPrefillRowsGpu;

@@ -210,7 +210,7 @@ void EngineCore::complete_auto(ReuseOptions& reuse, PlaceId place) const {
   reuse.history = reuse.history && takes_segments(reuse) && !levels.levels.empty();
   if (reuse.history) {
     const std::lock_guard lock(mutex_);
-    levels = history_.levels_for(place, levels);
+    levels = history_.levels_for(place, levels, reuse.tolerance);
   }
   levels.complete(reuse);
 }

@@ -126,7 +126,7 @@ void EngineCore::find_drafts() {
   for (const auto& sequence : running_) {
     if (!sequence->decoding()) continue;
     const bool wanted = sequence->is_forced() || sequence->is_scoring();
-    const bool certain = sequence->is_checking() || (wanted && options_.max_draft > 0);
+    const bool certain = sequence->is_checking() || (wanted && !options_.token_by_token);
     const bool whole = certain || options_.draft_always;
     const std::int32_t max_tokens = certain ? kMaxWholeDraft : options_.max_draft;
     const Draft draft = sequence->find_draft(std::clamp(room, 0, max_tokens));

@@ -98,14 +98,21 @@ std::optional<GenerationRequest> make_probe(const GenerationRequest& turn, const
     const std::span<const float> then = kept->rows()[compared->rows++];
     compared->sum += was_rectified ? divergence(logits, then) : divergence(then, logits);
   };
-  probe.callbacks.on_finished = [=, of_turn = was_rectified ? reused(result.uses, entries) : 0.0,
-                                 on_measured = std::move(on_measured)](const GenerationResult& measured) {
+  const auto guard = [scale = levels.guard_scale](const GenerationResult& of) {
+    return of.guard_left < 0.0f || scale <= 0.0 ? -1.0 : scale * static_cast<double>(of.guard_left);
+  };
+  const RelayObservation of_turn{was_rectified ? reused(result.uses, entries) : 0.0, 0.0, guard(result)};
+  probe.callbacks.on_finished = [=, on_measured = std::move(on_measured)](const GenerationResult& measured) {
     if (measured.reason != FinishReason::eos || compared->rows != rows) return;
     for (std::size_t part = 0; part < expected.size(); ++part) {
       if (measured.uses[part].from_segment != expected[part]) return;  // evicted since
     }
     const double mean = compared->sum / static_cast<double>(rows);
-    if (std::isfinite(mean)) on_measured({was_rectified ? of_turn : reused(measured.uses, entries), mean});
+    if (!std::isfinite(mean)) return;
+    if (was_rectified)
+      on_measured({of_turn.reuse, mean, of_turn.guard});
+    else
+      on_measured({reused(measured.uses, entries), mean, guard(measured)});
   };
   return probe;
 }

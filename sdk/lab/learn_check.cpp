@@ -35,10 +35,6 @@ Watched watch(const Engine& engine, const Workflow& workflow, RunOptions options
   return seen;
 }
 
-std::size_t likeliest(const std::vector<float>& row) {
-  return static_cast<std::size_t>(std::max_element(row.begin(), row.end()) - row.begin());
-}
-
 void add(Divergence& sum, const Distributions& reference, const Distributions& other, const std::string& turn) {
   const auto p = reference.find(turn), q = other.find(turn);
   if (p == reference.end() || q == other.end()) return;

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <baton/distributions.h>
 #include <baton/perplexity.h>
 
 #include <fmt/format.h>
@@ -22,10 +23,7 @@ constexpr std::int64_t kLogitsBytes = 64 << 20;  // of the logits of one step
 class Likelihood {
  public:
   void add(std::span<const float> logits, TokenId token) {
-    const double max = *std::max_element(logits.begin(), logits.end());
-    double sum = 0.0;
-    for (const float value : logits) sum += std::exp(value - max);
-    const double nll = max + std::log(sum) - logits[static_cast<std::size_t>(token)];
+    const double nll = log_sum_exp(logits) - logits[static_cast<std::size_t>(token)];
     sum_ += nll;
     squares_ += nll * nll;
     ++count_;

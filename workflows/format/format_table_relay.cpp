@@ -22,7 +22,8 @@ std::vector<FormatKey> relay_keys() {
                    method_of(kMethodAlias.method).name)},
       {"relay", "tolerance", number(0, 100), false, "0.02",
        "`auto`: handed-over texts are rectified only where the mean KL divergence of a turn from full prefill is "
-       "expected to stay within this many nats per token, in 95 % of the turns; 0: everything is exact."},
+       "expected to stay within this many nats per token, in 95 % of the turns, or on average under a guard that "
+       "watches each prompt; 0: everything is exact."},
       {"relay", "history", boolean(), false, "true",
        "`auto`: the first turns of each place, and later ones now and then, are measured on the user's own texts, "
        "and decide there ([methods](methods.md#auto)); false: the model's levels alone decide."},

@@ -17,10 +17,6 @@
 namespace baton::cli {
 namespace {
 
-std::size_t likeliest(std::span<const float> logits) {
-  return static_cast<std::size_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
-}
-
 bool reads_agents(const TurnInfo& turn) {
   return std::any_of(turn.slots.begin(), turn.slots.end(),
                      [](const SlotInfo& slot) { return slot.source == SlotInfo::Source::agent_output; });
@@ -102,10 +98,10 @@ void Comparison::record(RunOptions& options) {
     if (rows == reference_.turns().end()) return;
     std::unique_lock lock(mutex_);
     TurnDistance& distance = distances_[turn];  // other turns, on other threads, do not move it
+    std::vector<float>& memory = memory_[turn];
     lock.unlock();
     if (distance.kl.size() == rows->second.size()) return;
     const LogitsRow& row = rows->second[distance.kl.size()];
-    std::vector<float> memory;
     const std::span<const float> values = reference_.logits(row, memory);
     distance.kl.push_back(values.empty() ? std::nan("")
                                          : divergence(values, row.log_sum_exp, logits, log_sum_exp(logits)));

@@ -96,6 +96,7 @@ class Comparison {
   const ReferenceRows& reference_;
   std::mutex mutex_;
   Distances distances_;
+  std::map<std::string, std::vector<float>> memory_;  // by turn: for a row of the reference that is read from the file
 };
 
 /// The distances of full prefill from itself: 0, with all tokens agreeing.

@@ -44,6 +44,19 @@ TEST_CASE("divergence agrees with extended precision at any size of a vocabulary
         CHECK(divergence(p, q) == Approx(static_cast<double>(exact_divergence(p, q))).epsilon(1e-9).margin(1e-11));
       }
       CHECK(divergence(p, p) == 0.0);
+      CHECK(likeliest(p) == static_cast<std::size_t>(std::ranges::max_element(p) - p.begin()));
+    }
+  }
+}
+
+TEST_CASE("the likeliest of equal logits is the first") {
+  for (const std::size_t count : {1, 5, 64, 1000}) {
+    std::vector<float> logits(count, -3.0f);
+    CHECK(likeliest(logits) == 0);
+    for (std::size_t first = 0; first < count; first += 1 + count / 7) {
+      logits.assign(count, -INFINITY);
+      logits[first] = logits.back() = -2.0f;
+      CHECK(likeliest(logits) == first);
     }
   }
 }

@@ -18,9 +18,10 @@ namespace {
 
 constexpr std::int32_t kLayers = 6;
 
-std::shared_ptr<StepEngine> engine_on(std::unique_ptr<Backend> backend, const TinyOptions& options) {
-  auto weights = make_tiny_model(*backend, options);
-  return std::make_shared<StepEngine>(std::move(backend), std::move(weights), LocalEngineOptions{});
+std::shared_ptr<StepEngine> engine_on(std::unique_ptr<Backend> backend, const TinyOptions& model,
+                                      const LocalEngineOptions& options = {}) {
+  auto weights = make_tiny_model(*backend, model);
+  return std::make_shared<StepEngine>(std::move(backend), std::move(weights), options);
 }
 
 struct Answer {
@@ -92,6 +93,27 @@ TEST_CASE("an engine on the kernels relays answers as the CPU does, by every met
       CHECK(difference(actual[i].logits, expected[i].logits) < c.tolerance);
     }
   }
+}
+
+TEST_CASE("a forced answer runs in few steps, though answers are not drafted on a device", "[engine]") {
+  std::vector<Run> runs;
+  std::vector<std::int64_t> steps;
+  for (const bool token_by_token : {true, false}) {
+    auto backend = make_backend_under_test();
+    if (backend == nullptr) return;
+    const auto engine = engine_on(std::move(backend), {.dtype = DType::f32, .kv_dtype = DType::f32},
+                                  {.token_by_token = token_by_token});
+    GenerationRequest request;
+    request.prompt = {text(20, 7)};
+    request.forced = random_tokens(40, 3);
+    runs.push_back(start(*engine, std::move(request)).get());
+    steps.push_back(engine->stats().steps);
+  }
+  CHECK(steps[0] >= 41);
+  CHECK(steps[1] <= 4);
+  CHECK(runs[0].result.tokens == runs[1].result.tokens);
+  REQUIRE(runs[0].logits.size() == runs[1].logits.size());
+  CHECK(distance(runs[0], runs[1]) < 1e-3);
 }
 
 /// Role text, an answer that was decoded elsewhere, text.

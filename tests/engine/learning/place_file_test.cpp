@@ -15,9 +15,9 @@ namespace {
 
 StoredPlaces stored() {
   StoredPlaces places{"f00d", {}};
-  places.history.restore(0xfedcba9876543210u, {{0.8, 0.01}, {0.75, 0.002}}, 5);
+  places.history.restore(0xfedcba9876543210u, {{0.8, 0.01, 0.03}, {0.75, 0.002}}, 5);
   places.history.restore(7, {}, 0);
-  places.history.restore(3, {{0.9, 0.5}}, 15);
+  places.history.restore(3, {{0.9, 0.5, 1.25}}, 15);
   return places;
 }
 
@@ -46,10 +46,11 @@ TEST_CASE("place file: what is written is read, with the order of use", "[histor
   CHECK(parse_places(to_json({"f00d", {}}), "here").history == RelayHistory());
   RelayHistory full;
   for (PlaceId place = 0; place < RelayHistory::kMaxPlaces; ++place) {
-    for (std::size_t i = 0; i < RelayHistory::kMaxObservations; ++i) full.add(place, {0.123457, 1.23457e-05});
+    for (std::size_t i = 0; i < RelayHistory::kMaxObservations; ++i)
+      full.add(place, {0.123457, 1.23457e-05, 1.23457e-05});
   }
   const std::string text = to_json({"f00d", full});
-  CHECK(text.size() < std::size_t{4} << 20);  // what read_profile_file takes
+  CHECK(text.size() < std::size_t{8} << 20);  // what read_profile_file takes
   CHECK(parse_places(text, "here").history.places().size() == RelayHistory::kMaxPlaces);
 }
 
@@ -68,7 +69,7 @@ TEST_CASE("place file: the one in the cache is found, and ignored when it is dam
 TEST_CASE("place file: a wrong field is named, with what was expected", "[history]") {
   using Catch::Matchers::Contains;
   CHECK_THAT(problem("{"), Contains("file.json"));
-  CHECK_THAT(problem(replaced("\"schema\": 1", "\"schema\": 2")), Contains("schema"));
+  CHECK_THAT(problem(replaced("\"schema\": 2", "\"schema\": 1")), Contains("schema"));
   CHECK_THAT(problem(replaced("\"f00d\"", "\"\"")), Contains("fingerprint"));
   CHECK_THAT(problem(replaced("fedcba9876543210", "fedcba987654321")), Contains("places[0].place"));
   CHECK_THAT(problem(replaced("fedcba9876543210", "fedcba987654321g")), Contains("places[0].place"));
@@ -77,13 +78,14 @@ TEST_CASE("place file: a wrong field is named, with what was expected", "[histor
   CHECK_THAT(problem(replaced("0.8", "1.5")), Contains("places[0].observations"));
   CHECK_THAT(problem(replaced("0.002", "-1")), Contains("places[0].observations"));
   CHECK_THAT(problem(replaced("0.002", "\"x\"")), Contains("places[0].observations"));
-  CHECK_THAT(problem(replaced("[0.9, 0.5]", "3")), Contains("places[2].observations"));
-  CHECK_THAT(problem(replaced("[0.9, 0.5]", "[0.9]")), Contains("places[2].observations"));
+  CHECK_THAT(problem(replaced("-1]", "-1.5]")), Contains("places[0].observations"));
+  CHECK_THAT(problem(replaced("[0.9, 0.5, 1.25]", "3")), Contains("places[2].observations"));
+  CHECK_THAT(problem(replaced("[0.9, 0.5, 1.25]", "[0.9, 0.5]")), Contains("places[2].observations"));
   CHECK_THAT(problem(replaced("\"observations\"", "\"obstructions\"")), Contains("observations"));
   std::string many;
   for (std::size_t i = 0; i <= RelayHistory::kMaxObservations; ++i)
-    many += std::string(i == 0 ? "" : ", ") + "[0.8, 0.1]";
-  CHECK_THAT(problem(replaced("[0.9, 0.5]", many)), Contains("places[2].observations"));
+    many += std::string(i == 0 ? "" : ", ") + "[0.8, 0.1, -1]";
+  CHECK_THAT(problem(replaced("[0.9, 0.5, 1.25]", many)), Contains("places[2].observations"));
   const std::string text = to_json(stored());
   for (std::size_t length = 0; length < text.size() - 2; ++length) CHECK(problem(text.substr(0, length)) != "none");
 }

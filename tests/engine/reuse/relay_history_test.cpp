@@ -36,15 +36,15 @@ TEST_CASE("history: a place is the reader and the fixed text before the first pl
 }
 
 TEST_CASE("history: with fewer than three turns the model's levels stay as they are", "[history]") {
-  CHECK(RelayHistory().levels_for(1, kLevels) == kLevels);
-  CHECK(with(1, {{0.8, 1.0}, {0.8, 1.0}}).levels_for(1, kLevels) == kLevels);
-  CHECK(with(1, {{0.8, 1.0}, {0.8, 1.0}, {0.8, 1.0}}).levels_for(2, kLevels) == kLevels);
-  CHECK(with(1, {{0.8, 1.0}, {0.8, 1.0}, {0.8, 1.0}}).levels_for(1, {}) == RelayLevels());
+  CHECK(RelayHistory().levels_for(1, kLevels, 0.02) == kLevels);
+  CHECK(with(1, {{0.8, 1.0}, {0.8, 1.0}}).levels_for(1, kLevels, 0.02) == kLevels);
+  CHECK(with(1, {{0.8, 1.0}, {0.8, 1.0}, {0.8, 1.0}}).levels_for(2, kLevels, 0.02) == kLevels);
+  CHECK(with(1, {{0.8, 1.0}, {0.8, 1.0}, {0.8, 1.0}}).levels_for(1, {}, 0.02) == RelayLevels());
 }
 
 TEST_CASE("history: levels are corrected by the mean of the logarithms, and their margin by Student's", "[history]") {
   // Three equal turns, a tenth of the model's divergence: the deviation is the floor, 0.5.
-  const RelayLevels same = with(1, {{0.8, 0.001}, {0.8, 0.001}, {0.8, 0.001}}).levels_for(1, kLevels);
+  const RelayLevels same = with(1, {{0.8, 0.001}, {0.8, 0.001}, {0.8, 0.001}}).levels_for(1, kLevels, 0.02);
   CHECK(same.turns == 3);
   CHECK(same.range == kLevels.range);
   CHECK(same.guard_scale == 2.0);
@@ -53,8 +53,8 @@ TEST_CASE("history: levels are corrected by the mean of the logarithms, and thei
   CHECK(same.levels[1].high == Approx(0.001 * std::exp(2.920 * 0.5 * std::sqrt(4.0 / 3.0))));
   CHECK(same.levels[2].high / same.levels[2].divergence == Approx(same.levels[1].high / same.levels[1].divergence));
   // Ratios e, e^3 and e^5: mean 3, deviation 2.
-  const RelayLevels wide =
-      with(1, {{0.8, 0.01 * std::exp(1)}, {0.8, 0.01 * std::exp(3)}, {0.8, 0.01 * std::exp(5)}}).levels_for(1, kLevels);
+  const RelayLevels wide = with(1, {{0.8, 0.01 * std::exp(1)}, {0.8, 0.01 * std::exp(3)}, {0.8, 0.01 * std::exp(5)}})
+                               .levels_for(1, kLevels, 0.02);
   CHECK(wide.levels[1].divergence == Approx(0.01 * std::exp(3)));
   CHECK(wide.levels[1].high == Approx(0.01 * std::exp(3 + 2.920 * 2.0 * std::sqrt(4.0 / 3.0))));
 }
@@ -63,7 +63,7 @@ TEST_CASE("history: the model's divergence is interpolated in its logarithm, and
           "[history]") {
   const auto ratio = [](double reuse, double divergence) {
     const RelayObservation one{reuse, divergence};
-    return with(1, {one, one, one}).levels_for(1, kLevels).levels[1].divergence / 0.01;
+    return with(1, {one, one, one}).levels_for(1, kLevels, 0.02).levels[1].divergence / 0.01;
   };
   CHECK(ratio(0.8, 0.01) == Approx(1.0));
   CHECK(ratio(0.85, 0.02) == Approx(1.0));  // sqrt(0.01 * 0.04)
@@ -72,8 +72,31 @@ TEST_CASE("history: the model's divergence is interpolated in its logarithm, and
   CHECK(ratio(0.1, 0.0025) == Approx(1.0));
   CHECK(ratio(0.9, 0.04) == Approx(1.0));
   CHECK(ratio(0.6, 0.0025) == Approx(1.0));
-  const RelayLevels none = with(1, {{0.8, 0.0}, {0.8, 0.0}, {0.8, 0.0}}).levels_for(1, {{}, {{0.8, 0.0, 0.0}}, 0.0});
+  const RelayLevels none =
+      with(1, {{0.8, 0.0}, {0.8, 0.0}, {0.8, 0.0}}).levels_for(1, {{}, {{0.8, 0.0, 0.0}}, 0.0}, 0.02);
   CHECK(none.levels[0].high == 0.0);
+}
+
+TEST_CASE("history: the guard cannot decide where it refuses half of the turns, or passes what is above", "[history]") {
+  const auto because = [](int turns, int refused, int missed) {
+    std::vector<RelayObservation> some;
+    for (int i = 0; i < turns; ++i)
+      some.push_back({0.8, i < refused + missed ? 0.05 : 0.005, i < refused ? 0.04 : 0.01});
+    return with(1, some).levels_for(1, kLevels, 0.02).unguarded;
+  };
+  CHECK(because(3, 1, 0) == "");
+  CHECK(because(3, 2, 0) == "its guard refused 2 of them");
+  CHECK(because(4, 2, 0) == "its guard refused 2 of them");
+  CHECK(because(5, 2, 0) == "");
+  CHECK(because(3, 0, 1) == "");
+  CHECK(because(3, 0, 2) == "its guard missed 2 of them");
+  CHECK(because(19, 0, 2) == "its guard missed 2 of them");
+  CHECK(because(20, 0, 2) == "");
+  CHECK(because(32, 0, 3) == "its guard missed 3 of them");
+  // Of turns without a guard nothing is known: those above the tolerance count as missed.
+  CHECK(with(1, {{0.8, 0.05}, {0.8, 0.05}, {0.8, 0.05}}).levels_for(1, kLevels, 0.02).unguarded ==
+        "its guard missed 3 of them");
+  CHECK(with(1, {{0.8, 0.05}, {0.8, 0.05}, {0.8, 0.05}}).levels_for(1, kLevels, 0.06).unguarded == "");
 }
 
 TEST_CASE("history: Student's quantiles are those of the tables", "[history]") {
@@ -118,13 +141,13 @@ TEST_CASE("history: places and observations are bounded, and the newest stay", "
 TEST_CASE("history: the record names the turns that decided", "[history]") {
   ReuseOptions reuse;
   reuse.method = find_method("auto");
-  with(1, {{0.8, 1.0}, {0.8, 1.0}, {0.8, 1.0}}).levels_for(1, kLevels).complete(reuse);
+  with(1, {{0.8, 1.0}, {0.8, 1.0}, {0.8, 1.0}}).levels_for(1, kLevels, 0.02).complete(reuse);
   CHECK(!takes_segments(reuse));
   CHECK(reuse.exact_because.find("3 measured turns of this place: rectification is expected to reach") == 0);
-  CHECK(reuse.exact_because.find("at 60 %; the tolerance is 0.02") != std::string::npos);
+  CHECK(reuse.exact_because.find("at 60 % and its guard missed 3 of them; the tolerance is 0.02") != std::string::npos);
   ReuseOptions good;
   good.method = find_method("auto");
-  with(1, {{0.8, 1e-4}, {0.8, 1e-4}, {0.8, 1e-4}}).levels_for(1, kLevels).complete(good);
+  with(1, {{0.8, 1e-4}, {0.8, 1e-4}, {0.8, 1e-4}}).levels_for(1, kLevels, 0.02).complete(good);
   CHECK(good.turns == 3);
   CHECK(good.reuse == 0.9);
   CHECK(good.predicted == Approx(4e-4));

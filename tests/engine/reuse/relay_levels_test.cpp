@@ -30,14 +30,37 @@ TEST_CASE("levels: the cheapest one within the tolerance is taken", "[reuse]") {
   CHECK(takes_segments(reuse));
   CHECK(kLevels.within(0.1)->reuse == 0.9);
   CHECK(kLevels.within(0.002)->reuse == 0.6);
-  CHECK(kLevels.within(0.0019) == nullptr);
+  CHECK(kLevels.within(0.0019)->reuse == 0.6);  // the guard decides
+  CHECK(kLevels.within(0.0009) == nullptr);
+}
+
+TEST_CASE("levels: where none is within the tolerance, the guard decides at up to 80 %", "[reuse]") {
+  RelayLevels levels = kLevels;
+  for (RelayLevel& level : levels.levels) level.high = 1.0;
+  ReuseOptions reuse = automatic(0.02f);
+  levels.complete(reuse);
+  CHECK(reuse.reuse == 0.8);  // 90 % is expected to stay within it, too
+  CHECK(reuse.predicted == Approx(0.004f));
+  CHECK(reuse.max_left == Approx(0.01));
+  CHECK(levels.within(0.002)->reuse == 0.6);
+  CHECK(levels.within(0.0009) == nullptr);
+  levels.unguarded = "its guard refused 2 of them";
+  levels.turns = 3;
+  CHECK(levels.within(0.02) == nullptr);
+  levels.complete(reuse);
+  CHECK(reuse.exact_because ==
+        "3 measured turns of this place: rectification is expected to reach 1 nats at 60 % and "
+        "its guard refused 2 of them; the tolerance is 0.02");
+  levels.unguarded.clear();
+  levels.guard_scale = 0.0;
+  CHECK(levels.within(0.02) == nullptr);
 }
 
 TEST_CASE("levels: without a level within the tolerance the prompt is exact, and says why", "[reuse]") {
-  ReuseOptions reuse = automatic(0.001f);
+  ReuseOptions reuse = automatic(0.0009f);
   kLevels.complete(reuse);
   CHECK(!takes_segments(reuse));
-  CHECK(reuse.exact_because == "rectification is expected to reach 0.002 nats on this model; the tolerance is 0.001");
+  CHECK(reuse.exact_because == "rectification is expected to reach 0.002 nats on this model; the tolerance is 0.0009");
   CHECK(reuse.range == kLevels.range);  // its answer is recorded for readers
   ReuseOptions unknown = automatic(0.02f);
   RelayLevels().complete(unknown);

@@ -20,9 +20,9 @@ constexpr double kReuse = 0.75;
 constexpr std::int32_t kTokens = 20;
 
 /// `high`: what the model's level expects; far above the tolerance the first turns are exact.
-std::shared_ptr<StepEngine> engine_with_levels(double high, LocalEngineOptions options = {}) {
+std::shared_ptr<StepEngine> engine_with_levels(double high, LocalEngineOptions options = {}, double guard_scale = 0) {
   auto engine = tiny_engine(options, {.layers = 6});
-  engine->set_relay_levels({kRange, {{kReuse, high / 2, high}}});
+  engine->set_relay_levels({kRange, {{kReuse, high / 2, high}}, guard_scale});
   return engine;
 }
 
@@ -130,6 +130,36 @@ TEST_CASE("probe: of a rectified turn, it finds what rectification left", "[hist
   CHECK(found[0].divergence == Approx(mean_divergence(full, turn, kTokens)));
   CHECK(found[0].divergence > 0.0);
   CHECK(found[0].reuse == Approx(static_cast<double>(turn.result.uses[1].kv_reused) / (40 * 6)));
+}
+
+TEST_CASE("probe: it keeps what the guard expected, of its own prompt or of the turn's", "[history]") {
+  constexpr double kScale = 1e-6;  // refuses nothing
+  for (const double high : {1e5, 0.01}) {
+    const auto engine = engine_with_levels(high, {}, kScale);
+    const auto prompt = prompt_of(*engine);
+    const Run turn = measured_turn(*engine, prompt);
+    REQUIRE(turn.result.hops == (high < 1 ? 1 : 0));
+    const auto found = observations(*engine, prompt);
+    REQUIRE(found.size() == 1);
+    const Run rectified = forced(*engine, prompt, rectify(), turn.result.tokens);
+    REQUIRE(rectified.result.guard_left > 0.0f);
+    CHECK(found[0].guard == Approx(kScale * rectified.result.guard_left));
+  }
+}
+
+TEST_CASE("probe: a place whose guard refuses its turns becomes exact after three", "[history]") {
+  const auto engine = engine_with_levels(0.03, {}, 1e6);  // expected: within the tolerance, if not in 95 %
+  const auto prompt = prompt_of(*engine);
+  for (int turn = 0; turn < 3; ++turn) {
+    const Run refused = measured_turn(*engine, prompt);
+    CHECK(refused.result.hops == 0);
+    CHECK(refused.result.guard_nats > 0.02f);
+  }
+  const Run exact = run(*engine, request_of(prompt, automatic()));
+  CHECK(exact.result.guard_nats < 0.0f);  // it was not tried
+  const std::string& reason = exact.result.uses[1].reason;
+  CHECK((reason.find("its guard refused 3 of them") != std::string::npos ||
+         reason.find("measured turns of this place: 75 %") == 0));  // the levels may allow it by themselves
 }
 
 TEST_CASE("probe: three good turns make a place rectify, bad ones make it exact again", "[history]") {
