@@ -12,13 +12,11 @@ std::string measured_turns(std::int32_t turns) {
 }
 
 const RelayLevel* RelayLevels::within(double tolerance) const {
-  const auto first = [&](auto&& fits) {
-    const auto found = std::find_if(levels.begin(), levels.end(), fits);
-    return found == levels.end() ? nullptr : &*found;
-  };
-  if (const RelayLevel* level = first([&](const RelayLevel& one) { return one.high <= tolerance; })) return level;
-  if (guard_scale <= 0.0 || !unguarded.empty()) return nullptr;
-  return first([&](const RelayLevel& one) { return one.reuse <= kGuardedReuse && one.divergence <= tolerance; });
+  const bool guarded = guard_scale > 0.0 && unguarded.empty();
+  const auto found = std::find_if(levels.begin(), levels.end(), [&](const RelayLevel& level) {
+    return level.high <= tolerance || (guarded && level.reuse <= kGuardedReuse && level.divergence <= tolerance);
+  });
+  return found == levels.end() ? nullptr : &*found;
 }
 
 void RelayLevels::complete(ReuseOptions& reuse) const {

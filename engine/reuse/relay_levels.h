@@ -30,9 +30,8 @@ struct RelayLevels {
   std::int32_t turns = 0;  // measured turns of a place that corrected the levels (relay_history.h); 0: the model's
   std::string unguarded;   // why the guard cannot decide in the place; empty: it can
 
-  /// The cheapest level that is expected to stay within the tolerance in 95 % of the turns. Where there is none, the
-  /// guard decides each prompt, at the cheapest level up to kGuardedReuse whose expected divergence is within the
-  /// tolerance. Null: there is none either, the guard is unknown, or `unguarded`.
+  /// The cheapest level that is expected to stay within the tolerance: in 95 % of the turns or, up to kGuardedReuse, on
+  /// average, since the guard then decides each prompt, if it is known and not `unguarded`. Null: none.
   const RelayLevel* within(double tolerance) const;
   /// Completes options of method auto: takes the range and the reuse of a level, or becomes exact and says why.
   void complete(ReuseOptions& reuse) const;
