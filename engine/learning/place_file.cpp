@@ -63,7 +63,9 @@ std::string to_json(const StoredPlaces& stored) {
   for (const Entry entry : order) {
     std::vector<std::string> observations;
     for (const RelayObservation& one : entry->second.observations)
-      observations.push_back(fmt::format("[{:.6g}, {:.6g}, {:.6g}]", one.reuse, one.divergence, one.guard));
+      observations.push_back(fmt::format("[{:.6g}, {:.6g}, {:.6g}]", one.reuse,
+                                         std::min(one.divergence, kMaxDivergence),
+                                         std::min(one.guard, kMaxDivergence)));
     places.push_back(fmt::format(R"({{"place": "{:016x}", "turns": {}, "observations": [{}]}})", entry->first,
                                  entry->second.turns % RelayHistory::kCheck, fmt::join(observations, ", ")));
   }

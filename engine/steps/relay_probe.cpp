@@ -99,7 +99,8 @@ std::optional<GenerationRequest> make_probe(const GenerationRequest& turn, const
     compared->sum += was_rectified ? divergence(logits, then) : divergence(then, logits);
   };
   const auto guard = [scale = levels.guard_scale](const GenerationResult& of) {
-    return of.guard_left < 0.0f || scale <= 0.0 ? -1.0 : scale * static_cast<double>(of.guard_left);
+    const double nats = scale * static_cast<double>(of.guard_left);
+    return scale > 0.0 && nats >= 0.0 && std::isfinite(nats) ? nats : -1.0;
   };
   const RelayObservation of_turn{was_rectified ? reused(result.uses, entries) : 0.0, 0.0, guard(result)};
   probe.callbacks.on_finished = [=, on_measured = std::move(on_measured)](const GenerationResult& measured) {

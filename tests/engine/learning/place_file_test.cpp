@@ -44,6 +44,9 @@ TEST_CASE("place file: what is written is read, with the order of use", "[histor
   CHECK(read.fingerprint == "f00d");
   CHECK(read.history == stored().history);
   CHECK(parse_places(to_json({"f00d", {}}), "here").history == RelayHistory());
+  StoredPlaces large{"f00d", {}};
+  large.history.restore(1, {{0.8, 1e9, 1e12}}, 0);
+  CHECK(parse_places(to_json(large), "here").history.places().at(1).observations[0] == RelayObservation{0.8, 1e6, 1e6});
   RelayHistory full;
   for (PlaceId place = 0; place < RelayHistory::kMaxPlaces; ++place) {
     for (std::size_t i = 0; i < RelayHistory::kMaxObservations; ++i)

@@ -2,6 +2,7 @@
 // What the tests of the CPU backends share: seeded values, backends under test, comparison that says where it failed.
 #pragma once
 
+#include <bit>
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <cstdint>
@@ -106,7 +107,7 @@ inline void require_same_bits(std::span<const float> actual, std::span<const flo
   }
   for (std::size_t i = 0; i < actual.size(); ++i) {
     INFO("index " << i << ": " << actual[i] << " and " << expected[i]);
-    REQUIRE(std::memcmp(&actual[i], &expected[i], sizeof(float)) == 0);
+    REQUIRE(std::bit_cast<std::uint32_t>(actual[i]) == std::bit_cast<std::uint32_t>(expected[i]));
   }
 }
 

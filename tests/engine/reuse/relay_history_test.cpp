@@ -84,19 +84,19 @@ TEST_CASE("history: the guard cannot decide where it refuses half of the turns, 
       some.push_back({0.8, i < refused + missed ? 0.05 : 0.005, i < refused ? 0.04 : 0.01});
     return with(1, some).levels_for(1, kLevels, 0.02).unguarded;
   };
-  CHECK(because(3, 1, 0) == "");
+  CHECK(because(3, 1, 0).empty());
   CHECK(because(3, 2, 0) == "its guard refused 2 of them");
   CHECK(because(4, 2, 0) == "its guard refused 2 of them");
-  CHECK(because(5, 2, 0) == "");
-  CHECK(because(3, 0, 1) == "");
+  CHECK(because(5, 2, 0).empty());
+  CHECK(because(3, 0, 1).empty());
   CHECK(because(3, 0, 2) == "its guard missed 2 of them");
   CHECK(because(19, 0, 2) == "its guard missed 2 of them");
-  CHECK(because(20, 0, 2) == "");
+  CHECK(because(20, 0, 2).empty());
   CHECK(because(32, 0, 3) == "its guard missed 3 of them");
   // Of turns without a guard nothing is known: those above the tolerance count as missed.
   CHECK(with(1, {{0.8, 0.05}, {0.8, 0.05}, {0.8, 0.05}}).levels_for(1, kLevels, 0.02).unguarded ==
         "its guard missed 3 of them");
-  CHECK(with(1, {{0.8, 0.05}, {0.8, 0.05}, {0.8, 0.05}}).levels_for(1, kLevels, 0.06).unguarded == "");
+  CHECK(with(1, {{0.8, 0.05}, {0.8, 0.05}, {0.8, 0.05}}).levels_for(1, kLevels, 0.06).unguarded.empty());
 }
 
 TEST_CASE("history: Student's quantiles are those of the tables", "[history]") {

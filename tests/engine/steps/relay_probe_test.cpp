@@ -182,7 +182,8 @@ TEST_CASE("probe: three good turns make a place rectify, bad ones make it exact 
   reuse.tolerance = static_cast<float>(found[0].divergence * 6.0);
   GenerationRequest other = request_of(prompt, reuse);
   other.reader = "another";
-  CHECK(run(*engine, std::move(other)).result.hops == 0);
+  const Run by_another = run(*engine, std::move(other));
+  CHECK(by_another.result.hops == 0);
   RelayHistory history = history_of(prompt, found[0].divergence);
   for (int turn = 0; turn < 3; ++turn) history.add(place_of("reader", prompt), {kReuse, 100 * found[0].divergence});
   engine->set_relay_history(history);
