@@ -45,6 +45,7 @@ class Screen:
         self.folder = pathlib.Path(folder)
         end, other = os.pipe()
         self.server = subprocess.Popen(["Xvfb", "-displayfd", str(other), "-screen", "0", "960x720x24", "-nolisten", "tcp", "-nocursor",
+                                        "-noreset",  # else it begins anew, deaf for a moment, when its last window has gone
                                         "-fbdir", folder], pass_fds=[other], stderr=subprocess.DEVNULL)
         os.close(other)
         with os.fdopen(end) as said:
