@@ -14,7 +14,8 @@ std::string measured_turns(std::int32_t turns) {
 const RelayLevel* RelayLevels::within(double tolerance) const {
   const bool guarded = guard_scale > 0.0 && unguarded.empty();
   const auto found = std::find_if(levels.begin(), levels.end(), [&](const RelayLevel& level) {
-    return level.high <= tolerance || (guarded && level.reuse <= kGuardedReuse && level.divergence <= tolerance);
+    const bool watched = guarded && level.reuse >= kMinGuardedReuse && level.reuse <= kMaxGuardedReuse;
+    return level.high <= tolerance || (watched && level.divergence <= tolerance);
   });
   return found == levels.end() ? nullptr : &*found;
 }

@@ -11,7 +11,8 @@
 namespace baton {
 
 constexpr double kMinDivergence = 1e-9;  // nats; the least of which a logarithm is taken
-constexpr double kGuardedReuse = 0.8;    // at most this is reused where the guard decides
+/// Reuse at which the guard decides. Above, it passes too much; below, what it looks at is too small to tell.
+constexpr double kMinGuardedReuse = 0.75, kMaxGuardedReuse = 0.8;
 
 /// The divergence that remains when the fraction `reuse` of the (token, layer) entries of handed-over texts is reused.
 struct RelayLevel {
@@ -30,8 +31,9 @@ struct RelayLevels {
   std::int32_t turns = 0;  // measured turns of a place that corrected the levels (relay_history.h); 0: the model's
   std::string unguarded;   // why the guard cannot decide in the place; empty: it can
 
-  /// The cheapest level that is expected to stay within the tolerance: in 95 % of the turns or, up to kGuardedReuse, on
-  /// average, since the guard then decides each prompt, if it is known and not `unguarded`. Null: none.
+  /// The cheapest level that is expected to stay within the tolerance: in 95 % of the turns or, at kMinGuardedReuse to
+  /// kMaxGuardedReuse, on average, since the guard then decides each prompt, if it is known and not `unguarded`. Null:
+  /// none.
   const RelayLevel* within(double tolerance) const;
   /// Completes options of method auto: takes the range and the reuse of a level, or becomes exact and says why.
   void complete(ReuseOptions& reuse) const;

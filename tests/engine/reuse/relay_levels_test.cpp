@@ -30,11 +30,10 @@ TEST_CASE("levels: the cheapest one within the tolerance is taken", "[reuse]") {
   CHECK(takes_segments(reuse));
   CHECK(kLevels.within(0.1)->reuse == 0.9);
   CHECK(kLevels.within(0.002)->reuse == 0.6);
-  CHECK(kLevels.within(0.0019)->reuse == 0.6);  // the guard decides
-  CHECK(kLevels.within(0.0009) == nullptr);
+  CHECK(kLevels.within(0.0019) == nullptr);
 }
 
-TEST_CASE("levels: up to 80 % the guard decides, though turns may be above the tolerance", "[reuse]") {
+TEST_CASE("levels: at 80 % the guard decides, though turns may be above the tolerance", "[reuse]") {
   RelayLevels levels = kLevels;
   levels.levels[1].high = 1.0;
   CHECK(levels.within(0.02)->reuse == 0.8);  // not 60 %, which 95 % of the turns would allow
@@ -44,8 +43,7 @@ TEST_CASE("levels: up to 80 % the guard decides, though turns may be above the t
   CHECK(reuse.reuse == 0.8);  // 90 % is expected to stay within it, too
   CHECK(reuse.predicted == Approx(0.004f));
   CHECK(reuse.max_left == Approx(0.01));
-  CHECK(levels.within(0.002)->reuse == 0.6);
-  CHECK(levels.within(0.0009) == nullptr);
+  CHECK(levels.within(0.002) == nullptr);  // at 60 % the guard cannot tell
   levels.unguarded = "its guard refused 2 of them";
   levels.turns = 3;
   CHECK(levels.within(0.02) == nullptr);
@@ -59,10 +57,10 @@ TEST_CASE("levels: up to 80 % the guard decides, though turns may be above the t
 }
 
 TEST_CASE("levels: without a level within the tolerance the prompt is exact, and says why", "[reuse]") {
-  ReuseOptions reuse = automatic(0.0009f);
+  ReuseOptions reuse = automatic(0.001f);
   kLevels.complete(reuse);
   CHECK(!takes_segments(reuse));
-  CHECK(reuse.exact_because == "rectification is expected to reach 0.002 nats on this model; the tolerance is 0.0009");
+  CHECK(reuse.exact_because == "rectification is expected to reach 0.002 nats on this model; the tolerance is 0.001");
   CHECK(reuse.range == kLevels.range);  // its answer is recorded for readers
   ReuseOptions unknown = automatic(0.02f);
   RelayLevels().complete(unknown);
