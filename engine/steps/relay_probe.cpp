@@ -110,10 +110,10 @@ std::optional<GenerationRequest> make_probe(const GenerationRequest& turn, const
     }
     const double mean = compared->sum / static_cast<double>(rows);
     if (!std::isfinite(mean)) return;
-    if (was_rectified)
-      on_measured({of_turn.reuse, mean, of_turn.guard});
-    else
-      on_measured({reused(measured.uses, entries), mean, guard(measured)});
+    RelayObservation found =
+        was_rectified ? of_turn : RelayObservation{reused(measured.uses, entries), 0.0, guard(measured)};
+    found.divergence = mean;
+    on_measured(found);
   };
   return probe;
 }
