@@ -2,6 +2,10 @@
 // How a server ends, and what it counts.
 #include <catch2/catch.hpp>
 
+#include <future>
+#include <utility>
+#include <variant>
+
 #include "sdk/serve/metrics.h"
 #include "sdk/serve/page.h"
 #include "tests/sdk/serve/running_server.h"
@@ -22,16 +26,26 @@ const char* const kChat = "/v1/chat/completions";
 }  // namespace
 
 TEST_CASE("a server that is to stop accepts nothing new, and lets what runs come to its end") {
-  RunningServer server({}, baton::test::one_served(baton::test::served_team(200)));
+  ServeOptions options;
+  std::promise<void> promise;
+  options.follow_run = [held = promise.get_future().share()] {
+    return [held](const baton::Event& event) {
+      const auto* finished = std::get_if<baton::AgentFinished>(&event);
+      if (finished != nullptr && finished->record.agent == "checker") held.wait();
+    };
+  };
+  RunningServer server(options);
+  std::promise<void> stopping = std::move(promise);  // until it is kept or destroyed, no run ends
   HttpClient streaming(server.port()), whole(server.port()), idle(server.port());
   CHECK(idle.ask("GET", "/health").status == 200);
   streaming.send(HttpClient::request("POST", kChat, chat_body("team", {{"stream", true}})));
   CHECK(streaming.receive_head().status == 200);
   whole.send(HttpClient::request("POST", kChat, chat_body("team")));
-  REQUIRE(server.comes_to(R"(baton_time_to_first_token_seconds_count{model="team"})", 2));
+  REQUIRE(server.comes_to("baton_requests_running", 2));
   server.request_stop();
   CHECK(idle.is_closed_within(10s));
   CHECK_THROWS([&] { HttpClient(server.port()).ask("GET", "/health"); }());
+  stopping.set_value();
   const HttpReply reply = whole.receive();
   CHECK(reply.status == 200);
   CHECK(reply.field("connection") == "close");
