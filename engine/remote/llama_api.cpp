@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The endpoint /completion of llama-server, as its README describes it (tools/server in llama.cpp).
 #include <algorithm>
+#include <array>
 
 #include "engine/base/json_fields.h"
+#include "engine/remote/request_body.h"
 #include "engine/remote/server_api.h"
 #include "engine/remote/server_json.h"
 #include "engine/text/constrain/gbnf_writer.h"
@@ -12,6 +14,10 @@ namespace {
 
 constexpr std::int32_t kBlock = 16;             // tokens; its cache has no blocks, but a warm-up costs a request
 constexpr std::uint64_t kSeeds = 0xFFFF'FFFFu;  // the last one means a random seed
+constexpr std::array kSamplers = {"penalties", "temperature", "top_k", "top_p",
+                                  "min_p"};  // as our own sampler has them
+constexpr std::array kResponseFields = {"content",   "tokens",  "tokens_predicted", "tokens_evaluated", "stop",
+                                        "stop_type", "id_slot", "timings"};  // the end would repeat the prompt
 
 class LlamaApi final : public ServerApi {
  public:
@@ -21,37 +27,37 @@ class LlamaApi final : public ServerApi {
 
   ServerRequest answer(const GenerationRequest& request, const std::vector<TokenId>& prompt, int slot) const override {
     const SamplingParams& sampling = request.sampling;
-    Json body = common(prompt, slot);
-    body["n_predict"] = request.max_tokens;
-    body["stream"] = true;
-    body["return_progress"] = true;
-    body["cache_prompt"] = request.reuse.method->prefixes != Method::Prefixes::never;
+    RequestBody body = common(prompt, slot);
+    body.set("n_predict", request.max_tokens);
+    body.set("stream", true);
+    body.set("return_progress", true);
+    body.set("cache_prompt", request.reuse.method->prefixes != Method::Prefixes::never);
     // Everything that the server would otherwise take from its command line.
-    body["samplers"] = {"penalties", "temperature", "top_k", "top_p", "min_p"};  // in the order of our own sampler
-    body["temperature"] = sampling.temperature;
-    body["top_k"] = sampling.top_k;
-    body["top_p"] = sampling.top_p;
-    body["min_p"] = sampling.min_p;
-    body["repeat_penalty"] = sampling.repetition_penalty;
-    body["repeat_last_n"] = static_cast<std::int64_t>(prompt.size()) + request.max_tokens;  // all of them
-    body["presence_penalty"] = 0.0;
-    body["frequency_penalty"] = 0.0;
-    body["dynatemp_range"] = 0.0;
-    body["mirostat"] = 0;
-    body["ignore_eos"] = false;
-    body["seed"] = sampling.seed % kSeeds;
-    body["stop"] = request.stop;
-    if (request.constraint) body["grammar"] = gbnf_of(*request.constraint);
-    return {"/completion", dumped(body)};
+    body.set("samplers", kSamplers);
+    body.set("temperature", sampling.temperature);
+    body.set("top_k", sampling.top_k);
+    body.set("top_p", sampling.top_p);
+    body.set("min_p", sampling.min_p);
+    body.set("repeat_penalty", sampling.repetition_penalty);
+    body.set("repeat_last_n", static_cast<std::int64_t>(prompt.size()) + request.max_tokens);  // all of them
+    body.set("presence_penalty", 0.0);
+    body.set("frequency_penalty", 0.0);
+    body.set("dynatemp_range", 0.0);
+    body.set("mirostat", 0);
+    body.set("ignore_eos", false);
+    body.set("seed", sampling.seed % kSeeds);
+    body.set("stop", request.stop);
+    if (request.constraint) body.set("grammar", gbnf_of(*request.constraint));
+    return {"/completion", body.text()};
   }
 
   ServerRequest warm_up(const std::vector<TokenId>& prompt, int slot, bool) const override {
-    Json body = common(prompt, slot);
-    body["n_predict"] = 0;
-    body["stream"] = false;
-    body["cache_prompt"] = true;
-    body["temperature"] = 0.0;
-    return {"/completion", dumped(body)};
+    RequestBody body = common(prompt, slot);
+    body.set("n_predict", 0);
+    body.set("stream", false);
+    body.set("cache_prompt", true);
+    body.set("temperature", 0.0);
+    return {"/completion", body.text()};
   }
 
   std::string slots_path() const override { return "/slots"; }
@@ -103,11 +109,10 @@ class LlamaApi final : public ServerApi {
   }
 
  private:
-  static Json common(const std::vector<TokenId>& prompt, int slot) {
-    Json body = {{"prompt", prompt}, {"return_tokens", true}};
-    body["response_fields"] = {"content",   "tokens",  "tokens_predicted", "tokens_evaluated", "stop",
-                               "stop_type", "id_slot", "timings"};  // the end of an answer would repeat the prompt
-    if (slot >= 0) body["id_slot"] = slot;
+  static RequestBody common(const std::vector<TokenId>& prompt, int slot) {
+    RequestBody body;
+    body.set("prompt", prompt).set("return_tokens", true).set("response_fields", kResponseFields);
+    if (slot >= 0) body.set("id_slot", slot);
     return body;
   }
 };

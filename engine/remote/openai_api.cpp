@@ -5,8 +5,8 @@
 
 #include "engine/remote/completion_event.h"
 #include "engine/remote/message_text.h"
+#include "engine/remote/request_body.h"
 #include "engine/remote/server_api.h"
-#include "engine/remote/server_json.h"
 
 namespace baton {
 namespace {
@@ -36,22 +36,16 @@ class OpenAiApi final : public ServerApi {
   }
 
   ServerRequest answer(const GenerationRequest& request, const std::vector<TokenId>& prompt, int) const override {
-    Json body = {{"model", model_},
-                 {"max_tokens", request.max_tokens},
-                 {"temperature", request.sampling.temperature},
-                 {"top_p", request.sampling.top_p},
-                 {"seed", request.sampling.seed % kSeeds},
-                 {"stream", true},
-                 {"stream_options", {{"include_usage", true}}}};
-    if (!request.stop.empty()) body["stop"] = request.stop;
-    if (ids_) {
-      body["prompt"] = prompt;
-      return {"/v1/completions", dumped(body)};
-    }
-    body["messages"] = Json::array();
+    RequestBody body;
+    body.set("model", model_).set("max_tokens", request.max_tokens).set("temperature", request.sampling.temperature);
+    body.set("top_p", request.sampling.top_p).set("seed", request.sampling.seed % kSeeds).set("stream", true);
+    body.set("stream_options", RequestBody().set("include_usage", true));
+    if (!request.stop.empty()) body.set("stop", request.stop);
+    if (ids_) return {"/v1/completions", body.set("prompt", prompt).text()};
+    std::vector<RequestBody> messages;
     for (const ChatMessage& message : messages_of(prompt))
-      body["messages"].push_back({{"role", message.role}, {"content", message.content}});
-    return {"/v1/chat/completions", dumped(body)};
+      messages.push_back(RequestBody().set("role", message.role).set("content", message.content));
+    return {"/v1/chat/completions", body.set("messages", messages).text()};
   }
 
   ServerRequest warm_up(const std::vector<TokenId>&, int, bool) const override { return {}; }  // see cache_block()

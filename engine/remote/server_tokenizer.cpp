@@ -9,6 +9,7 @@
 #include "engine/backend/backend.h"
 #include "engine/base/errors.h"
 #include "engine/base/utf8.h"
+#include "engine/remote/request_body.h"
 #include "engine/remote/server_json.h"
 
 namespace baton {
@@ -37,8 +38,9 @@ ServerTokenizer::ServerTokenizer(std::shared_ptr<ModelServer> server, std::uint6
 std::vector<TokenId> ServerTokenizer::ask(std::string_view text, bool special, bool template_tokens,
                                           const std::stop_token& stop) const {
   if (text.empty() && !template_tokens) return {};
-  const Json body = {{"content", utf8::repaired(text)}, {"add_special", template_tokens}, {"parse_special", special}};
-  const JsonDocument answer = server_->fetch("/tokenize", dumped(body), stop);
+  RequestBody body;
+  body.set("content", utf8::repaired(text)).set("add_special", template_tokens).set("parse_special", special);
+  const JsonDocument answer = server_->fetch("/tokenize", body.text(), stop);
   try {
     const std::string origin = "its answer to /tokenize";
     const JsonFields fields(*answer, origin);
@@ -60,8 +62,7 @@ std::vector<TokenId> ServerTokenizer::encode_with_template(std::string_view text
 
 std::string ServerTokenizer::text_of(std::span<const TokenId> ids) const {
   if (ids.empty()) return {};
-  const Json body = {{"tokens", std::vector<TokenId>(ids.begin(), ids.end())}};
-  const JsonDocument answer = server_->fetch("/detokenize", dumped(body));
+  const JsonDocument answer = server_->fetch("/detokenize", RequestBody().set("tokens", ids).text());
   const std::string origin = "its answer to /detokenize";
   try {
     return JsonFields(*answer, origin).text_or("content", "");

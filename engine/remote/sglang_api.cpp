@@ -2,6 +2,7 @@
 // SGLang's own /generate, as the documentation of its version 0.5.23 describes it (docs.sglang.io: SGLang Native APIs,
 // Sampling Parameters).
 #include "engine/remote/completion_event.h"
+#include "engine/remote/request_body.h"
 #include "engine/remote/server_api.h"
 #include "engine/remote/server_json.h"
 #include "engine/text/constrain/gbnf_writer.h"
@@ -24,32 +25,28 @@ class SglangApi final : public ServerApi {
   ServerRequest answer(const GenerationRequest& request, const std::vector<TokenId>& prompt, int) const override {
     const SamplingParams& sampling = request.sampling;
     // Everything that the server would otherwise take from its command line or the model's generation_config.json.
-    Json params = {{"max_new_tokens", request.max_tokens},
-                   {"temperature", sampling.temperature},
-                   {"top_k", sampling.top_k > 0 ? sampling.top_k : -1},
-                   {"top_p", sampling.top_p},
-                   {"min_p", sampling.min_p},
-                   {"repetition_penalty", sampling.repetition_penalty},
-                   {"presence_penalty", 0.0},
-                   {"frequency_penalty", 0.0},
-                   {"skip_special_tokens", true},
-                   {"ignore_eos", false},
-                   {"sampling_seed", sampling.seed % kSeeds}};
+    RequestBody params;
+    params.set("max_new_tokens", request.max_tokens).set("temperature", sampling.temperature);
+    params.set("top_k", sampling.top_k > 0 ? sampling.top_k : -1).set("top_p", sampling.top_p);
+    params.set("min_p", sampling.min_p).set("repetition_penalty", sampling.repetition_penalty);
+    params.set("presence_penalty", 0.0).set("frequency_penalty", 0.0).set("skip_special_tokens", true);
+    params.set("ignore_eos", false).set("sampling_seed", sampling.seed % kSeeds);
     if (!request.stop.empty()) {
-      params["stop"] = request.stop;
-      params["no_stop_trim"] = true;  // a part of it has been streamed by then
+      params.set("stop", request.stop).set("no_stop_trim", true);  // a part of it has been streamed by then
     }
-    if (request.constraint) params["ebnf"] = gbnf_of(*request.constraint);
-    Json body = {{"input_ids", prompt}, {"sampling_params", std::move(params)}, {"stream", true}};
-    if (request.reuse.method->prefixes == Method::Prefixes::never) body["extra_key"] = fresh_salt();
-    return {"/generate", dumped(body)};
+    if (request.constraint) params.set("ebnf", gbnf_of(*request.constraint));
+    RequestBody body;
+    body.set("input_ids", prompt).set("sampling_params", params).set("stream", true);
+    if (request.reuse.method->prefixes == Method::Prefixes::never) body.set("extra_key", fresh_salt());
+    return {"/generate", body.text()};
   }
 
   /// Its own client puts a prompt into the cache like this.
   ServerRequest warm_up(const std::vector<TokenId>& prompt, int, bool) const override {
-    const Json body = {
-        {"input_ids", prompt}, {"sampling_params", {{"max_new_tokens", 0}, {"temperature", 0.0}}}, {"stream", false}};
-    return {"/generate", dumped(body)};
+    RequestBody body;
+    body.set("input_ids", prompt).set("stream", false);
+    body.set("sampling_params", RequestBody().set("max_new_tokens", 0).set("temperature", 0.0));
+    return {"/generate", body.text()};
   }
 
   ServerPiece read(std::string_view json) const override {

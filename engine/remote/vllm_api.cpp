@@ -4,6 +4,7 @@
 #include <charconv>
 
 #include "engine/remote/completion_event.h"
+#include "engine/remote/request_body.h"
 #include "engine/remote/server_api.h"
 #include "engine/remote/server_json.h"
 #include "engine/text/constrain/gbnf_writer.h"
@@ -35,45 +36,46 @@ class VllmApi final : public ServerApi {
 
   ServerRequest answer(const GenerationRequest& request, const std::vector<TokenId>& prompt, int) const override {
     const SamplingParams& sampling = request.sampling;
-    Json body = common(prompt, request.max_tokens);
-    body["stream"] = true;
-    body["stream_options"] = {{"include_usage", true}};
-    body["return_token_ids"] = true;
+    RequestBody body = common(prompt, request.max_tokens);
+    body.set("stream", true);
+    body.set("stream_options", RequestBody().set("include_usage", true));
+    body.set("return_token_ids", true);
     // Everything that the server would otherwise take from the model's generation_config.json.
-    body["temperature"] = sampling.temperature;
-    body["top_k"] = sampling.top_k > 0 ? sampling.top_k : -1;
-    body["top_p"] = sampling.top_p;
-    body["min_p"] = sampling.min_p;
-    body["repetition_penalty"] = sampling.repetition_penalty;
-    body["presence_penalty"] = 0.0;
-    body["frequency_penalty"] = 0.0;
-    body["skip_special_tokens"] = true;
-    body["ignore_eos"] = false;
-    body["seed"] = sampling.seed % kSeeds;
+    body.set("temperature", sampling.temperature);
+    body.set("top_k", sampling.top_k > 0 ? sampling.top_k : -1);
+    body.set("top_p", sampling.top_p);
+    body.set("min_p", sampling.min_p);
+    body.set("repetition_penalty", sampling.repetition_penalty);
+    body.set("presence_penalty", 0.0);
+    body.set("frequency_penalty", 0.0);
+    body.set("skip_special_tokens", true);
+    body.set("ignore_eos", false);
+    body.set("seed", sampling.seed % kSeeds);
     if (!request.stop.empty()) {
-      body["stop"] = request.stop;
-      body["include_stop_str_in_output"] = true;  // otherwise text lags behind its ids
+      body.set("stop", request.stop);
+      body.set("include_stop_str_in_output", true);  // otherwise text lags behind its ids
     }
-    if (request.constraint && is_old_) body["guided_grammar"] = gbnf_of(*request.constraint);
-    if (request.constraint && !is_old_) body["structured_outputs"] = {{"grammar", gbnf_of(*request.constraint)}};
-    if (request.reuse.method->prefixes == Method::Prefixes::never && !is_old_) body["cache_salt"] = fresh_salt();
-    return {"/v1/completions", dumped(body)};
+    if (request.constraint && is_old_) body.set("guided_grammar", gbnf_of(*request.constraint));
+    if (request.constraint && !is_old_)
+      body.set("structured_outputs", RequestBody().set("grammar", gbnf_of(*request.constraint)));
+    if (request.reuse.method->prefixes == Method::Prefixes::never && !is_old_) body.set("cache_salt", fresh_salt());
+    return {"/v1/completions", body.text()};
   }
 
   /// One token is the least that it generates; its KV is never computed.
   ServerRequest warm_up(const std::vector<TokenId>& prompt, int, bool yields) const override {
-    Json body = common(prompt, 1);
-    body["stream"] = false;
-    body["temperature"] = 0.0;
-    if (yields) body["priority"] = 1;  // that of the others is 0, and higher ones come later
-    return {"/v1/completions", dumped(body)};
+    RequestBody body = common(prompt, 1);
+    body.set("stream", false);
+    body.set("temperature", 0.0);
+    if (yields) body.set("priority", 1);  // that of the others is 0, and higher ones come later
+    return {"/v1/completions", body.text()};
   }
 
   ServerPiece read(std::string_view json) const override { return read_completion(json); }
 
  private:
-  Json common(const std::vector<TokenId>& prompt, std::int32_t max_tokens) const {
-    return {{"model", model_}, {"prompt", prompt}, {"max_tokens", max_tokens}};
+  RequestBody common(const std::vector<TokenId>& prompt, std::int32_t max_tokens) const {
+    return RequestBody().set("model", model_).set("prompt", prompt).set("max_tokens", max_tokens);
   }
 
   std::string model_;

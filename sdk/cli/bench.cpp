@@ -236,7 +236,7 @@ void add_bench(CLI::App& app, Action& action) {
   std::vector<std::string> known = {"none"};
   for (const ReuseMethod& method : reuse_methods()) {
     known.push_back(method.name);
-    const bool one_pass = !method.ahead && !method.anchors && !method.models;
+    const bool one_pass = !method.ahead && !method.anchors && !method.group;
     if (one_pass) options.methods.push_back(method.name);
   }
   verb->add_option("--methods", options.methods,

@@ -21,7 +21,8 @@ const std::vector<ReuseMethod>& reuse_methods() {
                        .segments = method.segments,
                        .ahead = method.ahead,
                        .anchors = method.anchors,
-                       .models = method.models});
+                       .models = method.models,
+                       .group = method.layers == Method::Layers::group});
     }
     return found;
   }();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory runs out around a request to a server: the request ends once, and the engine closes.
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -11,6 +12,7 @@
 #include "tests/engine/remote/asking.h"
 #include "tests/engine/remote/llama_server.h"
 #include "tests/exhaustion/faults.h"
+#include "tests/support/thread_time.h"
 
 using namespace baton;
 using namespace baton::test;
@@ -43,6 +45,7 @@ class ForkedLlamaServer {
 
  private:
   [[noreturn]] static void serve(int out) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     LlamaServer server(2);
     server.script = [](const std::string& prompt) {
       return prompt == "long" ? LlamaServer::Script{.text = std::string(400, 'y'), .per_token = 1ms}
@@ -94,5 +97,36 @@ TEST_CASE("an engine of a server ends its requests without any memory", "[exhaus
     disarm();
     CHECK(ends->count == 1);
     CHECK((ends->reason == FinishReason::cancelled || ends->reason == FinishReason::error));
+  }
+}
+
+TEST_CASE("a request to a server ends once whichever allocation of it fails, and the next one is answered",
+          "[exhaustion]") {
+  const ForkedLlamaServer server;
+  auto engine = open(server);
+  const auto is_over = [](const Ends& ends) {
+    for (int i = 0; i < 20'000 && ends.count == 0; ++i) std::this_thread::sleep_for(1ms);
+    return ends.count == 1;
+  };
+  std::int64_t injected = 1;
+  for (std::int64_t point = 1; injected > 0; point += nightly() ? 1 : 3) {
+    INFO("allocation " << point);
+    const auto ends = std::make_shared<Ends>();
+    GenerationRequest request = request_of(*engine, "short", ends);
+    request.max_tokens = 4;
+    bool refused = false;
+    arm(Fault::allocation, point);
+    try {
+      engine->submit(std::move(request));
+    } catch (const std::bad_alloc&) {
+      refused = true;
+    }
+    const bool over = refused || is_over(*ends);
+    injected = disarm();
+    REQUIRE(over);
+    const auto after = std::make_shared<Ends>();
+    engine->submit(request_of(*engine, "short", after));
+    REQUIRE(is_over(*after));
+    CHECK(after->reason == FinishReason::eos);
   }
 }

@@ -60,10 +60,16 @@ class Pair(Cli):
         self.assertEqual((some["method"], some["hops"]), ("droidspeak", 0))
         self.assertEqual(some["reason"], "decoded by solver, of another model")
         self.assertAlmostEqual(some["kv_reuse_rate"], 0.4, delta=0.03)  # of an answer that was cut off, the last token has none
-        for method in ("rectify", "direct"):
-            slot = self.slot(self.run_team(method))
-            self.assertEqual((slot["method"], slot["reused_tokens"]), ("full", 0))
-            self.assertEqual(slot["reason"], "decoded by solver, of another model")
+        slot = self.slot(self.run_team("rectify"))
+        self.assertEqual((slot["method"], slot["reused_tokens"]), ("full", 0))
+        self.assertEqual(slot["reason"], "decoded by solver, of another model")
+
+    def test_baselines_reuse_the_kv_of_the_other_model(self):
+        for method, setting, rate in (("direct", "relay.min_tokens=1", 1.0), ("epic", "relay.reuse=0.6", 0.6),
+                                      ("cacheblend", "relay.reuse=0.6", 0.6)):
+            slot = self.slot(self.run_team(method, "--set", setting))
+            self.assertEqual((slot["method"], slot["reason"]), (method, "decoded by solver, of another model"))
+            self.assertAlmostEqual(slot["kv_reuse_rate"], rate, delta=0.06)
 
     def test_the_first_run_finds_the_group_and_keeps_it(self):
         self.run_team("droidspeak")

@@ -20,6 +20,7 @@ struct ReuseMethod {
   bool ahead = false;     // prompts are computed before all of their text is known
   bool anchors = false;   // KV is corrected by the offsets that similar texts had (anchors)
   bool models = false;    // KV may come from another model
+  bool group = false;     // recomputes a group of layers, which is measured for each pair of models
 };
 
 /// All of them, in the order in which tables show them.
