@@ -14,8 +14,7 @@ namespace {
 
 constexpr std::int32_t kBlock = 16;             // tokens; its cache has no blocks, but a warm-up costs a request
 constexpr std::uint64_t kSeeds = 0xFFFF'FFFFu;  // the last one means a random seed
-constexpr std::array kSamplers = {"penalties", "temperature", "top_k", "top_p",
-                                  "min_p"};  // as our own sampler has them
+constexpr std::array kSamplers = {"penalties", "temperature", "top_k", "top_p", "min_p"};  // in our sampler's order
 constexpr std::array kResponseFields = {"content",   "tokens",  "tokens_predicted", "tokens_evaluated", "stop",
                                         "stop_type", "id_slot", "timings"};  // the end would repeat the prompt
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The properties that two models must share for one to read the other's KV (method droidspeak).
+// The properties that two models must share for one to read the other's KV (Method::models).
 #pragma once
 
 #include <cstdint>

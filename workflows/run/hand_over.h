@@ -17,8 +17,8 @@ class RunSegments {
  public:
   explicit RunSegments(const Plan& plan) : plan_(plan), over_(plan.turns.size(), false) {}
 
-  /// Assigns each placeholder of the turn's prompt its segment, if there is one, or with method droidspeak that of
-  /// another model, and marks the parts that become segments.
+  /// Assigns each placeholder of the turn's prompt its segment, if there is one, or where the method reads
+  /// across models that of another model, and marks the parts that become segments.
   void attach(std::size_t turn, const InferenceEngine* engine, std::vector<PromptPart>& prompt) const;
 
   /// How many later turns will read the turn's output.
