@@ -47,10 +47,11 @@ Run alone(std::vector<PromptPart> prompt, std::int32_t max_tokens = 8, const Tin
 }
 
 /// Runs `action` once, on the engine's thread between two steps, as soon as the engine has run `rows` rows. A request
-/// that decodes random tokens gives the occasion.
-std::future<Run> at_rows(InferenceEngine& engine, std::int64_t rows, std::function<void()> action) {
+/// that decodes `tokens` random tokens gives the occasion.
+std::future<Run> at_rows(InferenceEngine& engine, std::int64_t rows, std::function<void()> action,
+                         std::size_t tokens = 400) {
   GenerationRequest clock = request_of({text(3, 77)}, {});
-  clock.forced = random_tokens(400, 78);
+  clock.forced = random_tokens(tokens, 78);
   clock.callbacks.on_token = [&engine, rows, action = std::move(action), done = false](TokenId,
                                                                                        const std::string&) mutable {
     if (done || engine.stats().rows < rows) return;
@@ -61,12 +62,17 @@ std::future<Run> at_rows(InferenceEngine& engine, std::int64_t rows, std::functi
 }
 
 /// Submits the readers between two steps, so that they arrive together.
-std::vector<Run> together(InferenceEngine& engine, std::size_t count, const ReuseOptions& reuse) {
+std::vector<Run> together(InferenceEngine& engine, std::size_t count, const ReuseOptions& reuse,
+                          std::size_t clock_tokens = 400) {
   std::vector<std::future<Run>> runs;
-  const Run clock = at_rows(engine, 0, [&] {
-                      for (std::size_t i = 0; i < count; ++i)
-                        runs.push_back(start(engine, request_of(reader(i), reuse)));
-                    }).get();
+  const Run clock = at_rows(
+                        engine, 0,
+                        [&] {
+                          for (std::size_t i = 0; i < count; ++i)
+                            runs.push_back(start(engine, request_of(reader(i), reuse)));
+                        },
+                        clock_tokens)
+                        .get();
   REQUIRE(clock.result.error.empty());
   std::vector<Run> done;
   for (auto& run : runs) done.push_back(run.get());
@@ -372,17 +378,9 @@ TEST_CASE("live prefix: a store without room, and a KV budget for two", "[engine
   }
   {
     const auto engine = tiny_engine({.kv_budget_bytes = 2 * bytes + bytes / 2, .max_step_rows = 24});
-    auto one = start(*engine, request_of(reader(0), method("prefix"), 8));
-    std::vector<std::future<Run>> others;
-    for (std::uint64_t i = 1; i < 6; ++i) others.push_back(start(*engine, request_of(reader(i), method("prefix"))));
-    CHECK(same(one.get(), alone(reader(0))));
-    std::int64_t tokens = 0;
-    for (std::size_t i = 0; i < others.size(); ++i) {
-      const Run run = others[i].get();
-      CHECK(same(run, alone(reader(i + 1))));
-      tokens += run.result.kv_computed / kLayers;
-    }
-    CHECK(tokens == 5 * 10);
+    const std::vector<Run> runs = together(*engine, 6, method("prefix"), 8);  // 8: few, to leave room for two
+    for (std::size_t i = 0; i < runs.size(); ++i) CHECK(same(runs[i], alone(reader(i))));
+    CHECK(computed(runs) == 230 + 6 * 10);
     CHECK(engine->stats().kv_peak_bytes <= 2 * bytes + bytes / 2);
     expect_empty(*engine);
   }
