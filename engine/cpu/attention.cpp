@@ -2,7 +2,9 @@
 // A task is a tile: some rows of one sequence times the query heads that read one kv head, "queries" below. It visits
 // key blocks in ascending order. Per block and query it computes the scores, their maximum m_b, p = exp(score - m_b),
 // l_b = sum p and o_b = p * values; then (m, l, o) and (m_b, l_b, o_b) merge. Tiling decides only which queries share
-// the loads of a block, so a query's bits do not depend on its tile.
+// the loads of a block, so a query's bits do not depend on its tile. Where there are fewer tiles than threads can share
+// (a decode step with few kv heads), several tasks compute parts of a tile's blocks, and the last to end merges them
+// all in the same order.
 #include "engine/base/simd_targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -32,6 +34,7 @@ namespace baton::cpu {
 inline constexpr std::int64_t kMaxQueries = 96;  // per tile; its working set then fits the L2 cache
 // With more queries (two tiles of the product kernel), keys and values are widened to f32 first.
 inline constexpr std::int64_t kFewQueries = 24;
+inline constexpr std::int64_t kSumLanes = 16;  // of a query's sum of weights (lanes-inl.h)
 
 struct AttentionTask {
   TensorView out;
@@ -46,6 +49,9 @@ struct AttentionTask {
   AttentionSum* received;       // [capacity], of the kv head, or null
   bool shared;                  // other tasks add to `received` too
   float* weights;               // [queries, blocks, 1 + 64]: maximum and weights of each block; null without received
+  std::int64_t block, block_end;
+  float* partials;           // [queries, blocks] block results; null: this task sees all blocks
+  std::int32_t* parts_left;  // of the tile, with partials
 
   std::int64_t heads() const { return head_end - head; }
   std::int64_t queries() const { return static_cast<std::int64_t>(order.size()) * heads(); }
@@ -55,6 +61,10 @@ struct AttentionTask {
     return weights + (query * blocks() + key / kKeyBlock) * (1 + kKeyBlock);
   }
   std::int64_t column_of(std::int64_t query) const { return (head + query % heads()) * shape.head_dim; }
+  std::int64_t width() const { return panels_of(shape.head_dim) * kPanel; }
+  /// The floats of a block result: o_b [W], l_b [16] and m_b, rounded up to whole cache lines. W is D rounded up to
+  /// whole panels.
+  static constexpr std::int64_t result_floats(std::int64_t width) { return width + 2 * kSumLanes; }
 };
 
 /// The working memory of a task, carved from a thread's scratch. Rows of q and p are operands of the product kernel.
@@ -64,23 +74,24 @@ struct AttentionState {
     q = take(kMaxQueries * kTileStride);
     p = take(kMaxQueries * kTileStride);
     o = take(kMaxQueries * kMaxWidth);
-    o_block = take(kMaxQueries * kMaxWidth);
+    results = take(kMaxQueries * AttentionTask::result_floats(kMaxWidth));
     keys = take(kKeyBlock * kMaxWidth);
     values = take(kKeyBlock * kMaxWidth);
-    l = take(kMaxQueries * 16);
+    l = take(kMaxQueries * kSumLanes);
     m = take(kMaxQueries);
   }
   static constexpr std::int64_t kMaxWidth = kMaxHeadDim;
   static constexpr std::int64_t kFloats =
-      kMaxQueries * (2 * kTileStride + 2 * kMaxWidth + 17) + 2 * kKeyBlock * kMaxWidth;
+      kMaxQueries * (2 * kTileStride + kMaxWidth + AttentionTask::result_floats(kMaxWidth) + kSumLanes + 1) +
+      2 * kKeyBlock * kMaxWidth;
 
   float* q;        // [queries, D]
   float* p;        // [queries, 64]: scores, then exp of them
-  float* o;        // [queries, W], W = D rounded up to whole panels
-  float* o_block;  // [queries, W]
+  float* o;        // [queries, W]
+  float* results;  // [queries] results of one block
   float* keys;     // [2][D][32]: a block of keys, widened to f32
   float* values;   // [W / 32][64][32]
-  float* l;        // [queries, 16]: partial sums in virtual lanes
+  float* l;        // [queries, 16]: sums in virtual lanes
   float* m;        // [queries]
 
   std::int64_t key_begin[kMaxQueries] = {}, key_end[kMaxQueries] = {};  // the range of keys that each query sees
@@ -94,6 +105,17 @@ struct KeyBlock {
   std::ptrdiff_t key_stride;
   const Element* values;
   std::ptrdiff_t value_stride;
+};
+
+/// Results of the queries of a group at one block, from the first query on.
+struct BlockResults {
+  float* first;
+  std::int64_t stride;  // floats between queries
+  std::int64_t width;
+
+  float* o(std::int64_t i) const { return first + i * stride; }
+  float* l(std::int64_t i) const { return o(i) + width; }
+  float& m(std::int64_t i) const { return o(i)[width + kSumLanes]; }
 };
 
 /// Queries [begin, end) at one block: query begin + i sees keys [low[i], high[i]) of its 64.
@@ -162,58 +184,54 @@ HWY_INLINE void merge(float* o, const float* block, float old, float fresh, std:
   }
 }
 
-/// o_block = p * values over exactly the keys that each query sees, in ascending order: first the keys that only some
-/// of the group see, query by query, then the keys that all see, for the whole group at once, then the rest.
+/// o_b = p * values over exactly the keys that each query sees, in ascending order: first the keys that only some of
+/// the group see, query by query, then the keys that all see, for the whole group at once, then the rest.
 template <class Element>
 void weigh_values(const AttentionState& state, const QueryGroup& group, const KeyBlock<Element>& block,
-                  std::int64_t width) {
-  const std::int64_t panels = width / kPanel;
-  const auto add_keys = [&](std::int64_t query, std::int64_t count, std::int64_t low, std::int64_t high) HWY_ATTR {
+                  const BlockResults& results) {
+  const std::int64_t panels = results.width / kPanel;
+  const auto add_keys = [&](std::int64_t i, std::int64_t count, std::int64_t low, std::int64_t high) HWY_ATTR {
     if (low >= high) return;
-    multiply_tile(state.o_block + query * width, width, state.p + query * kTileStride + low, count,
+    multiply_tile(results.o(i), results.stride, state.p + (group.begin + i) * kTileStride + low, count,
                   block.values + low * kPanel, block.value_stride, panels, high - low);
   };
   const std::int64_t count = group.end - group.begin;
-  std::fill_n(state.o_block + group.begin * width, count * width, 0.0f);
-  for (std::int64_t i = 0; i < count; ++i) {
-    add_keys(group.begin + i, 1, group.low[i], std::min(group.high[i], group.low_of_all));
-  }
-  add_keys(group.begin, count, group.low_of_all, group.high_of_all);
-  for (std::int64_t i = 0; i < count; ++i) {
-    add_keys(group.begin + i, 1, std::max(group.low[i], group.high_of_all), group.high[i]);
-  }
+  for (std::int64_t i = 0; i < count; ++i) std::fill_n(results.o(i), results.width, 0.0f);
+  for (std::int64_t i = 0; i < count; ++i) add_keys(i, 1, group.low[i], std::min(group.high[i], group.low_of_all));
+  add_keys(0, count, group.low_of_all, group.high_of_all);
+  for (std::int64_t i = 0; i < count; ++i) add_keys(i, 1, std::max(group.low[i], group.high_of_all), group.high[i]);
 }
 
 template <class Element>
-void attend_group(const AttentionTask& task, const AttentionState& state, const QueryGroup& group,
-                  const KeyBlock<Element>& block, std::int64_t key, std::int64_t width) {
-  constexpr std::int64_t kMaxGroup = QueryGroup::kMaxGroup;
+void compute_results(const AttentionTask& task, const AttentionState& state, const QueryGroup& group,
+                     const KeyBlock<Element>& block, std::int64_t key, const BlockResults& results) {
   const std::int64_t count = group.end - group.begin;
   float* p = state.p + group.begin * kTileStride;
   for (std::int64_t i = 0; i < count; ++i) std::fill_n(p + i * kTileStride, kKeyBlock, 0.0f);
   multiply_tile(p, kTileStride, state.q + group.begin * kTileStride, count, block.keys, block.key_stride,
                 kKeyBlock / kPanel, task.shape.head_dim);
-
-  float l_block[kMaxGroup * kLanes];
-  float m_block[kMaxGroup] = {};
   for (std::int64_t i = 0; i < count; ++i) {
-    m_block[i] = block_softmax(p + i * kTileStride, l_block + i * kLanes, group.low[i], group.high[i], task.scale);
+    results.m(i) = block_softmax(p + i * kTileStride, results.l(i), group.low[i], group.high[i], task.scale);
   }
   for (std::int64_t i = 0; i < count && task.received != nullptr; ++i) {
     float* weights = task.block_weights(group.begin + i, key);
-    *weights = m_block[i];
+    *weights = results.m(i);
     std::copy_n(p + i * kTileStride, kKeyBlock, weights + 1);
   }
-  weigh_values(state, group, block, width);
+  weigh_values(state, group, block, results);
+}
 
+void merge_results(const AttentionState& state, const QueryGroup& group, const BlockResults& results) {
+  constexpr std::int64_t kMaxGroup = QueryGroup::kMaxGroup;
+  const std::int64_t count = group.end - group.begin;
   float m_new[kMaxGroup] = {};
   float old[kMaxGroup] = {};
   float fresh[kMaxGroup] = {};
   for (std::int64_t i = 0; i < count; ++i) {
     const float m = state.m[group.begin + i];
-    m_new[i] = std::max(m, m_block[i]);
+    m_new[i] = std::max(m, results.m(i));
     old[i] = m - m_new[i];
-    fresh[i] = m_block[i] - m_new[i];
+    fresh[i] = results.m(i) - m_new[i];
   }
   const Floats f;
   for (std::size_t i = 0; i < kMaxGroup; i += kWidth) {
@@ -224,19 +242,31 @@ void attend_group(const AttentionTask& task, const AttentionState& state, const 
     if (!group.sees(i)) continue;
     const std::int64_t query = group.begin + i;
     state.m[query] = m_new[i];
-    merge(state.l + query * kLanes, l_block + i * kLanes, old[i], fresh[i], kLanes);
-    merge(state.o + query * width, state.o_block + query * width, old[i], fresh[i], width);
+    merge(state.l + query * kSumLanes, results.l(i), old[i], fresh[i], kSumLanes);
+    merge(state.o + query * results.width, results.o(i), old[i], fresh[i], results.width);
+  }
+}
+
+/// Calls fn(group, results) for the groups of the task's queries that see keys of the block from `key` on.
+template <class Fn>
+HWY_INLINE void for_each_group(const AttentionTask& task, const AttentionState& state, std::int64_t key, const Fn& fn) {
+  const auto rows = static_cast<std::int64_t>(kTileRows);
+  const std::int64_t floats = AttentionTask::result_floats(task.width());
+  const std::int64_t stride = task.partials == nullptr ? floats : task.blocks() * floats;
+  float* results = task.partials == nullptr ? state.results : task.partials + key / kKeyBlock * floats;
+  for (std::int64_t query = 0; query < task.queries(); query += rows) {
+    const QueryGroup group(state, query, std::min(query + rows, task.queries()), key);
+    if (group.any) fn(group, BlockResults{results + query * stride, stride, task.width()});
   }
 }
 
 template <class Element>
 void attend_block(const AttentionTask& task, const AttentionState& state, const KeyBlock<Element>& block,
-                  std::int64_t key, std::int64_t width) {
-  const auto rows = static_cast<std::int64_t>(kTileRows);
-  for (std::int64_t query = 0; query < task.queries(); query += rows) {
-    const QueryGroup group(state, query, std::min(query + rows, task.queries()), key);
-    if (group.any) attend_group(task, state, group, block, key, width);
-  }
+                  std::int64_t key) {
+  for_each_group(task, state, key, [&](const QueryGroup& group, const BlockResults& results) HWY_ATTR {
+    compute_results(task, state, group, block, key, results);
+    if (task.partials == nullptr) merge_results(state, group, results);
+  });
 }
 
 /// sums[64] += weights * scale, rounded to units.
@@ -257,7 +287,7 @@ void record_weights(const AttentionTask& task, const AttentionState& state, std:
   float units[kMaxQueries];  // units that a weight of 1 has
   for (std::int64_t query = 0; query < task.queries(); ++query)
     units[query] =
-        static_cast<float>(1.0 / (static_cast<double>(fold_lanes(state.l + query * kLanes)) * kAttentionUnit));
+        static_cast<float>(1.0 / (static_cast<double>(fold_lanes(state.l + query * kSumLanes)) * kAttentionUnit));
   for (std::int64_t key = begin; key < end; key += kKeyBlock) {
     std::int32_t sums[kKeyBlock] = {};
     for (std::int64_t query = 0; query < task.queries(); ++query) {
@@ -278,13 +308,22 @@ void record_weights(const AttentionTask& task, const AttentionState& state, std:
   }
 }
 
+/// Merges the blocks that all parts of the tile have computed.
+void merge_parts(const AttentionTask& task, const AttentionState& state, std::int64_t first, std::int64_t end) {
+  for (std::int64_t key = first / kKeyBlock * kKeyBlock; key < end; key += kKeyBlock) {
+    for_each_group(task, state, key, [&](const QueryGroup& group, const BlockResults& results) HWY_ATTR {
+      merge_results(state, group, results);
+    });
+  }
+}
+
 template <class Element>
 void attend(const AttentionTask& task, float* scratch) {
   AttentionState state(scratch);
   const std::int64_t depth = task.shape.head_dim;
   const std::int64_t queries = task.queries();
-  const std::int64_t panels = panels_of(depth);
-  const std::int64_t width = panels * kPanel;
+  const std::int64_t width = task.width();
+  const std::int64_t panels = width / kPanel;
   for (std::int64_t i = 0; i < queries; ++i) {
     std::copy_n(task.q.f32(task.row_of(i)) + task.column_of(i), depth, state.q + i * kTileStride);
     state.m[i] = -std::numeric_limits<float>::infinity();
@@ -292,13 +331,11 @@ void attend(const AttentionTask& task, float* scratch) {
     state.key_end[i] = task.rows.position[task.row_of(i)] + 1;
   }
   std::fill_n(state.o, queries * width, 0.0f);
-  std::fill_n(state.l, queries * 16, 0.0f);
+  std::fill_n(state.l, queries * kSumLanes, 0.0f);
 
-  const std::int64_t first = *std::min_element(state.key_begin, state.key_begin + queries);
-  const std::int64_t key_end = state.key_end[queries - 1];  // positions ascend
   const Element* keys = key_panels<Element>(task.slab, task.shape, task.kv_head);
   const Element* values = value_panels<Element>(task.slab, task.shape, task.kv_head);
-  for (std::int64_t key = first / kKeyBlock * kKeyBlock; key < key_end; key += kKeyBlock) {
+  for (std::int64_t key = task.block * kKeyBlock; key < task.block_end * kKeyBlock; key += kKeyBlock) {
     const KeyBlock<Element> block{keys + key * depth, depth * kPanel, values + key * kPanel,
                                   task.slab.capacity * kPanel};
     if constexpr (std::is_same_v<Element, std::uint16_t>) {
@@ -307,15 +344,20 @@ void attend(const AttentionTask& task, float* scratch) {
         for (std::int64_t p = 0; p < panels; ++p) {
           widen_panel(state.values + p * kKeyBlock * kPanel, block.values + p * block.value_stride, kKeyBlock);
         }
-        attend_block<float>(task, state, {state.keys, depth * kPanel, state.values, kKeyBlock * kPanel}, key, width);
+        attend_block<float>(task, state, {state.keys, depth * kPanel, state.values, kKeyBlock * kPanel}, key);
         continue;
       }
     }
-    attend_block(task, state, block, key, width);
+    attend_block(task, state, block, key);
   }
 
+  const std::int64_t first = *std::min_element(state.key_begin, state.key_begin + queries);
+  if (task.partials != nullptr) {
+    if (std::atomic_ref<std::int32_t>(*task.parts_left).fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+    merge_parts(task, state, first, state.key_end[queries - 1]);  // positions ascend
+  }
   for (std::int64_t i = 0; i < queries; ++i) {
-    const float scale = 1.0f / fold_lanes(state.l + i * kLanes);
+    const float scale = 1.0f / fold_lanes(state.l + i * kSumLanes);
     float* out = task.out.f32(task.row_of(i)) + task.column_of(i);
     for (std::int64_t d = 0; d < depth; ++d) out[d] = state.o[i * width + d] * scale;
   }
@@ -349,8 +391,52 @@ void plan_tiles(RowAttentionPlan& plan, const RowSpan& rows, std::int64_t rows_p
   plan.tiles.clear();
   for (std::int64_t begin = 0, end = 0; begin < rows.size(); begin = end) {
     const std::int32_t sequence = rows.sequence[plan.order[begin]];
-    while (end < rows.size() && end - begin < rows_per_tile && rows.sequence[plan.order[end]] == sequence) ++end;
-    plan.tiles.push_back({begin, end});
+    std::int32_t first = rows.key_begin[plan.order[begin]];
+    for (; end < rows.size() && end - begin < rows_per_tile && rows.sequence[plan.order[end]] == sequence; ++end) {
+      first = std::min(first, rows.key_begin[plan.order[end]]);
+    }
+    plan.tiles.push_back({begin, end, first / kKeyBlock, rows.position[plan.order[end - 1]] / kKeyBlock + 1});
+  }
+}
+
+/// The tasks: every tile times `groups` of up to `heads` query heads, longest first. Where they are too few to keep all
+/// threads at work to the end, they are laid out in a line and that is cut into as many equal pieces as there are
+/// threads. Block results have `floats` floats.
+void plan_parts(RowAttentionPlan& plan, std::int64_t groups, std::int64_t heads, std::int64_t floats, int threads) {
+  const auto tiles = static_cast<std::int64_t>(plan.tiles.size());
+  // A block of keys is read once for all queries of a tile.
+  const auto block_work = [&](const RowAttentionTile& tile) { return 2 + (tile.end - tile.begin) * heads; };
+  std::int64_t total = 0, partials = 0;
+  for (const RowAttentionTile& tile : plan.tiles) total += (tile.block_end - tile.block) * block_work(tile) * groups;
+  const std::int64_t piece = tiles * groups < 4 * threads ? (total + threads - 1) / threads : total;
+  plan.parts.clear();
+  plan.parts_left.clear();
+  std::int64_t room = piece;                       // until the next cut
+  for (std::int64_t i = tiles - 1; i >= 0; --i) {  // late positions take longest
+    const RowAttentionTile& tile = plan.tiles[static_cast<std::size_t>(i)];
+    const std::int64_t work = block_work(tile);
+    for (std::int64_t group = 0; group < groups; ++group) {
+      const std::size_t first = plan.parts.size();
+      for (std::int64_t block = tile.block; block < tile.block_end;) {
+        std::int64_t count = std::min(tile.block_end - block, std::max<std::int64_t>((room + work / 2) / work, 1));
+        if (count == tile.block_end - block - 1) ++count;  // a block by itself is not worth its cut
+        plan.parts.push_back(
+            {static_cast<std::size_t>(i), group, block, block + count, count * work, -1, plan.parts_left.size()});
+        block += count;
+        room -= count * work;
+        if (room < work) room += piece;
+      }
+      plan.parts_left.push_back(static_cast<std::int32_t>(plan.parts.size() - first));
+      if (plan.parts.size() - first == 1) continue;
+      for (std::size_t part = first; part < plan.parts.size(); ++part) plan.parts[part].partials = partials;
+      partials += heads * (tile.end - tile.begin) * tile.block_end * floats;
+    }
+  }
+  std::sort(plan.parts.begin(), plan.parts.end(), [](const RowAttentionPart& a, const RowAttentionPart& b) {
+    return std::tuple(-a.work, a.parts_left, a.block) < std::tuple(-b.work, b.parts_left, b.block);
+  });
+  if (static_cast<std::int64_t>(plan.partials.size()) < partials) {
+    plan.partials.resize(static_cast<std::size_t>(partials));
   }
 }
 
@@ -364,39 +450,53 @@ void attention(ThreadPool& pool, Scratch& scratch, RowAttentionPlan& plan, Tenso
   const std::int64_t group = query_heads / shape.kv_heads;
   const std::int64_t heads_per_tile = std::min(group, kMaxQueries);
   const std::int64_t head_parts = (group + heads_per_tile - 1) / heads_per_tile;
-  const std::int64_t fair = rows.size() * shape.kv_heads * head_parts / (4 * pool.size());
+  const std::int64_t groups = shape.kv_heads * head_parts;
+  const std::int64_t fair = std::max(rows.size() * groups / (4 * pool.size()), kFewQueries / heads_per_tile);
   plan_tiles(plan, rows, std::clamp<std::int64_t>(fair, 1, kMaxQueries / heads_per_tile));
 
-  std::int64_t keys = 0;
+  std::int64_t keys = 0, keys_read = 0;
   for (std::int64_t i = 0; i < rows.size(); ++i) keys += rows.position[i] + 1 - rows.key_begin[i];
-  const std::int64_t work = keys * q.cols / 8;
+  for (const RowAttentionTile& tile : plan.tiles) keys_read += (tile.block_end - tile.block) * kKeyBlock;
+  const std::int64_t key_words =
+      2 * shape.kv_heads * shape.head_dim * static_cast<std::int64_t>(size_of(shape.dtype)) / 4;
+  const std::int64_t work = keys * (q.cols / 8 + query_heads) + keys_read * key_words;
 
-  if (std::any_of(received.begin(), received.end(), [](const auto* sums) { return sums != nullptr; })) {
-    const std::int64_t blocks = *std::max_element(rows.position.begin(), rows.position.end()) / kKeyBlock + 1;
+  const bool records = std::any_of(received.begin(), received.end(), [](const auto* sums) { return sums != nullptr; });
+  const std::int64_t result_floats = AttentionTask::result_floats(panels_of(shape.head_dim) * kPanel);
+  const std::int64_t weight_floats = records ? 1 + kKeyBlock : 0;
+  plan_parts(plan, groups, heads_per_tile, result_floats + weight_floats, pool.size());
+  if (records) {
     plan.weights.resize(static_cast<std::size_t>(pool.size()));
-    std::int64_t longest = 0;
-    for (const RowAttentionTile& tile : plan.tiles) longest = std::max(longest, tile.end - tile.begin);
-    const auto floats = static_cast<std::size_t>(longest * heads_per_tile * blocks * (1 + kKeyBlock));
+    std::int64_t most = 0;  // rows and blocks
+    for (const RowAttentionTile& tile : plan.tiles) most = std::max(most, (tile.end - tile.begin) * tile.block_end);
+    const auto floats = static_cast<std::size_t>(most * heads_per_tile * weight_floats);
     for (auto& weights : plan.weights) weights.resize(std::max(weights.size(), floats));
   }
 
-  const std::int64_t parts = shape.kv_heads * head_parts;
   const auto tiles = static_cast<std::int64_t>(plan.tiles.size());
-  pool.run(tiles * parts, work, [&](std::int64_t index, int thread) {
-    const RowAttentionTile& tile = plan.tiles[tiles - 1 - index / parts];  // late positions take longest: they go first
-    const std::int64_t kv_head = index % parts / head_parts;
-    const std::int64_t head = kv_head * group + index % head_parts * heads_per_tile;
+  pool.run(static_cast<std::int64_t>(plan.parts.size()), work, [&](std::int64_t index, int thread) {
+    const RowAttentionPart& part = plan.parts[static_cast<std::size_t>(index)];
+    const RowAttentionTile& tile = plan.tiles[part.tile];
+    const std::int64_t kv_head = part.group / head_parts;
+    const std::int64_t head = kv_head * group + part.group % head_parts * heads_per_tile;
     const auto order = std::span(plan.order).subspan(tile.begin, tile.end - tile.begin);
     const std::int32_t sequence = rows.sequence[order[0]];
     AttentionSum* sums = received.empty() ? nullptr : received[sequence];
     if (sums != nullptr) sums += kv_head * slabs[sequence].capacity;
-    const auto number = &tile - plan.tiles.data();
+    const auto number = static_cast<std::int64_t>(part.tile);
     const auto same = [&](std::int64_t other) {
       if (other < 0 || other >= tiles) return false;
       return rows.sequence[plan.order[static_cast<std::size_t>(plan.tiles[static_cast<std::size_t>(other)].begin)]] ==
              sequence;
     };
     const bool shared = head_parts > 1 || same(number - 1) || same(number + 1);
+    float* partials = part.partials < 0 ? nullptr : plan.partials.data() + part.partials;
+    float* weights = nullptr;
+    if (sums != nullptr) {
+      weights = partials == nullptr
+                    ? plan.weights[static_cast<std::size_t>(thread)].data()
+                    : partials + (tile.end - tile.begin) * heads_per_tile * tile.block_end * result_floats;
+    }
     const AttentionTask task{out,
                              q,
                              slabs[sequence],
@@ -409,7 +509,11 @@ void attention(ThreadPool& pool, Scratch& scratch, RowAttentionPlan& plan, Tenso
                              std::min(head + heads_per_tile, (kv_head + 1) * group),
                              sums,
                              shared,
-                             sums == nullptr ? nullptr : plan.weights[static_cast<std::size_t>(thread)].data()};
+                             weights,
+                             part.block,
+                             part.block_end,
+                             partials,
+                             &plan.parts_left[part.parts_left]};
     HWY_DYNAMIC_DISPATCH(attend_task)(task, scratch.of_thread(thread));
   });
 }

@@ -126,6 +126,9 @@ void multiply_rows(float* c, std::ptrdiff_t c_stride, const float* a, const Elem
   for (; u + kUnits <= units; u += kUnits) {
     multiply_units<kRows, kUnits>(c, c_stride, a, panels, panel_stride, u, depth);
   }
+  if constexpr (kUnits > 2) {  // the two panels of a block of keys, for few queries
+    for (; u + 2 <= units; u += 2) multiply_units<kRows, 2>(c, c_stride, a, panels, panel_stride, u, depth);
+  }
   for (; u < units; ++u) multiply_units<kRows, 1>(c, c_stride, a, panels, panel_stride, u, depth);
 }
 

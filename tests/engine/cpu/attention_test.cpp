@@ -33,6 +33,42 @@ TEST_CASE("attention: a row has the same bits alone, in company, and for any num
   }
 }
 
+TEST_CASE("attention: threads share the keys of a few rows, with the bits of one thread") {
+  const std::vector<std::int32_t> lengths = {1500, 200};
+  const auto one = make_cpu_backend(1);
+  for (const Shape& shape : kShapes) {
+    const Caches caches(*one, shape, lengths, 71);
+    Rows rows;  // a step: a decode row, rows of a prompt, and a row with a window
+    rows.sequence = {0, 1, 1, 1, 0};
+    rows.position = {1499, 197, 198, 199, 1400};
+    rows.key_begin = {0, 0, 0, 0, 700};
+    const Values q = Random(72).values(rows.size(), shape.heads * shape.head_dim);
+    std::vector<AttentionSum> expected(static_cast<std::size_t>(shape.kv_heads) * caches.slabs()[0].capacity);
+    const auto attend_with = [&](Backend& backend, std::int64_t count, std::vector<AttentionSum>* sums) {
+      Values out(count, q.cols);
+      AttentionSum* const received[] = {sums == nullptr ? nullptr : sums->data(), nullptr};
+      backend.attention(out.view(), q.view().row_range(0, count), caches.slabs(), caches.shape(), rows.span(0, count),
+                        0.3f, received);
+      return out;
+    };
+    const Values whole = attend_with(*one, rows.size(), &expected);
+    std::vector<AttentionSum> first_row(expected.size());
+    attend_with(*one, 1, &first_row);
+    for (const int threads : {2, 3, 4, 8}) {
+      INFO("H " << shape.heads << " K " << shape.kv_heads << " D " << shape.head_dim << ", " << threads << " threads");
+      const auto backend = make_cpu_backend(threads);
+      for (const bool records : {false, true}) {
+        std::vector<AttentionSum> sums(expected.size()), row_sums(expected.size());
+        require_same_bits(attend_with(*backend, rows.size(), records ? &sums : nullptr).data, whole.data);
+        require_same_bits(attend_with(*backend, 1, records ? &row_sums : nullptr).data,
+                          std::span(whole.data).first(static_cast<std::size_t>(q.cols)));
+        if (records) CHECK(sums == expected);
+        if (records) CHECK(row_sums == first_row);
+      }
+    }
+  }
+}
+
 TEST_CASE("attention has the same bits on every instruction set with fused multiply-add") {
   const std::vector<std::int32_t> lengths = {70, 200};
   const auto cpu = make_cpu_backend(2);
