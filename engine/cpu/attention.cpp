@@ -17,7 +17,6 @@
 #include <atomic>
 #include <cmath>
 #include <limits>
-#include <tuple>
 #include <type_traits>
 #include <utility>
 
@@ -31,9 +30,6 @@
 #define BATON_CPU_ATTENTION_SHARED_
 namespace baton::cpu {
 
-inline constexpr std::int64_t kMaxQueries = 96;  // per tile; its working set then fits the L2 cache
-// With more queries (two tiles of the product kernel), keys and values are widened to f32 first.
-inline constexpr std::int64_t kFewQueries = 24;
 inline constexpr std::int64_t kSumLanes = 16;  // of a query's sum of weights (lanes-inl.h)
 
 struct AttentionTask {
@@ -378,68 +374,6 @@ namespace {
 
 HWY_EXPORT(attend_task);
 
-/// Rows by (sequence, position), cut where the sequence changes and every `rows_per_tile` rows.
-void plan_tiles(RowAttentionPlan& plan, const RowSpan& rows, std::int64_t rows_per_tile) {
-  plan.order.resize(static_cast<std::size_t>(rows.size()));
-  for (std::size_t i = 0; i < plan.order.size(); ++i) plan.order[i] = static_cast<std::int32_t>(i);
-  const auto before = [&](std::int32_t a, std::int32_t b) {
-    return std::tuple(rows.sequence[a], rows.position[a], a) < std::tuple(rows.sequence[b], rows.position[b], b);
-  };
-  if (!std::is_sorted(plan.order.begin(), plan.order.end(), before)) {
-    std::sort(plan.order.begin(), plan.order.end(), before);
-  }
-  plan.tiles.clear();
-  for (std::int64_t begin = 0, end = 0; begin < rows.size(); begin = end) {
-    const std::int32_t sequence = rows.sequence[plan.order[begin]];
-    std::int32_t first = rows.key_begin[plan.order[begin]];
-    for (; end < rows.size() && end - begin < rows_per_tile && rows.sequence[plan.order[end]] == sequence; ++end) {
-      first = std::min(first, rows.key_begin[plan.order[end]]);
-    }
-    plan.tiles.push_back({begin, end, first / kKeyBlock, rows.position[plan.order[end - 1]] / kKeyBlock + 1});
-  }
-}
-
-/// The tasks: every tile times `groups` of up to `heads` query heads, longest first. Where they are too few to keep all
-/// threads at work to the end, they are laid out in a line and that is cut into as many equal pieces as there are
-/// threads. Block results have `floats` floats.
-void plan_parts(RowAttentionPlan& plan, std::int64_t groups, std::int64_t heads, std::int64_t floats, int threads) {
-  const auto tiles = static_cast<std::int64_t>(plan.tiles.size());
-  // A block of keys is read once for all queries of a tile.
-  const auto block_work = [&](const RowAttentionTile& tile) { return 2 + (tile.end - tile.begin) * heads; };
-  std::int64_t total = 0, partials = 0;
-  for (const RowAttentionTile& tile : plan.tiles) total += (tile.block_end - tile.block) * block_work(tile) * groups;
-  const std::int64_t piece = tiles * groups < 4 * threads ? (total + threads - 1) / threads : total;
-  plan.parts.clear();
-  plan.parts_left.clear();
-  std::int64_t room = piece;                       // until the next cut
-  for (std::int64_t i = tiles - 1; i >= 0; --i) {  // late positions take longest
-    const RowAttentionTile& tile = plan.tiles[static_cast<std::size_t>(i)];
-    const std::int64_t work = block_work(tile);
-    for (std::int64_t group = 0; group < groups; ++group) {
-      const std::size_t first = plan.parts.size();
-      for (std::int64_t block = tile.block; block < tile.block_end;) {
-        std::int64_t count = std::min(tile.block_end - block, std::max<std::int64_t>((room + work / 2) / work, 1));
-        if (count == tile.block_end - block - 1) ++count;  // a block by itself is not worth its cut
-        plan.parts.push_back(
-            {static_cast<std::size_t>(i), group, block, block + count, count * work, -1, plan.parts_left.size()});
-        block += count;
-        room -= count * work;
-        if (room < work) room += piece;
-      }
-      plan.parts_left.push_back(static_cast<std::int32_t>(plan.parts.size() - first));
-      if (plan.parts.size() - first == 1) continue;
-      for (std::size_t part = first; part < plan.parts.size(); ++part) plan.parts[part].partials = partials;
-      partials += heads * (tile.end - tile.begin) * tile.block_end * floats;
-    }
-  }
-  std::sort(plan.parts.begin(), plan.parts.end(), [](const RowAttentionPart& a, const RowAttentionPart& b) {
-    return std::tuple(-a.work, a.parts_left, a.block) < std::tuple(-b.work, b.parts_left, b.block);
-  });
-  if (static_cast<std::int64_t>(plan.partials.size()) < partials) {
-    plan.partials.resize(static_cast<std::size_t>(partials));
-  }
-}
-
 }  // namespace
 
 void attention(ThreadPool& pool, Scratch& scratch, RowAttentionPlan& plan, TensorView out, ConstTensorView q,
@@ -450,9 +384,17 @@ void attention(ThreadPool& pool, Scratch& scratch, RowAttentionPlan& plan, Tenso
   const std::int64_t group = query_heads / shape.kv_heads;
   const std::int64_t heads_per_tile = std::min(group, kMaxQueries);
   const std::int64_t head_parts = (group + heads_per_tile - 1) / heads_per_tile;
-  const std::int64_t groups = shape.kv_heads * head_parts;
-  const std::int64_t fair = std::max(rows.size() * groups / (4 * pool.size()), kFewQueries / heads_per_tile);
-  plan_tiles(plan, rows, std::clamp<std::int64_t>(fair, 1, kMaxQueries / heads_per_tile));
+  const std::int64_t result_floats = AttentionTask::result_floats(panels_of(shape.head_dim) * kPanel);
+  const bool records = std::any_of(received.begin(), received.end(), [](const auto* sums) { return sums != nullptr; });
+  const std::int64_t weight_floats = records ? 1 + kKeyBlock : 0;
+  plan.make(rows, {shape.kv_heads * head_parts, heads_per_tile, result_floats + weight_floats, pool.size()});
+  if (records) {
+    std::int64_t most = 0;  // rows and blocks
+    for (const RowAttentionTile& tile : plan.tiles) most = std::max(most, tile.rows() * tile.block_end);
+    const auto floats = static_cast<std::size_t>(most * heads_per_tile * weight_floats);
+    plan.weights.resize(static_cast<std::size_t>(pool.size()));
+    for (auto& weights : plan.weights) weights.resize(std::max(weights.size(), floats));
+  }
 
   std::int64_t keys = 0, keys_read = 0;
   for (std::int64_t i = 0; i < rows.size(); ++i) keys += rows.position[i] + 1 - rows.key_begin[i];
@@ -461,59 +403,38 @@ void attention(ThreadPool& pool, Scratch& scratch, RowAttentionPlan& plan, Tenso
       2 * shape.kv_heads * shape.head_dim * static_cast<std::int64_t>(size_of(shape.dtype)) / 4;
   const std::int64_t work = keys * (q.cols / 8 + query_heads) + keys_read * key_words;
 
-  const bool records = std::any_of(received.begin(), received.end(), [](const auto* sums) { return sums != nullptr; });
-  const std::int64_t result_floats = AttentionTask::result_floats(panels_of(shape.head_dim) * kPanel);
-  const std::int64_t weight_floats = records ? 1 + kKeyBlock : 0;
-  plan_parts(plan, groups, heads_per_tile, result_floats + weight_floats, pool.size());
-  if (records) {
-    plan.weights.resize(static_cast<std::size_t>(pool.size()));
-    std::int64_t most = 0;  // rows and blocks
-    for (const RowAttentionTile& tile : plan.tiles) most = std::max(most, (tile.end - tile.begin) * tile.block_end);
-    const auto floats = static_cast<std::size_t>(most * heads_per_tile * weight_floats);
-    for (auto& weights : plan.weights) weights.resize(std::max(weights.size(), floats));
-  }
-
-  const auto tiles = static_cast<std::int64_t>(plan.tiles.size());
   pool.run(static_cast<std::int64_t>(plan.parts.size()), work, [&](std::int64_t index, int thread) {
     const RowAttentionPart& part = plan.parts[static_cast<std::size_t>(index)];
     const RowAttentionTile& tile = plan.tiles[part.tile];
     const std::int64_t kv_head = part.group / head_parts;
     const std::int64_t head = kv_head * group + part.group % head_parts * heads_per_tile;
-    const auto order = std::span(plan.order).subspan(tile.begin, tile.end - tile.begin);
+    const auto order = std::span(plan.order).subspan(tile.begin, tile.rows());
     const std::int32_t sequence = rows.sequence[order[0]];
     AttentionSum* sums = received.empty() ? nullptr : received[sequence];
     if (sums != nullptr) sums += kv_head * slabs[sequence].capacity;
-    const auto number = static_cast<std::int64_t>(part.tile);
-    const auto same = [&](std::int64_t other) {
-      if (other < 0 || other >= tiles) return false;
-      return rows.sequence[plan.order[static_cast<std::size_t>(plan.tiles[static_cast<std::size_t>(other)].begin)]] ==
-             sequence;
-    };
-    const bool shared = head_parts > 1 || same(number - 1) || same(number + 1);
     float* partials = part.partials < 0 ? nullptr : plan.partials.data() + part.partials;
     float* weights = nullptr;
     if (sums != nullptr) {
-      weights = partials == nullptr
-                    ? plan.weights[static_cast<std::size_t>(thread)].data()
-                    : partials + (tile.end - tile.begin) * heads_per_tile * tile.block_end * result_floats;
+      weights = partials == nullptr ? plan.weights[static_cast<std::size_t>(thread)].data()
+                                    : partials + tile.rows() * heads_per_tile * tile.block_end * result_floats;
     }
-    const AttentionTask task{out,
-                             q,
-                             slabs[sequence],
-                             shape,
-                             rows,
-                             scale,
-                             order,
-                             kv_head,
-                             head,
-                             std::min(head + heads_per_tile, (kv_head + 1) * group),
-                             sums,
-                             shared,
-                             weights,
-                             part.block,
-                             part.block_end,
-                             partials,
-                             &plan.parts_left[part.parts_left]};
+    const AttentionTask task{.out = out,
+                             .q = q,
+                             .slab = slabs[sequence],
+                             .shape = shape,
+                             .rows = rows,
+                             .scale = scale,
+                             .order = order,
+                             .kv_head = kv_head,
+                             .head = head,
+                             .head_end = std::min(head + heads_per_tile, (kv_head + 1) * group),
+                             .received = sums,
+                             .shared = head_parts > 1 || !tile.alone,
+                             .weights = weights,
+                             .block = part.block,
+                             .block_end = part.block_end,
+                             .partials = partials,
+                             .parts_left = &plan.parts_left[part.parts_left]};
     HWY_DYNAMIC_DISPATCH(attend_task)(task, scratch.of_thread(thread));
   });
 }

@@ -63,7 +63,7 @@ class ThreadPool {
   std::atomic<std::int32_t> wake_count_{0};
   std::atomic<std::int32_t> sleepers_{0};
   std::atomic<bool> stop_{false};
-  int spins_ = 0;
+  bool spins_ = false;  // threads wait actively for a while: there are cores for all
 
   std::mutex error_mutex_;
   std::exception_ptr error_;

@@ -12,6 +12,7 @@
 #include "engine/cpu/quantized/quantized_tile-inl.h"
 
 #include <algorithm>
+#include <cstring>
 #include <limits>
 
 #include "engine/cpu/product_tasks.h"
@@ -47,10 +48,17 @@ struct PanelView {
   void start_chains(float* c, std::int64_t rows, std::span<const float> bias) const {
     float start[kPanel] = {};
     if (!bias.empty()) std::copy_n(bias.data() + first, columns, start);
-    for (std::int64_t r = 0; r < rows; ++r) std::copy_n(start, kPanel, c + r * kPanel);
+    for (std::int64_t r = 0; r < rows; ++r) std::memcpy(c + r * kPanel, start, sizeof(start));
   }
   void store(TensorView out, const float* c, std::int64_t row, std::int64_t rows) const {
-    for (std::int64_t r = 0; r < rows; ++r) std::copy_n(c + r * kPanel, columns, out.f32(row + r) + first);
+    for (std::int64_t r = 0; r < rows; ++r) {
+      float* to = out.f32(row + r) + first;
+      if (columns == kPanel) {  // a length that is known is copied without a call
+        std::memcpy(to, c + r * kPanel, kPanel * sizeof(float));
+      } else {
+        std::copy_n(c + r * kPanel, columns, to);
+      }
+    }
   }
 
   const PartPanels& part;
