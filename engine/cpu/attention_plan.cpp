@@ -41,13 +41,12 @@ void RowAttentionPlan::make_parts(const Sizes& sizes) {
   // A block of keys is read once for all queries of a tile.
   const auto block_work = [&](const RowAttentionTile& tile) { return 2 + tile.rows() * sizes.heads; };
   std::int64_t total = 0, floats = 0;
-  for (const RowAttentionTile& tile : tiles)
-    total += (tile.block_end - tile.block) * block_work(tile) * sizes.groups;
+  for (const RowAttentionTile& tile : tiles) total += (tile.block_end - tile.block) * block_work(tile) * sizes.groups;
   const auto tasks = static_cast<std::int64_t>(tiles.size()) * sizes.groups;
   const std::int64_t piece = tasks < 4 * sizes.threads ? (total + sizes.threads - 1) / sizes.threads : total;
   parts.clear();
   parts_left.clear();
-  std::int64_t room = piece;                     // until the next cut
+  std::int64_t room = piece;                      // until the next cut
   for (std::size_t i = tiles.size(); i-- > 0;) {  // late positions take longest
     const RowAttentionTile& tile = tiles[i];
     const std::int64_t work = block_work(tile);

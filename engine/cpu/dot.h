@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which instructions multiply bytes (dot-inl.h) and pairs of bf16 (pairs-inl.h).
+// Which instructions multiply bytes (dot-inl.h, quantized_amx-inl.h) and pairs of bf16 (pairs-inl.h).
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,10 @@ struct DotInstructions {
   bool avx_vnni = false;
   bool neon_sdot = false;
   bool avx512_bf16 = false;  // of bf16, in pairs
+  bool amx_int8 = false;     // of tiles of bytes, and the system saves their registers
 };
+/// Asks Linux for the use of AMX in this process, where the processor has it; signal handlers of a stack of their own
+/// need more memory then (sysconf(_SC_MINSIGSTKSZ)).
 DotInstructions dot_instructions();
 
 }  // namespace baton::cpu

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Activations are quantised once, then tasks multiply them with panels:
 // few rows   the packed codes are taken apart on their way into the sums, once for each group of rows;
-// many rows  the codes of a chunk are widened to bytes once for all rows of a block.
+// many rows  the codes of a chunk are widened to bytes once for all rows of a block, and multiplied by tiles where the
+//            processor has AMX.
 // With activations in f32, chunks are widened to floats and go through the kernel of all other products (tile-inl.h).
 #include "engine/base/simd_targets.h"
 
@@ -9,11 +10,12 @@
 #define HWY_TARGET_INCLUDE "engine/cpu/quantized/quantized_matmul.cpp"
 #include <hwy/foreach_target.h>
 // After foreach_target.
-#include "engine/cpu/quantized/quantized_tile-inl.h"
+#include "engine/cpu/quantized/quantized_amx-inl.h"
 
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <optional>
 
 #include "engine/cpu/product_tasks.h"
 #include "engine/cpu/quantized/quantized_matmul.h"
@@ -180,7 +182,7 @@ void multiply_few(const QuantizedTask& task, const PanelView& panel) {
 }
 
 template <BlockType kType, Dot kDot>
-void multiply_many(const QuantizedTask& task, const PanelView& panel, QuantizedScratch& scratch) {
+void multiply_many(const QuantizedTask& task, const PanelView& panel, QuantizedScratch& scratch, bool tiles) {
   constexpr PanelFormat kFormat = panel_format(kType);
   const std::int64_t count = task.row_end - task.row;
   panel.start_chains(scratch.c, count, task.bias);
@@ -191,26 +193,37 @@ void multiply_many(const QuantizedTask& task, const PanelView& panel, QuantizedS
     const ActivationChunk* x = task.activations + d / kQuantChunk * task.x.rows + task.row;
     const LoadedScales<kFormat.codes> scales{scratch.scales};
     widen_scales<kFormat>(scratch.scales, chunk, blocks);
-    if constexpr (kFormat.codes.bits == 8) {
-      multiply_chunk_rows<kFormat.codes, kDot, true>(scratch.c, x, count, codes, kFormat.block_bytes(), scales, blocks);
+    constexpr bool kBytes = kFormat.codes.bits == 8;  // as they are stored
+    constexpr std::int64_t kBytesOfBlock = kBytes ? kFormat.block_bytes() : kWideBytes;
+    if constexpr (!kBytes) widen_codes<kFormat.codes>(scratch.codes, codes, kFormat.block_bytes(), blocks);
+    const std::uint8_t* bytes = kBytes ? codes : scratch.codes;
+    if (tiles) {
+      multiply_chunk_tiles<kFormat.codes>(scratch.c, x, count, bytes, kBytesOfBlock, scales, blocks);
     } else {
-      widen_codes<kFormat.codes>(scratch.codes, codes, kFormat.block_bytes(), blocks);
-      multiply_chunk_rows<kFormat.codes, kDot, false>(scratch.c, x, count, scratch.codes, kWideBytes, scales, blocks);
+      multiply_chunk_rows<kFormat.codes, kDot, kBytes>(scratch.c, x, count, bytes, kBytesOfBlock, scales, blocks);
     }
   }
   panel.store(task.out, scratch.c, task.row, count);
 }
 
+std::int64_t few_rows(DotInstructions has) {
+  std::int64_t rows = 0;
+  with_dot(has, [&]<Dot kDot>(std::integral_constant<Dot, kDot>) HWY_ATTR { rows = kFewRows<kDot>; });
+  return rows;
+}
+
 void multiply_quantized_task(const QuantizedTask& task, float* scratch) {
+  const bool tiles = multiplies_tiles(task.instructions);
+  const bool few = task.x.rows <= few_rows(task.instructions);
+  std::optional<AmxShapes> shapes;
   with_dot(task.instructions, [&]<Dot kDot>(std::integral_constant<Dot, kDot>) HWY_ATTR {
     for (std::int64_t p = task.panel; p < task.panel_end; ++p) {
       const PanelView panel(task.w, p);
       with_code_type(panel.part.type, [&]<BlockType kType>(std::integral_constant<BlockType, kType>) HWY_ATTR {
-        if (task.x.rows <= kFewRows<kDot>) {
-          multiply_few<kType, kDot>(task, panel);
-        } else {
-          multiply_many<kType, kDot>(task, panel, *reinterpret_cast<QuantizedScratch*>(scratch));
-        }
+        if (few) return multiply_few<kType, kDot>(task, panel);
+        constexpr int kGroup = scaled_codes(kType).codes.group;
+        if (tiles && (!shapes || shapes->group() != kGroup)) shapes.emplace(kGroup);
+        multiply_many<kType, kDot>(task, panel, *reinterpret_cast<QuantizedScratch*>(scratch), tiles);
       });
     }
   });
@@ -248,12 +261,6 @@ void multiply_dequantized_task(const QuantizedTask& task, float* scratch) {
   }
 }
 
-std::int64_t few_rows(DotInstructions has) {
-  std::int64_t rows = 0;
-  with_dot(has, [&]<Dot kDot>(std::integral_constant<Dot, kDot>) HWY_ATTR { rows = kFewRows<kDot>; });
-  return rows;
-}
-
 }  // namespace HWY_NAMESPACE
 }  // namespace baton::cpu
 HWY_AFTER_NAMESPACE();
@@ -275,8 +282,8 @@ static_assert(kTileStride == kQuantChunk);
 
 ActivationChunk* quantized(ThreadPool& pool, Scratch& scratch, DotInstructions instructions, const ConstTensorView& x) {
   const std::int64_t chunks = (x.cols + kQuantChunk - 1) / kQuantChunk;
-  auto* out = reinterpret_cast<ActivationChunk*>(
-      scratch.shared(chunks * x.rows * static_cast<std::int64_t>(sizeof(ActivationChunk) / sizeof(float))));
+  auto* out = reinterpret_cast<ActivationChunk*>(scratch.shared(
+      (chunks * x.rows + kAmxRows) * static_cast<std::int64_t>(sizeof(ActivationChunk) / sizeof(float))));
   const std::int64_t tasks = std::min<std::int64_t>(x.rows, 4 * pool.size());
   pool.run(tasks, x.rows * x.cols / 8, [&](std::int64_t task, int) {
     HWY_DYNAMIC_DISPATCH(quantize_rows)

@@ -55,6 +55,10 @@ struct ActivationChunk {
   std::int32_t start[kChunkBlocks][4];
 };
 
+/// Products by tiles (AMX) read this many rows of activations together, also where fewer are left: what lies behind
+/// them must be readable.
+inline constexpr std::int64_t kAmxRows = 16;
+
 /// Scales and minimums of a chunk of a panel.
 struct WideScales {
   float scale[2 * kChunkBlocks][kPanel];  // one row for each group

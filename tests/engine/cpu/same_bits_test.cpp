@@ -17,10 +17,13 @@ namespace {
 std::vector<cpu::DotInstructions> usable_instructions() {
   const cpu::DotInstructions has = cpu::dot_instructions();
   std::vector<cpu::DotInstructions> all;
-  for (int choice = 0; choice < 8; ++choice) {
-    const cpu::DotInstructions some{(choice & 1) != 0, (choice & 2) != 0, (choice & 4) != 0};
+  for (int choice = 0; choice < 16; ++choice) {
+    const cpu::DotInstructions some{.avx512_vnni = (choice & 1) != 0,
+                                    .avx_vnni = (choice & 2) != 0,
+                                    .neon_sdot = (choice & 4) != 0,
+                                    .amx_int8 = (choice & 8) != 0};
     if ((some.avx512_vnni && !has.avx512_vnni) || (some.avx_vnni && !has.avx_vnni)) continue;
-    if (some.neon_sdot && !has.neon_sdot) continue;
+    if ((some.neon_sdot && !has.neon_sdot) || (some.amx_int8 && !has.amx_int8)) continue;
     all.push_back(some);
   }
   return all;
@@ -35,7 +38,7 @@ TEST_CASE("quantised matmul has the bits of the reference with and without dot p
   for (const BlockType type : kQuantized) {
     const Blocks w = random_blocks(random, type, 70, columns_of(type, type < BlockType::q2_k ? 11 : 2));
     const auto matrix = load(*backend, w);
-    for (const std::int64_t rows : {1, 4, 5, 14}) {
+    for (const std::int64_t rows : {1, 4, 5, 14, 16, 17, 31, 49}) {
       const Values x = random_activations(random, rows, w.cols);
       const Values expected = multiply(*reference, x, *load(*reference, w), {});
       for (const cpu::DotInstructions& has : usable_instructions()) {
@@ -43,7 +46,8 @@ TEST_CASE("quantised matmul has the bits of the reference with and without dot p
           if (!is_fused(target)) continue;
           const OnlyTarget only(target);
           INFO(hwy::TargetName(target) << " " << name_of(type) << " T " << rows << " AVX-512 VNNI " << has.avx512_vnni
-                                       << " AVX-VNNI " << has.avx_vnni << " SDOT " << has.neon_sdot);
+                                       << " AVX-VNNI " << has.avx_vnni << " SDOT " << has.neon_sdot << " AMX "
+                                       << has.amx_int8);
           Values actual(rows, w.rows, std::nanf(""));
           cpu::matmul_quantized(pool, scratch, has, actual.view(), x.view(),
                                 dynamic_cast<const cpu::QuantizedMatrix&>(*matrix), {});
