@@ -3,8 +3,8 @@
 // activations, 16 outputs and 32 (16) inputs. Its sums are the exact integers of quantized_tile-inl.h, and the chain in
 // f32 over the blocks is the same, so the bits are, too.
 //
-// Eight tile registers: 0 to 3 hold sums [16][16], 4 and 5 activations [16][32 (16)], 6 and 7 codes [8 (4)][16] words of
-// four, that of inputs 4 k to 4 k + 3 of an output. That is how widened codes and activations lie in memory.
+// Eight tile registers: 0 to 3 hold sums [16][16], 4 and 5 activations [16][32 (16)], 6 and 7 codes [8 (4)][16] words
+// of four, that of inputs 4 k to 4 k + 3 of an output. That is how widened codes and activations lie in memory.
 //
 // Included once per target by files that use Highway's foreach_target.
 #if defined(BATON_CPU_QUANTIZED_AMX_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -144,8 +144,8 @@ HWY_INLINE void add_block(float* HWY_RESTRICT c, const AmxSums& sums, const Acti
   }
 }
 
-/// c[rows, 32] += x[rows] * a chunk whose codes have a byte each, `block_bytes` between blocks. Reads x up to a multiple
-/// of kAmxRows rows. The tiles of a block are multiplied while the sums of the block before are scaled.
+/// c[rows, 32] += x[rows] * a chunk whose codes have a byte each, `block_bytes` between blocks. Reads x up to a
+/// multiple of kAmxRows rows. The tiles of a block are multiplied while the sums of the block before are scaled.
 template <CodeFormat kFormat, class Scales>
 HWY_NOINLINE void multiply_chunk_tiles(float* c, const ActivationChunk* x, std::int64_t rows, const std::uint8_t* codes,
                                        std::int64_t block_bytes, const Scales& scales, std::int64_t blocks) {

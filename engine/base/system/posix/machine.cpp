@@ -32,7 +32,8 @@ std::string vector_instructions() {
   for (std::string line; std::getline(info, line);) {
     if (!line.starts_with("flags") && !line.starts_with("Features")) continue;
     std::string found;
-    for (const std::string flag : {"avx2", "fma", "avx512f", "avx_vnni", "avx512_vnni", "avx512_bf16", "amx_int8", "asimd", "bf16", "sve"}) {
+    for (const std::string flag :
+         {"avx2", "fma", "avx512f", "avx_vnni", "avx512_vnni", "avx512_bf16", "amx_int8", "asimd", "bf16", "sve"}) {
       if ((line + " ").find(" " + flag + " ") != std::string::npos) found += (found.empty() ? "" : " ") + flag;
     }
     return found;
