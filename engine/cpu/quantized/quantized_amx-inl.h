@@ -29,12 +29,11 @@ namespace HWY_NAMESPACE {
 /// Does the processor multiply tiles? The compiler need not know of the instructions.
 HWY_INLINE bool multiplies_tiles(DotInstructions has) { return BATON_AMX && has.avx512_vnni && has.amx_int8; }
 
-#if BATON_AMX
-
 /// The shapes of the tile registers, for one way of grouping codes, until destruction.
 class AmxShapes {
  public:
   explicit AmxShapes(int group) : group_(group) {
+#if BATON_AMX
     struct {
       std::uint8_t palette = 1, start_row = 0, reserved[14] = {};
       std::uint16_t bytes[16] = {};  // of a row
@@ -47,8 +46,13 @@ class AmxShapes {
     }
     static_assert(sizeof(shapes) == 64);
     asm volatile("ldtilecfg %0" : : "m"(shapes));
+#endif
   }
-  ~AmxShapes() { asm volatile("tilerelease"); }
+  ~AmxShapes() {
+#if BATON_AMX
+    asm volatile("tilerelease");
+#endif
+  }
   AmxShapes(const AmxShapes&) = delete;
   AmxShapes& operator=(const AmxShapes&) = delete;
 
@@ -57,6 +61,8 @@ class AmxShapes {
  private:
   int group_;
 };
+
+#if BATON_AMX
 
 /// Sums of one block: [rows 0 to 15, 16 to 31][outputs 0 to 15, 16 to 31][16][16], for each group.
 struct AmxSums {
@@ -162,12 +168,6 @@ HWY_NOINLINE void multiply_chunk_tiles(float* c, const ActivationChunk* x, std::
 }
 
 #else
-
-class AmxShapes {
- public:
-  explicit AmxShapes(int /*group*/) {}
-  int group() const { return 0; }
-};
 
 template <CodeFormat kFormat, class Scales>
 void multiply_chunk_tiles(float* /*c*/, const ActivationChunk* /*x*/, std::int64_t /*rows*/,
