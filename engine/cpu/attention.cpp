@@ -45,20 +45,22 @@ struct AttentionTask {
   AttentionSum* received;       // [capacity], of the kv head, or null
   bool shared;                  // other tasks add to `received` too
   float* weights;               // [queries, blocks, 1 + 64]: maximum and weights of each block; null without received
-  std::int64_t block, block_end;
-  float* partials;           // [queries, blocks] block results; null: this task sees all blocks
-  std::int32_t* parts_left;  // of the tile, with partials
+  std::int64_t first_block, blocks;  // of the tile
+  std::int64_t block, block_end;     // of this task
+  float* partials;                   // [queries, blocks] block results; null: this task computes all blocks
+  std::int32_t* parts_left;          // of the tile, with partials
 
   std::int64_t heads() const { return head_end - head; }
   std::int64_t queries() const { return static_cast<std::int64_t>(order.size()) * heads(); }
   std::int32_t row_of(std::int64_t query) const { return order[query / heads()]; }
-  std::int64_t blocks() const { return rows.position[order.back()] / kKeyBlock + 1; }
+  /// The number of the block of `key` among those of the tile.
+  std::int64_t block_of(std::int64_t key) const { return key / kKeyBlock - first_block; }
   float* block_weights(std::int64_t query, std::int64_t key) const {
-    return weights + (query * blocks() + key / kKeyBlock) * (1 + kKeyBlock);
+    return weights + (query * blocks + block_of(key)) * (1 + kKeyBlock);
   }
   std::int64_t column_of(std::int64_t query) const { return (head + query % heads()) * shape.head_dim; }
   std::int64_t width() const { return panels_of(shape.head_dim) * kPanel; }
-  /// The floats of a block result: o_b [W], l_b [16] and m_b, rounded up to whole cache lines. W is D rounded up to
+  /// The floats of a block result: o_b [W], l_b [16] and m_b, rounded up to a multiple of 16. W is D rounded up to
   /// whole panels.
   static constexpr std::int64_t result_floats(std::int64_t width) { return width + 2 * kSumLanes; }
 };
@@ -248,8 +250,8 @@ template <class Fn>
 HWY_INLINE void for_each_group(const AttentionTask& task, const AttentionState& state, std::int64_t key, const Fn& fn) {
   const auto rows = static_cast<std::int64_t>(kTileRows);
   const std::int64_t floats = AttentionTask::result_floats(task.width());
-  const std::int64_t stride = task.partials == nullptr ? floats : task.blocks() * floats;
-  float* results = task.partials == nullptr ? state.results : task.partials + key / kKeyBlock * floats;
+  const std::int64_t stride = task.partials == nullptr ? floats : task.blocks * floats;
+  float* results = task.partials == nullptr ? state.results : task.partials + task.block_of(key) * floats;
   for (std::int64_t query = 0; query < task.queries(); query += rows) {
     const QueryGroup group(state, query, std::min(query + rows, task.queries()), key);
     if (group.any) fn(group, BlockResults{results + query * stride, stride, task.width()});
@@ -277,9 +279,9 @@ HWY_INLINE void add_units(std::int32_t* sums, const float* weights, float scale)
 
 /// Adds the weights that the tile's queries gave to earlier keys. Each weight is rounded to units by itself, so that
 /// the sums do not depend on the tiling.
-void record_weights(const AttentionTask& task, const AttentionState& state, std::int64_t first) {
-  const std::int64_t begin = first / kKeyBlock * kKeyBlock;
-  const std::int64_t end = task.blocks() * kKeyBlock;
+void record_weights(const AttentionTask& task, const AttentionState& state) {
+  const std::int64_t begin = task.first_block * kKeyBlock;
+  const std::int64_t end = (task.first_block + task.blocks) * kKeyBlock;
   float units[kMaxQueries];  // units that a weight of 1 has
   for (std::int64_t query = 0; query < task.queries(); ++query)
     units[query] =
@@ -304,10 +306,10 @@ void record_weights(const AttentionTask& task, const AttentionState& state, std:
   }
 }
 
-/// Merges the blocks that all parts of the tile have computed.
-void merge_parts(const AttentionTask& task, const AttentionState& state, std::int64_t first, std::int64_t end) {
-  for (std::int64_t key = first / kKeyBlock * kKeyBlock; key < end; key += kKeyBlock) {
-    for_each_group(task, state, key, [&](const QueryGroup& group, const BlockResults& results) HWY_ATTR {
+/// Merges the blocks that all tasks of the tile have computed.
+void merge_parts(const AttentionTask& task, const AttentionState& state) {
+  for (std::int64_t block = task.first_block; block < task.first_block + task.blocks; ++block) {
+    for_each_group(task, state, block * kKeyBlock, [&](const QueryGroup& group, const BlockResults& results) HWY_ATTR {
       merge_results(state, group, results);
     });
   }
@@ -347,17 +349,16 @@ void attend(const AttentionTask& task, float* scratch) {
     attend_block(task, state, block, key);
   }
 
-  const std::int64_t first = *std::min_element(state.key_begin, state.key_begin + queries);
   if (task.partials != nullptr) {
     if (std::atomic_ref<std::int32_t>(*task.parts_left).fetch_sub(1, std::memory_order_acq_rel) != 1) return;
-    merge_parts(task, state, first, state.key_end[queries - 1]);  // positions ascend
+    merge_parts(task, state);
   }
   for (std::int64_t i = 0; i < queries; ++i) {
     const float scale = 1.0f / fold_lanes(state.l + i * kSumLanes);
     float* out = task.out.f32(task.row_of(i)) + task.column_of(i);
     for (std::int64_t d = 0; d < depth; ++d) out[d] = state.o[i * width + d] * scale;
   }
-  if (task.received != nullptr) record_weights(task, state, first);
+  if (task.received != nullptr) record_weights(task, state);
 }
 
 void attend_task(const AttentionTask& task, float* scratch) {
@@ -387,21 +388,21 @@ void attention(ThreadPool& pool, Scratch& scratch, RowAttentionPlan& plan, Tenso
   const std::int64_t result_floats = AttentionTask::result_floats(panels_of(shape.head_dim) * kPanel);
   const bool records = std::any_of(received.begin(), received.end(), [](const auto* sums) { return sums != nullptr; });
   const std::int64_t weight_floats = records ? 1 + kKeyBlock : 0;
-  plan.make(rows, {shape.kv_heads * head_parts, heads_per_tile, result_floats + weight_floats, pool.size()});
+  std::int64_t keys = 0;  // of all rows
+  for (std::int64_t i = 0; i < rows.size(); ++i) keys += rows.position[i] + 1 - rows.key_begin[i];
+  const auto key_bytes = 2 * shape.kv_heads * shape.head_dim * static_cast<std::int64_t>(size_of(shape.dtype));
+  const std::int64_t work = keys * (q.cols / 8 + query_heads + key_bytes / 4);
+  plan.make(rows, {.groups = shape.kv_heads * head_parts,
+                   .heads = heads_per_tile,
+                   .floats = result_floats + weight_floats,
+                   .threads = work < ThreadPool::kWorthWaking ? 1 : pool.size()});
   if (records) {
     std::int64_t most = 0;  // rows and blocks
-    for (const RowAttentionTile& tile : plan.tiles) most = std::max(most, tile.rows() * tile.block_end);
+    for (const RowAttentionTile& tile : plan.tiles) most = std::max(most, tile.rows() * tile.blocks());
     const auto floats = static_cast<std::size_t>(most * heads_per_tile * weight_floats);
     plan.weights.resize(static_cast<std::size_t>(pool.size()));
     for (auto& weights : plan.weights) weights.resize(std::max(weights.size(), floats));
   }
-
-  std::int64_t keys = 0, keys_read = 0;
-  for (std::int64_t i = 0; i < rows.size(); ++i) keys += rows.position[i] + 1 - rows.key_begin[i];
-  for (const RowAttentionTile& tile : plan.tiles) keys_read += (tile.block_end - tile.block) * kKeyBlock;
-  const std::int64_t key_words =
-      2 * shape.kv_heads * shape.head_dim * static_cast<std::int64_t>(size_of(shape.dtype)) / 4;
-  const std::int64_t work = keys * (q.cols / 8 + query_heads) + keys_read * key_words;
 
   pool.run(static_cast<std::int64_t>(plan.parts.size()), work, [&](std::int64_t index, int thread) {
     const RowAttentionPart& part = plan.parts[static_cast<std::size_t>(index)];
@@ -416,7 +417,7 @@ void attention(ThreadPool& pool, Scratch& scratch, RowAttentionPlan& plan, Tenso
     float* weights = nullptr;
     if (sums != nullptr) {
       weights = partials == nullptr ? plan.weights[static_cast<std::size_t>(thread)].data()
-                                    : partials + tile.rows() * heads_per_tile * tile.block_end * result_floats;
+                                    : partials + tile.rows() * heads_per_tile * tile.blocks() * result_floats;
     }
     const AttentionTask task{.out = out,
                              .q = q,
@@ -431,6 +432,8 @@ void attention(ThreadPool& pool, Scratch& scratch, RowAttentionPlan& plan, Tenso
                              .received = sums,
                              .shared = head_parts > 1 || !tile.alone,
                              .weights = weights,
+                             .first_block = tile.block,
+                             .blocks = tile.blocks(),
                              .block = part.block,
                              .block_end = part.block_end,
                              .partials = partials,

@@ -5,6 +5,11 @@
 #include <tuple>
 
 namespace baton::cpu {
+namespace {
+
+constexpr std::int64_t kMaxPartials = std::int64_t{8} << 20;  // floats; tiles are not cut beyond
+
+}  // namespace
 
 void RowAttentionPlan::make(const RowSpan& rows, const Sizes& sizes) {
   const std::int64_t fair = std::max(rows.size() * sizes.groups / (4 * sizes.threads), kFewQueries / sizes.heads);
@@ -28,7 +33,7 @@ void RowAttentionPlan::make_tiles(const RowSpan& rows, std::int64_t rows_per_til
     for (; end < rows.size() && end - begin < rows_per_tile && rows.sequence[order[end]] == sequence; ++end) {
       first_key = std::min(first_key, rows.key_begin[order[end]]);
     }
-    const bool alone = tiles.empty() || sequence != last;
+    const bool alone = sequence != last;
     if (!alone) tiles.back().alone = false;
     tiles.push_back({begin, end, first_key / kKeyBlock, rows.position[order[end - 1]] / kKeyBlock + 1, alone});
     last = sequence;
@@ -41,7 +46,7 @@ void RowAttentionPlan::make_parts(const Sizes& sizes) {
   // A block of keys is read once for all queries of a tile.
   const auto block_work = [&](const RowAttentionTile& tile) { return 2 + tile.rows() * sizes.heads; };
   std::int64_t total = 0, floats = 0;
-  for (const RowAttentionTile& tile : tiles) total += (tile.block_end - tile.block) * block_work(tile) * sizes.groups;
+  for (const RowAttentionTile& tile : tiles) total += tile.blocks() * block_work(tile) * sizes.groups;
   const auto tasks = static_cast<std::int64_t>(tiles.size()) * sizes.groups;
   const std::int64_t piece = tasks < 4 * sizes.threads ? (total + sizes.threads - 1) / sizes.threads : total;
   parts.clear();
@@ -50,20 +55,23 @@ void RowAttentionPlan::make_parts(const Sizes& sizes) {
   for (std::size_t i = tiles.size(); i-- > 0;) {  // late positions take longest
     const RowAttentionTile& tile = tiles[i];
     const std::int64_t work = block_work(tile);
+    const std::int64_t tile_floats = sizes.heads * tile.rows() * tile.blocks() * sizes.floats;
     for (std::int64_t group = 0; group < sizes.groups; ++group) {
       const std::size_t first = parts.size();
+      const bool cuts = floats + tile_floats <= kMaxPartials;
       for (std::int64_t block = tile.block; block < tile.block_end;) {
-        std::int64_t count = std::min(tile.block_end - block, std::max<std::int64_t>((room + work / 2) / work, 1));
-        if (count == tile.block_end - block - 1) ++count;  // a block by itself is not worth its cut
+        const std::int64_t left = tile.block_end - block;
+        std::int64_t count = cuts ? std::min(left, std::max<std::int64_t>((room + work / 2) / work, 1)) : left;
+        if (count == left - 1) ++count;  // a block by itself is not worth its cut
         parts.push_back({i, group, block, block + count, count * work, parts_left.size(), -1});
         block += count;
         room -= count * work;
-        if (room < work) room += piece;
+        while (room < work) room += piece;
       }
       parts_left.push_back(static_cast<std::int32_t>(parts.size() - first));
       if (parts.size() - first == 1) continue;
       for (std::size_t part = first; part < parts.size(); ++part) parts[part].partials = floats;
-      floats += sizes.heads * tile.rows() * tile.block_end * sizes.floats;
+      floats += tile_floats;
     }
   }
   std::sort(parts.begin(), parts.end(), [](const RowAttentionPart& a, const RowAttentionPart& b) {

@@ -3,6 +3,7 @@
 // heads that read one kv head, over some or all blocks of the keys that its rows see.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -21,6 +22,7 @@ struct RowAttentionTile {
   bool alone;  // no other tile has rows of the sequence
 
   std::int64_t rows() const { return end - begin; }
+  std::int64_t blocks() const { return block_end - block; }
 };
 
 /// A task: blocks [block, block_end) of the keys of a tile, for one group of heads.
@@ -39,7 +41,7 @@ struct RowAttentionPlan {
     std::int64_t groups;  // of heads
     std::int64_t heads;   // of a group, at most
     std::int64_t floats;  // that a task leaves for each query and block where several tasks share a tile
-    int threads;
+    int threads;          // that run the tasks
   };
 
   void make(const RowSpan& rows, const Sizes& sizes);
@@ -48,7 +50,7 @@ struct RowAttentionPlan {
   std::vector<RowAttentionTile> tiles;
   std::vector<RowAttentionPart> parts;      // longest first
   std::vector<std::int32_t> parts_left;     // of a tile and group: tasks that have not ended
-  std::vector<float> partials;              // what tasks that share a tile and group have computed
+  std::vector<float> partials;              // what tasks that share a tile and group leave for the last of them
   std::vector<std::vector<float>> weights;  // per thread: a tile's attention weights, when sums are recorded
 
  private:

@@ -15,14 +15,16 @@
 namespace baton::cpu {
 namespace {
 
-#if defined(__x86_64__) && defined(__linux__)
+#if defined(__x86_64__)
 /// Linux gives a process the tile registers where it asks for them (Documentation/arch/x86/xstate.rst).
 bool may_use_tiles() {
+#if defined(__linux__)
   constexpr long kRequest = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
   return syscall(SYS_arch_prctl, kRequest, kTileData) == 0;
-}
 #else
-bool may_use_tiles() { return false; }
+  return false;
+#endif
+}
 #endif
 
 }  // namespace

@@ -16,8 +16,9 @@ struct DotInstructions {
   bool avx512_bf16 = false;  // of bf16, in pairs
   bool amx_int8 = false;     // of tiles of bytes, and the system saves their registers
 };
-/// Asks Linux for the use of AMX in this process, where the processor has it; signal handlers of a stack of their own
-/// need more memory then (sysconf(_SC_MINSIGSTKSZ)).
+/// Asks Linux for the use of AMX in this process, where the processor has it. Alternate signal stacks must have
+/// sysconf(_SC_MINSIGSTKSZ) bytes from then on; where a thread has a smaller one already, Linux refuses, and AMX is not
+/// used.
 DotInstructions dot_instructions();
 
 }  // namespace baton::cpu

@@ -26,6 +26,8 @@ constexpr int kPausesPerLook = 32;  // at the clock
 void pause() {
 #if defined(__x86_64__)
   _mm_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
 #endif
 }
 

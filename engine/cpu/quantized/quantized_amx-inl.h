@@ -3,8 +3,9 @@
 // activations, 16 outputs and 32 (16) inputs. Its sums are the exact integers of quantized_tile-inl.h, and the chain in
 // f32 over the blocks is the same, so the bits are, too.
 //
-// Eight tile registers: 0 to 3 hold sums [16][16], 4 and 5 activations [16][32 (16)], 6 and 7 codes [8 (4)][16] words
-// of four, that of inputs 4 k to 4 k + 3 of an output. That is how widened codes and activations lie in memory.
+// Of the eight tile registers 0 to 3 hold sums [16][16], 4 and 5 activations [16][32 (16)], and 6 and 7 codes
+// [8 (4)][16] as words of four: word n of row k has inputs 4 k to 4 k + 3 of output n. Widened codes and activations
+// lie so in memory.
 //
 // Included once per target by files that use Highway's foreach_target.
 #if defined(BATON_CPU_QUANTIZED_AMX_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -14,6 +15,7 @@
 #define BATON_CPU_QUANTIZED_AMX_INL_H_
 #endif
 
+#include <algorithm>
 #include <cstdint>
 #include <stdexcept>
 
@@ -29,7 +31,7 @@ namespace HWY_NAMESPACE {
 /// Does the processor multiply tiles? The compiler need not know of the instructions.
 HWY_INLINE bool multiplies_tiles(DotInstructions has) { return BATON_AMX && has.avx512_vnni && has.amx_int8; }
 
-/// The shapes of the tile registers, for one way of grouping codes, until destruction.
+/// Gives the tile registers their shapes for codes of which `group` share a scale, and releases them when destroyed.
 class AmxShapes {
  public:
   explicit AmxShapes(int group) : group_(group) {
@@ -63,6 +65,7 @@ class AmxShapes {
 };
 
 #if BATON_AMX
+static_assert(kWidth == 16);
 
 /// Sums of one block: [rows 0 to 15, 16 to 31][outputs 0 to 15, 16 to 31][16][16], for each group.
 struct AmxSums {
@@ -114,7 +117,7 @@ HWY_INLINE void multiply_block(AmxSums& sums, const ActivationChunk* x, const st
   }
 }
 
-/// c[rows, 32] += sums * scales, and minimums: the chain of multiply_chunk.
+/// Adds sums * scales, and the minimums, to c[rows, 32]: the chain of multiply_chunk.
 template <CodeFormat kFormat, class Scales>
 HWY_INLINE void add_block(float* HWY_RESTRICT c, const AmxSums& sums, const ActivationChunk* HWY_RESTRICT x,
                           std::int64_t rows, std::int64_t b, const Scales& scales) {
@@ -156,9 +159,9 @@ template <CodeFormat kFormat, class Scales>
 HWY_NOINLINE void multiply_chunk_tiles(float* c, const ActivationChunk* x, std::int64_t rows, const std::uint8_t* codes,
                                        std::int64_t block_bytes, const Scales& scales, std::int64_t blocks) {
   AmxSums sums[2];
-  for (std::int64_t r = 0; r < rows; r += 32) {
-    const std::int64_t count = std::min<std::int64_t>(rows - r, 32);
-    const bool two = count > 16;
+  for (std::int64_t r = 0; r < rows; r += 2 * kAmxRows) {
+    const std::int64_t count = std::min(rows - r, 2 * kAmxRows);
+    const bool two = count > kAmxRows;
     multiply_block<kFormat>(sums[0], x + r, codes, 0, two);
     for (std::int64_t b = 0; b < blocks; ++b) {
       if (b + 1 < blocks) multiply_block<kFormat>(sums[(b + 1) % 2], x + r, codes + (b + 1) * block_bytes, b + 1, two);
