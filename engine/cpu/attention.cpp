@@ -45,18 +45,18 @@ struct AttentionTask {
   AttentionSum* received;       // [capacity], of the kv head, or null
   bool shared;                  // other tasks add to `received` too
   float* weights;               // [queries, blocks, 1 + 64]: maximum and weights of each block; null without received
-  std::int64_t first_block, blocks;  // of the tile
-  std::int64_t block, block_end;     // of this task
-  float* partials;                   // [queries, blocks] block results; null: this task computes all blocks
-  std::int32_t* parts_left;          // of the tile, with partials
+  const RowAttentionTile& tile;
+  const RowAttentionPart& part;  // the blocks of this task
+  float* partials;               // [queries, blocks] block results; null: this task computes all blocks
+  std::int32_t* parts_left;      // of the tile, with partials
 
   std::int64_t heads() const { return head_end - head; }
   std::int64_t queries() const { return static_cast<std::int64_t>(order.size()) * heads(); }
   std::int32_t row_of(std::int64_t query) const { return order[query / heads()]; }
   /// The number of the block of `key` among those of the tile.
-  std::int64_t block_of(std::int64_t key) const { return key / kKeyBlock - first_block; }
+  std::int64_t block_of(std::int64_t key) const { return key / kKeyBlock - tile.block; }
   float* block_weights(std::int64_t query, std::int64_t key) const {
-    return weights + (query * blocks + block_of(key)) * (1 + kKeyBlock);
+    return weights + (query * tile.blocks() + block_of(key)) * (1 + kKeyBlock);
   }
   std::int64_t column_of(std::int64_t query) const { return (head + query % heads()) * shape.head_dim; }
   std::int64_t width() const { return panels_of(shape.head_dim) * kPanel; }
@@ -144,6 +144,8 @@ struct QueryGroup {
 HWY_BEFORE_NAMESPACE();
 namespace baton::cpu {
 namespace HWY_NAMESPACE {
+
+static_assert(kSumLanes == kLanes);
 
 /// p[64] = exp(scale * p - maximum) for keys [low, high), zero elsewhere; l[16] = the sums of p per virtual lane.
 /// Returns the maximum.
@@ -250,7 +252,7 @@ template <class Fn>
 HWY_INLINE void for_each_group(const AttentionTask& task, const AttentionState& state, std::int64_t key, const Fn& fn) {
   const auto rows = static_cast<std::int64_t>(kTileRows);
   const std::int64_t floats = AttentionTask::result_floats(task.width());
-  const std::int64_t stride = task.partials == nullptr ? floats : task.blocks * floats;
+  const std::int64_t stride = task.partials == nullptr ? floats : task.tile.blocks() * floats;
   float* results = task.partials == nullptr ? state.results : task.partials + task.block_of(key) * floats;
   for (std::int64_t query = 0; query < task.queries(); query += rows) {
     const QueryGroup group(state, query, std::min(query + rows, task.queries()), key);
@@ -280,8 +282,8 @@ HWY_INLINE void add_units(std::int32_t* sums, const float* weights, float scale)
 /// Adds the weights that the tile's queries gave to earlier keys. Each weight is rounded to units by itself, so that
 /// the sums do not depend on the tiling.
 void record_weights(const AttentionTask& task, const AttentionState& state) {
-  const std::int64_t begin = task.first_block * kKeyBlock;
-  const std::int64_t end = (task.first_block + task.blocks) * kKeyBlock;
+  const std::int64_t begin = task.tile.block * kKeyBlock;
+  const std::int64_t end = task.tile.block_end * kKeyBlock;
   float units[kMaxQueries];  // units that a weight of 1 has
   for (std::int64_t query = 0; query < task.queries(); ++query)
     units[query] =
@@ -308,7 +310,7 @@ void record_weights(const AttentionTask& task, const AttentionState& state) {
 
 /// Merges the blocks that all tasks of the tile have computed.
 void merge_parts(const AttentionTask& task, const AttentionState& state) {
-  for (std::int64_t block = task.first_block; block < task.first_block + task.blocks; ++block) {
+  for (std::int64_t block = task.tile.block; block < task.tile.block_end; ++block) {
     for_each_group(task, state, block * kKeyBlock, [&](const QueryGroup& group, const BlockResults& results) HWY_ATTR {
       merge_results(state, group, results);
     });
@@ -333,7 +335,7 @@ void attend(const AttentionTask& task, float* scratch) {
 
   const Element* keys = key_panels<Element>(task.slab, task.shape, task.kv_head);
   const Element* values = value_panels<Element>(task.slab, task.shape, task.kv_head);
-  for (std::int64_t key = task.block * kKeyBlock; key < task.block_end * kKeyBlock; key += kKeyBlock) {
+  for (std::int64_t key = task.part.block * kKeyBlock; key < task.part.block_end * kKeyBlock; key += kKeyBlock) {
     const KeyBlock<Element> block{keys + key * depth, depth * kPanel, values + key * kPanel,
                                   task.slab.capacity * kPanel};
     if constexpr (std::is_same_v<Element, std::uint16_t>) {
@@ -432,10 +434,8 @@ void attention(ThreadPool& pool, Scratch& scratch, RowAttentionPlan& plan, Tenso
                              .received = sums,
                              .shared = head_parts > 1 || !tile.alone,
                              .weights = weights,
-                             .first_block = tile.block,
-                             .blocks = tile.blocks(),
-                             .block = part.block,
-                             .block_end = part.block_end,
+                             .tile = tile,
+                             .part = part,
                              .partials = partials,
                              .parts_left = &plan.parts_left[part.parts_left]};
     HWY_DYNAMIC_DISPATCH(attend_task)(task, scratch.of_thread(thread));

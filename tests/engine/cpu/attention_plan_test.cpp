@@ -73,7 +73,8 @@ TEST_CASE("a plan of attention covers every block of every tile and group once")
       REQUIRE(part.partials + sizes.heads * tile.rows() * tile.blocks() * sizes.floats <=
               static_cast<std::int64_t>(plan.partials.size()));
     }
-    for (std::size_t unit = 0; unit < blocks.size(); ++unit) REQUIRE(blocks[unit] == plan.tiles[unit / groups].blocks());
+    for (std::size_t unit = 0; unit < blocks.size(); ++unit)
+      REQUIRE(blocks[unit] == plan.tiles[unit / groups].blocks());
     for (std::size_t i = 0; i < tasks.size(); ++i) REQUIRE(tasks[i] == plan.parts_left[i]);
   }
   CHECK(cut > 200);
