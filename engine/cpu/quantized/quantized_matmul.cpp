@@ -36,6 +36,7 @@ struct QuantizedTask : ProductTask {
   const QuantizedMatrix& w;
   std::span<const float> bias;
   DotInstructions instructions;
+  bool few;  // rows: at most few_rows()
 };
 
 /// One panel of a part of w, and the outputs [first, first + columns) it holds.
@@ -214,13 +215,12 @@ std::int64_t few_rows(DotInstructions has) {
 
 void multiply_quantized_task(const QuantizedTask& task, float* scratch) {
   const bool tiles = multiplies_tiles(task.instructions);
-  const bool few = task.x.rows <= few_rows(task.instructions);
   std::optional<AmxShapes> shapes;
   with_dot(task.instructions, [&]<Dot kDot>(std::integral_constant<Dot, kDot>) HWY_ATTR {
     for (std::int64_t p = task.panel; p < task.panel_end; ++p) {
       const PanelView panel(task.w, p);
       with_code_type(panel.part.type, [&]<BlockType kType>(std::integral_constant<BlockType, kType>) HWY_ATTR {
-        if (few) return multiply_few<kType, kDot>(task, panel);
+        if (task.few) return multiply_few<kType, kDot>(task, panel);
         constexpr int kGroup = scaled_codes(kType).codes.group;
         if (tiles && (!shapes || shapes->group() != kGroup)) shapes.emplace(kGroup);
         multiply_many<kType, kDot>(task, panel, *reinterpret_cast<QuantizedScratch*>(scratch), tiles);
@@ -309,7 +309,7 @@ void matmul_quantized(ThreadPool& pool, Scratch& scratch, DotInstructions instru
   const ActivationChunk* activations = floats ? nullptr : quantized(pool, scratch, instructions, x);
 
   pool.run(tasks.count(), work, [&](std::int64_t index, int thread) {
-    const QuantizedTask task{tasks[index], out, x, activations, w, bias, instructions};
+    const QuantizedTask task{tasks[index], out, x, activations, w, bias, instructions, few};
     if (floats) {
       HWY_DYNAMIC_DISPATCH(multiply_dequantized_task)(task, scratch.of_thread(thread));
     } else {
