@@ -8,6 +8,7 @@
 #include <system_error>
 #include <utility>
 
+#include "engine/base/system/machine.h"
 #include "engine/base/system/wait.h"
 
 #if defined(__x86_64__)
@@ -51,8 +52,7 @@ constexpr bool any_left(std::uint64_t tickets) { return next_of(tickets) < count
 
 ThreadPool::ThreadPool(int threads) {
   if (threads < 1) throw std::invalid_argument(fmt::format("thread pool: expected at least 1 thread, got {}", threads));
-  const unsigned cores = std::thread::hardware_concurrency();
-  spins_ = cores == 0 || static_cast<unsigned>(threads) <= cores;
+  spins_ = threads <= usable_cores();
   workers_.reserve(threads - 1);
   try {
     for (int thread = 1; thread < threads; ++thread) {

@@ -114,7 +114,7 @@ std::int32_t EngineCore::prompt_rows(const std::vector<Pending>& pending) {
   if (decoding == 0) return idle ? std::min(kIdleProbeRows, options_.max_step_rows) : options_.max_prefill_rows;
   const std::int32_t max_rows = std::max(options_.max_step_rows - decoding, 1);
   if (!disturbs(pending)) return rows_before_siblings({spare_.plain_ms(decoding), costs_.row_ms()}, max_rows);
-  return rows_in_blocks(spare_.next(decoding, costs_.row_ms()), left, max_rows);
+  return rows_in_tiles(spare_.next(decoding, costs_.row_ms()), decoding, left, max_rows);
 }
 
 /// Drafts take rows that the step's prompts and early prompts do not get.

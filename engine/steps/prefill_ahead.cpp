@@ -206,7 +206,7 @@ void PrefillAhead::add_rows(StepRows& step, std::int32_t decoding, bool prefilli
     urgent = add(*one, backlog) || urgent;
   }
   if (decoding == 0 && !urgent) left = std::min(kIdleRows, max_rows_);
-  const std::int32_t whole = std::clamp(max_rows_ - decoding, 1, kRowBlock);
+  const std::int32_t whole = rows_to_fill(decoding, max_rows_ - decoding);
   for (const auto& one : early_) {
     const std::int32_t backlog = one->backlog();
     const bool in_step =
@@ -214,7 +214,8 @@ void PrefillAhead::add_rows(StepRows& step, std::int32_t decoding, bool prefilli
     const bool next = one->prompt().complete && backlog < whole;
     const std::int32_t block = decoding == 0 ? 1 : next ? std::min(kNextBlock, whole) : whole;
     if (in_step || backlog < block || left < (parts_.empty() ? block : 2 * whole)) continue;
-    add(*one, std::min(backlog, decoding == 0 ? left : std::max(block, left / whole * whole)));
+    const std::int32_t rows = rows_in_tiles(left, decoding, backlog, max_rows_ - decoding);
+    add(*one, std::min(backlog, decoding == 0 ? left : std::max(block, rows)));
   }
 }
 

@@ -33,13 +33,18 @@ std::int32_t rows_before_siblings(const StepTimesPerRow& times, std::int32_t max
   if (times.row_ms <= 0.0) return max_rows;
   const double rows = times.plain_ms * (1.0 - kDecodeFraction) / (kDecodeFraction * times.row_ms);
   if (rows >= max_rows) return max_rows;
-  return std::clamp(static_cast<std::int32_t>(rows) / kRowBlock * kRowBlock, std::min(kRowBlock, max_rows), max_rows);
+  return std::clamp(static_cast<std::int32_t>(rows) / kRowTile * kRowTile, std::min(kRowTile, max_rows), max_rows);
 }
 
-std::int32_t rows_in_blocks(std::int32_t spare, std::int32_t pending, std::int32_t max_rows) {
-  const std::int32_t block = std::clamp(max_rows, 1, kRowBlock);
+std::int32_t rows_in_tiles(std::int32_t spare, std::int32_t decoding, std::int32_t pending, std::int32_t max_rows) {
   if (spare >= pending) return std::min(pending, max_rows);
-  return std::min(spare / block * block, max_rows);
+  const std::int32_t fill = rows_to_fill(decoding, max_rows);
+  if (spare < fill) return 0;
+  return std::min(fill + (spare - fill) / kRowTile * kRowTile, max_rows);
+}
+
+std::int32_t rows_to_fill(std::int32_t decoding, std::int32_t max_rows) {
+  return std::clamp(max_rows, 1, kRowTile - decoding % kRowTile);
 }
 
 }  // namespace baton

@@ -35,11 +35,15 @@ struct StepTimesPerRow {
 /// the step. 0: the step measures plain_ms.
 std::int32_t rows_before_siblings(const StepTimesPerRow& times, std::int32_t max_rows);
 
-/// Returns the number of prompt rows that a step takes of the `spare` rows that it may add; `pending` rows are left.
-/// Rows run in blocks, since a block costs little more than one row; unused rows are saved up by the caller.
-std::int32_t rows_in_blocks(std::int32_t spare, std::int32_t pending, std::int32_t max_rows);
+/// Returns the number of prompt rows that a step with `decoding` other rows takes of the `spare` rows that it may add;
+/// `pending` rows are left. All rows of a step together fill tiles; unused rows are saved up by the caller.
+std::int32_t rows_in_tiles(std::int32_t spare, std::int32_t decoding, std::int32_t pending, std::int32_t max_rows);
 
-/// A block and one decode row are one tile of the CPU's matrix product. The KV of a sequence is read once for a block.
-constexpr std::int32_t kRowBlock = 11;
+/// Returns the number of prompt rows that fill the last tile of a step with `decoding` other rows; at least 1.
+std::int32_t rows_to_fill(std::int32_t decoding, std::int32_t max_rows);
+
+/// Rows for which the CPU's product takes quantised weights apart once (kPackedRows): a ninth row costs as much as
+/// three others. The KV of a sequence is read once for its rows.
+constexpr std::int32_t kRowTile = 8;
 
 }  // namespace baton

@@ -12,10 +12,12 @@ namespace {
 constexpr double kFirstLimit = 4.0;       // initial limit, rows
 constexpr double kSaved = 16.0;           // maximum saved rows, if above twice the limit
 constexpr double kForced = 64.0;          // rows beyond the saved ones from which a step is not measured
-constexpr std::int32_t kPlainEvery = 32;  // steps between two steps without added rows
+constexpr std::int32_t kPlainEvery = 64;  // steps between two measurements of a step without added rows
+constexpr std::int32_t kQuiet = 4;        // steps without added rows in a row, of which the last is measured: rows of
+                                          // prompts displace from the caches what the next steps read
 constexpr double kNewest = 0.2;           // weight of the newest step without added rows in the mean
 constexpr double kNewestOfAll = 0.05;     // weight of the newest step in the other means
-constexpr double kAim = 0.95;             // target, as a fraction of the allowed slow-down
+constexpr double kAim = 0.9;              // target, as a fraction of the allowed slow-down
 constexpr double kGain = 0.05;            // maximum change of the limit in a step, as a fraction
 constexpr double kUsed = 0.8;             // use of the limit, as a fraction, from which it may grow
 
@@ -43,8 +45,9 @@ std::int32_t SpareRows::next(std::int32_t decoding, double row_ms) {
 
 void SpareRows::on_step(std::int32_t decoding, std::int32_t spare, double milliseconds) {
   Level& now = level(decoding);
-  if (spare == 0) {
-    if (now.plain == 0.0) now.plain = milliseconds;
+  quiet_ = spare == 0 ? quiet_ + 1 : 0;
+  if (now.plain == 0.0 && spare == 0) now.plain = milliseconds;
+  if (quiet_ >= kQuiet) {
     add(now.plain, milliseconds, kNewest);
     now.age = 0;
   }

@@ -44,7 +44,8 @@ class SpareRows {
 
   double slowdown_;
   double max_rows_;
-  bool asked_ = false;  // next() was called for the next step
+  bool asked_ = false;      // next() was called for the next step
+  std::int32_t quiet_ = 0;  // steps without added rows since the last one with some
   std::map<std::int32_t, Level> levels_;
 };
 

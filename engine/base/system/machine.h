@@ -8,8 +8,9 @@
 
 namespace baton {
 
-/// Those that this process may use, at least 1.
-int usable_cores();
+/// Those that this process may use, at least 1: where control groups, such as a container's, limit its processor time,
+/// as many as can run all the time. `root` stands for "/", on systems that say it in files.
+int usable_cores(const std::filesystem::path& root = "/");
 
 /// "CPU" where the system names none.
 std::string processor_name();

@@ -7,10 +7,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <thread>
 #include <vector>
 
 #include "engine/backend/checks.h"
+#include "engine/base/system/machine.h"
 #include "engine/cuda/attention/attention.h"
 #include "engine/cuda/attention/attention_plan.h"
 #include "engine/cuda/host/device_weights.h"
@@ -28,7 +28,7 @@ namespace {
 /// Blocks per multiprocessor that attention's plan aims at: twice as many as fit at once.
 constexpr int kBlocksPerMultiprocessor = 4;
 
-int host_threads() { return static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1u, 16u)); }
+int host_threads() { return std::clamp(usable_cores(), 1, 16); }
 
 class CudaBackend final : public Backend {
  public:

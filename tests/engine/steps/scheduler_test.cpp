@@ -24,22 +24,25 @@ TEST_CASE("the prompt with the earliest deadline is served first", "[scheduler]"
 }
 
 TEST_CASE("rows run in blocks, the last ones of a prompt when all fit", "[scheduler]") {
-  CHECK(rows_in_blocks(0, 100, 512) == 0);
-  CHECK(rows_in_blocks(10, 100, 512) == 0);
-  CHECK(rows_in_blocks(11, 100, 512) == 11);
-  CHECK(rows_in_blocks(40, 100, 512) == 33);
-  CHECK(rows_in_blocks(5, 5, 512) == 5);
-  CHECK(rows_in_blocks(600, 1000, 512) == 512);
-  CHECK(rows_in_blocks(3, 1000, 2) == 2);
-  CHECK(rows_in_blocks(1, 1000, 0) == 0);
+  CHECK(rows_in_tiles(0, 1, 100, 511) == 0);
+  CHECK(rows_in_tiles(6, 1, 100, 511) == 0);
+  CHECK(rows_in_tiles(7, 1, 100, 511) == 7);
+  CHECK(rows_in_tiles(7, 3, 100, 509) == 5);
+  CHECK(rows_in_tiles(7, 8, 100, 504) == 0);
+  CHECK(rows_in_tiles(40, 1, 100, 511) == 39);
+  CHECK(rows_in_tiles(38, 1, 100, 511) == 31);
+  CHECK(rows_in_tiles(5, 1, 5, 511) == 5);
+  CHECK(rows_in_tiles(600, 1, 1000, 511) == 511);
+  CHECK(rows_in_tiles(3, 1, 1000, 2) == 2);
+  CHECK(rows_in_tiles(1, 1, 1000, 0) == 0);
 }
 
 TEST_CASE("the chunks of siblings follow from measured times", "[scheduler]") {
   CHECK(rows_before_siblings({}, 512) == 0);  // the step measures
   CHECK(rows_before_siblings({7.0, 0.0}, 512) == 512);
-  CHECK(rows_before_siblings({7.0, 1.3}, 512) == 44);
+  CHECK(rows_before_siblings({7.0, 1.3}, 512) == 48);
   CHECK(rows_before_siblings({7.0, 0.001}, 512) == 512);
-  CHECK(rows_before_siblings({0.001, 1.3}, 512) == 11);
+  CHECK(rows_before_siblings({0.001, 1.3}, 512) == 8);
   CHECK(rows_before_siblings({0.001, 1.3}, 3) == 3);
 }
 

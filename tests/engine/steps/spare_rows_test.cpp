@@ -103,7 +103,7 @@ TEST_CASE("spare rows: an agent that decodes keeps its speed while long prompts 
     double time = 0, longest = 0;
     int steps = 0;
     for (int left = kRows; left > 0; ++steps) {
-      const std::int32_t rows = rows_in_blocks(spare.next(1, 10.0 * one.row), left, 511);
+      const std::int32_t rows = rows_in_tiles(spare.next(1, 10.0 * one.row), 1, left, 511);
       const double ms = step(rows);
       spare.on_step(1, rows, ms);
       left -= rows;

@@ -8,14 +8,45 @@
 #include <fstream>
 #include <thread>
 
-namespace baton {
+#include "engine/base/system/posix/control_groups.h"
 
-int usable_cores() {
+namespace baton {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// The microseconds of processor time in each period of a group; 0 in a period: no limit.
+struct Quota {
+  std::int64_t time = 0, period = 0;
+};
+
+Quota quota_in(const fs::path& folder, GroupVersion version) {
+  Quota quota;
+  if (version == GroupVersion::one) {  // time is -1 without a limit
+    return {number_in(folder / "cpu.cfs_quota_us").value_or(-1), number_in(folder / "cpu.cfs_period_us").value_or(0)};
+  }
+  std::ifstream file(folder / "cpu.max");  // "150000 100000", "max 100000"
+  return file >> quota.time >> quota.period ? quota : Quota{};
+}
+
+int scheduled_cores() {
 #ifdef CPU_COUNT
   cpu_set_t set;
   if (sched_getaffinity(0, sizeof(set), &set) == 0) return std::max(1, CPU_COUNT(&set));
 #endif
   return static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+}
+
+}  // namespace
+
+int usable_cores(const fs::path& root) {
+  std::int64_t cores = scheduled_cores();
+  visit_groups(root, "cpu", [&](const fs::path& folder, GroupVersion version) {
+    const Quota quota = quota_in(folder, version);
+    if (quota.time > 0 && quota.period > 0)
+      cores = std::min(cores, std::max<std::int64_t>(quota.time / quota.period, 1));
+  });
+  return static_cast<int>(cores);
 }
 
 std::string processor_name() {

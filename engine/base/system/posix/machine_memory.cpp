@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <fstream>
 #include <limits>
-#include <optional>
 #include <sstream>
 #include <string>
 
 #include "engine/base/system/machine.h"
+#include "engine/base/system/posix/control_groups.h"
 
 namespace baton {
 namespace {
@@ -24,13 +24,6 @@ struct GroupFiles {
 };
 const GroupFiles kVersion2 = {"memory.current", {"memory.max", "memory.high"}, "inactive_file"};
 const GroupFiles kVersion1 = {"memory.usage_in_bytes", {"memory.limit_in_bytes"}, "total_inactive_file"};
-
-/// The number in a file; nothing: there is no such file, or it says "max".
-std::optional<std::int64_t> number_in(const fs::path& file) {
-  std::ifstream stream(file);
-  std::int64_t number = 0;
-  return stream >> number ? std::optional(number) : std::nullopt;
-}
 
 /// Of lines "name: number unit" or "name number".
 std::int64_t line_of(const fs::path& file, const std::string& name) {
@@ -55,34 +48,17 @@ void lower(MachineMemory& memory, const fs::path& folder, const GroupFiles& file
   }
 }
 
-/// The group at `path` below `mount`, and those around it. A container may see the path that its host knows, and its
-/// own group at the mount.
-void lower_all(MachineMemory& memory, const fs::path& mount, const fs::path& path, const GroupFiles& files) {
-  for (fs::path at = path.relative_path(); !at.empty(); at = at.parent_path()) lower(memory, mount / at, files);
-  lower(memory, mount, files);
-}
-
 }  // namespace
 
 MachineMemory machine_memory(const fs::path& root) {
-  const fs::path meminfo = root / "proc/meminfo", groups = root / "sys/fs/cgroup";
+  const fs::path meminfo = root / "proc/meminfo";
   MachineMemory memory = {1024 * line_of(meminfo, "MemAvailable:"), 1024 * line_of(meminfo, "MemTotal:")};
   MachineMemory lowered = memory;
   constexpr std::int64_t kUnknown = std::numeric_limits<std::int64_t>::max();
   if (memory.available_bytes <= 0) lowered = {kUnknown, kUnknown};
-  std::ifstream own(root / "proc/self/cgroup");
-  for (std::string line; std::getline(own, line);) {  // "0::/path", "9:memory:/path"
-    const std::size_t first = line.find(':'), second = line.find(':', first + 1);
-    if (second == std::string::npos) continue;
-    const std::string controllers = "," + line.substr(first + 1, second - first - 1) + ",";
-    const fs::path path = fs::path(line.substr(second + 1)).lexically_normal();
-    if (controllers == ",,") {
-      lower_all(lowered, groups, path, kVersion2);
-      lower_all(lowered, groups / "unified", path, kVersion2);
-    } else if (controllers.find(",memory,") != std::string::npos) {
-      lower_all(lowered, groups / "memory", path, kVersion1);
-    }
-  }
+  visit_groups(root, "memory", [&](const fs::path& folder, GroupVersion version) {
+    lower(lowered, folder, version == GroupVersion::two ? kVersion2 : kVersion1);
+  });
   return lowered.available_bytes == kUnknown ? memory : lowered;
 }
 

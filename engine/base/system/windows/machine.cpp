@@ -11,7 +11,7 @@
 
 namespace baton {
 
-int usable_cores() {
+int usable_cores(const std::filesystem::path& /*root*/) {
   DWORD_PTR own = 0, all = 0;
   if (GetProcessAffinityMask(GetCurrentProcess(), &own, &all) != 0 && own != 0) return std::popcount(own);
   return static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));

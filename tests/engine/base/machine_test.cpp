@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <map>
 
@@ -20,15 +21,28 @@ using baton::MachineMemory;
 constexpr std::int64_t kMiB = std::int64_t{1} << 20;
 const std::string kMeminfo = "MemTotal:       16777216 kB\nMemFree:          100000 kB\nMemAvailable:    8388608 kB\n";
 
-/// Available and total MiB on a machine whose files are these.
-std::pair<std::int64_t, std::int64_t> mebibytes(const std::map<std::string, std::string>& files) {
-  const baton::test::TempFolder root;
+using Files = std::map<std::string, std::string>;
+
+void write(const baton::test::TempFolder& root, const Files& files) {
   for (const auto& [name, text] : files) {
     std::filesystem::create_directories((root.path() / name).parent_path());
     root.write(name, text);
   }
+}
+
+/// Available and total MiB on a machine whose files are these.
+std::pair<std::int64_t, std::int64_t> mebibytes(const Files& files) {
+  const baton::test::TempFolder root;
+  write(root, files);
   const MachineMemory memory = machine_memory(root.path());
   return {memory.available_bytes / kMiB, memory.total_bytes / kMiB};
+}
+
+/// Usable cores of this machine, if its files were these.
+int cores(const Files& files) {
+  const baton::test::TempFolder root;
+  write(root, files);
+  return baton::usable_cores(root.path());
 }
 
 using Pair = std::pair<std::int64_t, std::int64_t>;
@@ -45,10 +59,10 @@ TEST_CASE("memory without a control group is the machine's") {
 }
 
 TEST_CASE("a container of version 2 has what its limit leaves, with files that can be dropped") {
-  std::map<std::string, std::string> files = {{"proc/meminfo", kMeminfo},
-                                              {"proc/self/cgroup", "0::/\n"},
-                                              {"sys/fs/cgroup/memory.max", "2147483648\n"},
-                                              {"sys/fs/cgroup/memory.current", "1610612736\n"}};
+  Files files = {{"proc/meminfo", kMeminfo},
+                 {"proc/self/cgroup", "0::/\n"},
+                 {"sys/fs/cgroup/memory.max", "2147483648\n"},
+                 {"sys/fs/cgroup/memory.current", "1610612736\n"}};
   CHECK(mebibytes(files) == Pair(512, 2048));
   files["sys/fs/cgroup/memory.stat"] = "anon 1073741824\nactive_file 1\ninactive_file 268435456\n";
   CHECK(mebibytes(files) == Pair(768, 2048));
@@ -72,15 +86,42 @@ TEST_CASE("the groups around a group of version 2 limit it too") {
 }
 
 TEST_CASE("a container of version 1 finds its group where it is mounted") {
-  const std::map<std::string, std::string> files = {
-      {"proc/meminfo", kMeminfo},
-      {"proc/self/cgroup", "12:cpu,cpuacct:/docker/abc\n5:hugetlb,memory:/docker/abc\n"},
-      {"sys/fs/cgroup/memory/memory.limit_in_bytes", "1073741824\n"},
-      {"sys/fs/cgroup/memory/memory.usage_in_bytes", "536870912\n"},
-      {"sys/fs/cgroup/memory/memory.stat", "inactive_file 5\ntotal_inactive_file 134217728\n"}};
+  const Files files = {{"proc/meminfo", kMeminfo},
+                       {"proc/self/cgroup", "12:cpu,cpuacct:/docker/abc\n5:hugetlb,memory:/docker/abc\n"},
+                       {"sys/fs/cgroup/memory/memory.limit_in_bytes", "1073741824\n"},
+                       {"sys/fs/cgroup/memory/memory.usage_in_bytes", "536870912\n"},
+                       {"sys/fs/cgroup/memory/memory.stat", "inactive_file 5\ntotal_inactive_file 134217728\n"}};
   CHECK(mebibytes(files) == Pair(640, 1024));
   auto none = files;
   none["sys/fs/cgroup/memory/memory.limit_in_bytes"] = "9223372036854771712\n";
   CHECK(mebibytes(none) == Pair(8192, 16384));
+}
+
+TEST_CASE("as many cores are usable as the processor time of a container's group lets run all the time") {
+  const int all = cores({});
+  CHECK(all >= 1);
+  const auto in_group = [](const std::string& quota) {
+    return cores({{"proc/self/cgroup", "0::/\n"}, {"sys/fs/cgroup/cpu.max", quota}});
+  };
+  CHECK(in_group("max 100000\n") == all);
+  CHECK(in_group("150000 100000\n") == 1);
+  CHECK(in_group("20000 100000\n") == 1);
+  CHECK(in_group("900000000000 100000\n") == all);
+  CHECK(in_group("250000 100000\n") == std::min(all, 2));
+  CHECK(in_group("100000\n") == all);
+  CHECK(in_group("100000 0\n") == all);
+  CHECK(cores({{"proc/self/cgroup", "0::/kubepods/pod\n"},
+               {"sys/fs/cgroup/kubepods/pod/cpu.max", "max 100000\n"},
+               {"sys/fs/cgroup/kubepods/cpu.max", "100000 100000\n"}}) == 1);
+}
+
+TEST_CASE("the processor time of a group of version 1 is found where the group is mounted") {
+  const auto in_group = [](const std::string& time) {
+    return cores({{"proc/self/cgroup", "12:cpu,cpuacct:/docker/abc\n"},
+                  {"sys/fs/cgroup/cpu/cpu.cfs_quota_us", time},
+                  {"sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n"}});
+  };
+  CHECK(in_group("100000\n") == 1);
+  CHECK(in_group("-1\n") == cores({}));
 }
 #endif
