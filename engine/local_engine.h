@@ -73,12 +73,12 @@ constexpr double kSlowdownGpu = 0.10;
 /// sequences delays no sequence's next token.
 constexpr std::int32_t kPrefillRowsGpu = 4096;
 
-/// Default of max_draft: with the newest token a tile of the CPU's matrix products.
+/// Default of max_draft: with the newest token a tile of the CPU's products of f32 weights.
 constexpr std::int32_t kMaxDraftCpu = 11;
 
 struct LocalEngineOptions {
   std::string device = "auto";
-  int threads = 0;  // CPU threads; 0: one per core
+  int threads = 0;  // CPU threads; 0: one per core that this process may use
   ModelOptions model;
   std::int64_t kv_budget_bytes = 0;       // 0: half of the free memory
   std::int64_t segment_budget_bytes = 0;  // of segments kept for later prompts; 0: a third of kv_budget_bytes

@@ -148,14 +148,16 @@ namespace HWY_NAMESPACE {
 static_assert(kSumLanes == kLanes);
 
 /// p[64] = exp(scale * p - maximum) for keys [low, high), zero elsewhere; l[16] = the sums of p per virtual lane.
-/// Returns the maximum.
+/// Returns the maximum. kWhole: these are all keys.
+template <bool kWhole>
 float block_softmax(float* p, float* l, std::int64_t low, std::int64_t high, float scale) {
   const Floats f;
-  const auto lane = hn::Iota(f, 0.0f);
-  const auto sees = [&](std::int64_t key) HWY_ATTR {
-    const auto index = hn::Add(lane, hn::Set(f, static_cast<float>(key)));
-    return hn::And(hn::Ge(index, hn::Set(f, static_cast<float>(low))),
-                   hn::Lt(index, hn::Set(f, static_cast<float>(high))));
+  const auto where_seen = [&](std::int64_t key, FloatVec value, FloatVec other) HWY_ATTR {
+    if (kWhole) return value;
+    const auto index = hn::Iota(f, static_cast<float>(key));
+    const auto sees = hn::And(hn::Ge(index, hn::Set(f, static_cast<float>(low))),
+                              hn::Lt(index, hn::Set(f, static_cast<float>(high))));
+    return hn::IfThenElse(sees, value, other);
   };
   const auto width = static_cast<std::int64_t>(kWidth);
   const auto least = hn::Set(f, -std::numeric_limits<float>::infinity());
@@ -163,11 +165,11 @@ float block_softmax(float* p, float* l, std::int64_t low, std::int64_t high, flo
   for (std::int64_t key = 0; key < kKeyBlock; key += width) {
     const auto score = hn::Mul(hn::LoadU(f, p + key), hn::Set(f, scale));
     hn::StoreU(score, f, p + key);
-    most = hn::Max(most, hn::IfThenElse(sees(key), score, least));
+    most = hn::Max(most, where_seen(key, score, least));
   }
   most = hn::MaxOfLanes(f, most);
   for (std::int64_t key = 0; key < kKeyBlock; key += width) {
-    const auto weight = hn::IfThenElseZero(sees(key), hn::Exp(f, hn::Sub(hn::LoadU(f, p + key), most)));
+    const auto weight = where_seen(key, hn::Exp(f, hn::Sub(hn::LoadU(f, p + key), most)), hn::Zero(f));
     hn::StoreU(weight, f, p + key);
     float* sum = l + key % 16;
     hn::StoreU(key < 16 ? weight : hn::Add(hn::LoadU(f, sum), weight), f, sum);
@@ -211,7 +213,9 @@ void compute_results(const AttentionTask& task, const AttentionState& state, con
   multiply_tile(p, kTileStride, state.q + group.begin * kTileStride, count, block.keys, block.key_stride,
                 kKeyBlock / kPanel, task.shape.head_dim);
   for (std::int64_t i = 0; i < count; ++i) {
-    results.m(i) = block_softmax(p + i * kTileStride, results.l(i), group.low[i], group.high[i], task.scale);
+    const bool whole = group.low[i] == 0 && group.high[i] == kKeyBlock;
+    const auto softmax = whole ? block_softmax<true> : block_softmax<false>;
+    results.m(i) = softmax(p + i * kTileStride, results.l(i), group.low[i], group.high[i], task.scale);
   }
   for (std::int64_t i = 0; i < count && task.received != nullptr; ++i) {
     float* weights = task.block_weights(group.begin + i, key);

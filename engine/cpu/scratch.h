@@ -2,7 +2,9 @@
 // Scratch: working memory of the kernels. It grows to the largest call so far; smaller calls do not allocate.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "engine/tensor/buffer.h"
@@ -20,19 +22,24 @@ class Scratch {
 
   float* of_thread(int thread) const { return reinterpret_cast<float*>(memory_.data()) + thread * kThreadFloats; }
 
-  /// Returns at least `count` floats for data that the caller prepares and all tasks read. Valid until the next call.
-  float* shared(std::int64_t count) {
-    if (static_cast<std::int64_t>(shared_.size()) < count) shared_.resize(static_cast<std::size_t>(count));
-    return shared_.data();
-  }
+  /// Returns at least `count` floats, aligned to a cache line, for data that the caller prepares and all tasks read.
+  /// Valid until the next call.
+  float* shared(std::int64_t count) { return grown(shared_, count); }
 
   /// The same, for a second array.
-  float* operand(std::int64_t count) {
-    if (static_cast<std::int64_t>(operand_.size()) < count) operand_.resize(static_cast<std::size_t>(count));
-    return operand_.data();
-  }
+  float* operand(std::int64_t count) { return grown(operand_, count); }
 
  private:
+  static constexpr std::size_t kLine = 64;  // bytes
+
+  static float* grown(std::vector<float>& floats, std::int64_t count) {
+    const auto needed = static_cast<std::size_t>(count) + kLine / sizeof(float);
+    if (floats.size() < needed) floats.resize(needed);
+    void* data = floats.data();
+    std::size_t bytes = floats.size() * sizeof(float);
+    return static_cast<float*>(std::align(kLine, static_cast<std::size_t>(count) * sizeof(float), data, bytes));
+  }
+
   Buffer memory_;
   std::vector<float> shared_, operand_;
 };

@@ -113,7 +113,7 @@ std::int32_t EngineCore::prompt_rows(const std::vector<Pending>& pending) {
   const bool idle = std::all_of(running_.begin(), running_.end(), [](const auto& one) { return one->is_probe(); });
   if (decoding == 0) return idle ? std::min(kIdleProbeRows, options_.max_step_rows) : options_.max_prefill_rows;
   const std::int32_t max_rows = std::max(options_.max_step_rows - decoding, 1);
-  if (!disturbs(pending)) return rows_before_siblings({spare_.plain_ms(decoding), costs_.row_ms()}, max_rows);
+  if (!disturbs(pending)) return rows_before_siblings({spare_.plain_ms(decoding), costs_.row_ms()}, decoding, max_rows);
   return rows_in_tiles(spare_.next(decoding, costs_.row_ms()), decoding, left, max_rows);
 }
 
@@ -143,7 +143,7 @@ std::int32_t EngineCore::rows_of_twins(std::int32_t decoding) const {
   const bool twins =
       std::any_of(running_.begin(), running_.end(), [&](const auto& one) { return ahead_.has(one->request().early); });
   if (!tentative || !twins || decoding == 0) return 0;
-  return rows_before_siblings({spare_.plain_ms(decoding), costs_.row_ms()}, options_.max_step_rows);
+  return rows_before_siblings({spare_.plain_ms(decoding), costs_.row_ms()}, decoding, options_.max_step_rows);
 }
 
 void EngineCore::step() {
@@ -208,7 +208,7 @@ void EngineCore::step() {
   }
   const double ms = milliseconds(Clock::now() - begin);
   if (prompt_rows > 0) costs_.on_step(rows_.path, forward_.times());
-  if (decoding > 0) spare_.on_step(decoding, prompt_rows + rows_ahead, ms);
+  spare_.on_step(decoding, prompt_rows + rows_ahead, ms);
   if (prompt_rows + rows_ahead == 0) drafts_.on_step(decoding, ms);
   take_copy_times();
   const auto sampled = others.size() * static_cast<std::size_t>(model_->config.vocabulary);

@@ -206,15 +206,16 @@ void PrefillAhead::add_rows(StepRows& step, std::int32_t decoding, bool prefilli
     urgent = add(*one, backlog) || urgent;
   }
   if (decoding == 0 && !urgent) left = std::min(kIdleRows, max_rows_);
-  const std::int32_t whole = rows_to_fill(decoding, max_rows_ - decoding);
   for (const auto& one : early_) {
+    const auto taken = static_cast<std::int32_t>(step.size());
+    const std::int32_t whole = rows_to_fill(taken, max_rows_ - taken);
     const std::int32_t backlog = one->backlog();
     const bool in_step =
         std::any_of(parts_.begin(), parts_.end(), [&](const Part& part) { return part.sequence == one.get(); });
     const bool next = one->prompt().complete && backlog < whole;
     const std::int32_t block = decoding == 0 ? 1 : next ? std::min(kNextBlock, whole) : whole;
     if (in_step || backlog < block || left < (parts_.empty() ? block : 2 * whole)) continue;
-    const std::int32_t rows = rows_in_tiles(left, decoding, backlog, max_rows_ - decoding);
+    const std::int32_t rows = rows_in_tiles(left, taken, backlog, max_rows_ - taken);
     add(*one, std::min(backlog, decoding == 0 ? left : std::max(block, rows)));
   }
 }

@@ -8,6 +8,7 @@ namespace baton {
 namespace {
 
 constexpr double kDeadlineFactor = 2.0;
+constexpr std::int32_t kMinFill = 4;
 constexpr double kDecodeFraction = 0.1;  // of a step, for decoding sequences whose siblings are being prefilled
 
 }  // namespace
@@ -28,12 +29,13 @@ std::vector<std::int32_t> plan_step(std::span<const Pending> sequences, std::int
 
 double prompt_deadline(double arrival_ms, double alone_ms) { return arrival_ms + kDeadlineFactor * alone_ms; }
 
-std::int32_t rows_before_siblings(const StepTimesPerRow& times, std::int32_t max_rows) {
+std::int32_t rows_before_siblings(const StepTimesPerRow& times, std::int32_t decoding, std::int32_t max_rows) {
   if (times.plain_ms <= 0.0) return 0;
   if (times.row_ms <= 0.0) return max_rows;
   const double rows = times.plain_ms * (1.0 - kDecodeFraction) / (kDecodeFraction * times.row_ms);
+  const std::int32_t fill = rows_to_fill(decoding, max_rows);
   if (rows >= max_rows) return max_rows;
-  return std::clamp(static_cast<std::int32_t>(rows) / kRowTile * kRowTile, std::min(kRowTile, max_rows), max_rows);
+  return fill + (std::max(static_cast<std::int32_t>(rows), fill) - fill) / kRowTile * kRowTile;
 }
 
 std::int32_t rows_in_tiles(std::int32_t spare, std::int32_t decoding, std::int32_t pending, std::int32_t max_rows) {
@@ -44,7 +46,8 @@ std::int32_t rows_in_tiles(std::int32_t spare, std::int32_t decoding, std::int32
 }
 
 std::int32_t rows_to_fill(std::int32_t decoding, std::int32_t max_rows) {
-  return std::clamp(max_rows, 1, kRowTile - decoding % kRowTile);
+  const std::int32_t fill = kRowTile - decoding % kRowTile;
+  return std::clamp(max_rows, 1, fill < kMinFill ? fill + kRowTile : fill);
 }
 
 }  // namespace baton

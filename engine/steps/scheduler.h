@@ -30,20 +30,21 @@ struct StepTimesPerRow {
   double row_ms = 0;    // a row of a prompt in a step of many rows; 0: not measured
 };
 
-/// Returns the number of prompt rows of a step in which sequences decode whose requests arrived together with the
-/// prompts. The prompts come first, so that the time of all is not longer; the decode rows take a small fraction of
+/// Returns the number of prompt rows of a step with `decoding` rows of sequences whose requests arrived together with
+/// the prompts. The prompts come first, so that the time of all is not longer; the decode rows take a small fraction of
 /// the step. 0: the step measures plain_ms.
-std::int32_t rows_before_siblings(const StepTimesPerRow& times, std::int32_t max_rows);
+std::int32_t rows_before_siblings(const StepTimesPerRow& times, std::int32_t decoding, std::int32_t max_rows);
 
 /// Returns the number of prompt rows that a step with `decoding` other rows takes of the `spare` rows that it may add;
 /// `pending` rows are left. All rows of a step together fill tiles; unused rows are saved up by the caller.
 std::int32_t rows_in_tiles(std::int32_t spare, std::int32_t decoding, std::int32_t pending, std::int32_t max_rows);
 
-/// Returns the number of prompt rows that fill the last tile of a step with `decoding` other rows; at least 1.
+/// Returns the number of prompt rows that fill the last tile of a step with `decoding` other rows, or one more tile
+/// where that were few: to read the KV of a sequence costs nearly as much for one row as for several. At least 1.
 std::int32_t rows_to_fill(std::int32_t decoding, std::int32_t max_rows);
 
-/// Rows for which the CPU's product takes quantised weights apart once (kPackedRows): a ninth row costs as much as
-/// three others. The KV of a sequence is read once for its rows.
+/// Rows for which the CPU's product takes quantised weights apart once, with AVX-512; elsewhere a multiple of them. A
+/// ninth row costs a model of 0.5B as much as five others (decision 25).
 constexpr std::int32_t kRowTile = 8;
 
 }  // namespace baton

@@ -12,12 +12,12 @@ namespace {
 constexpr double kFirstLimit = 4.0;       // initial limit, rows
 constexpr double kSaved = 16.0;           // maximum saved rows, if above twice the limit
 constexpr double kForced = 64.0;          // rows beyond the saved ones from which a step is not measured
-constexpr std::int32_t kPlainEvery = 64;  // steps between two measurements of a step without added rows
+constexpr std::int32_t kPlainEvery = 64;  // steps between two undisturbed ones
 constexpr std::int32_t kQuiet = 4;        // steps without added rows in a row, of which the last is measured: rows of
                                           // prompts displace from the caches what the next steps read
 constexpr double kNewest = 0.2;           // weight of the newest step without added rows in the mean
 constexpr double kNewestOfAll = 0.05;     // weight of the newest step in the other means
-constexpr double kAim = 0.9;              // target, as a fraction of the allowed slow-down
+constexpr double kAim = 0.95;             // target, as a fraction of the allowed slow-down
 constexpr double kGain = 0.05;            // maximum change of the limit in a step, as a fraction
 constexpr double kUsed = 0.8;             // use of the limit, as a fraction, from which it may grow
 
@@ -37,19 +37,22 @@ SpareRows::Level& SpareRows::level(std::int32_t decoding) {
 std::int32_t SpareRows::next(std::int32_t decoding, double row_ms) {
   Level& now = level(decoding);
   asked_ = true;
-  if (now.plain == 0.0 || ++now.age >= kPlainEvery) return 0;
+  if (now.plain == 0.0) return 0;
   if (now.rows == 0.0 && row_ms > 0.0) now.limit = std::clamp(kAim * slowdown_ * now.plain / row_ms, 1.0, max_rows_);
   now.credit = std::min(now.credit + now.limit, std::max(kSaved, 2 * now.limit));
+  if (++age_ > kPlainEvery) return 0;
   return static_cast<std::int32_t>(std::clamp(now.credit, 0.0, max_rows_));
 }
 
 void SpareRows::on_step(std::int32_t decoding, std::int32_t spare, double milliseconds) {
-  Level& now = level(decoding);
   quiet_ = spare == 0 ? quiet_ + 1 : 0;
-  if (now.plain == 0.0 && spare == 0) now.plain = milliseconds;
-  if (quiet_ >= kQuiet) {
-    add(now.plain, milliseconds, kNewest);
-    now.age = 0;
+  const bool undisturbed = quiet_ >= kQuiet;
+  if (undisturbed) age_ = 0;
+  if (decoding == 0) return;
+  Level& now = level(decoding);
+  if (undisturbed || (spare == 0 && now.plain == 0.0)) {
+    add(now.plain, milliseconds, now.settled ? kNewest : 1.0);
+    now.settled = undisturbed;
   }
   if (!std::exchange(asked_, false) || now.plain == 0.0) return;
   if (spare > now.credit + kForced) {
@@ -57,7 +60,7 @@ void SpareRows::on_step(std::int32_t decoding, std::int32_t spare, double millis
     return;
   }
   now.credit -= spare;
-  add(now.slower, spare == 0 ? 0.0 : milliseconds / now.plain - 1.0, kNewestOfAll);
+  add(now.slower, milliseconds / now.plain - 1.0, kNewestOfAll);
   add(now.rows, spare, kNewestOfAll);
   if (spare == 0) return;
   const double aim = kAim * slowdown_;

@@ -5,7 +5,7 @@
 //
 // Of the eight tile registers 0 to 3 hold sums [16][16], 4 and 5 activations [16][32 (16)], and 6 and 7 codes
 // [8 (4)][16] as words of four: word n of row k has inputs 4 k to 4 k + 3 of output n. Widened codes and activations
-// lie so in memory.
+// lie so in memory. Sums have no other way to the vector registers than memory.
 //
 // Included once per target by files that use Highway's foreach_target.
 #if defined(BATON_CPU_QUANTIZED_AMX_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -15,7 +15,6 @@
 #define BATON_CPU_QUANTIZED_AMX_INL_H_
 #endif
 
-#include <algorithm>
 #include <cstdint>
 #include <stdexcept>
 
@@ -67,11 +66,6 @@ class AmxShapes {
 #if BATON_AMX
 static_assert(kWidth == 16);
 
-/// Sums of one block: [rows 0 to 15, 16 to 31][outputs 0 to 15, 16 to 31][16][16], for each group.
-struct AmxSums {
-  alignas(64) std::int32_t of[2][2][2][16 * 16];  // [group]
-};
-
 template <int kTile>
 HWY_INLINE void load_tile(const void* data, std::int64_t stride) {
   asm volatile("tileloadd (%0,%1,1), %%tmm%c2" : : "r"(data), "r"(stride), "i"(kTile) : "memory");
@@ -81,99 +75,113 @@ HWY_INLINE void store_tile(std::int32_t* data) {
   asm volatile("tilestored %%tmm%c2, (%0,%1,1)" : : "r"(data), "r"(std::int64_t{64}), "i"(kTile) : "memory");
 }
 /// Tile kSum = tile kActivations * tile kCodes.
-template <CodeFormat kFormat, int kSum, int kActivations, int kCodes>
+template <int kSum, int kActivations, int kCodes>
 HWY_INLINE void multiply_tiles() {
   asm volatile("tilezero %%tmm%c0" : : "i"(kSum));
-  if constexpr (kFormat.bits == 8) {  // signed
-    asm volatile("tdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(kSum), "i"(kActivations), "i"(kCodes));
-  } else {
-    asm volatile("tdpbsud %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(kSum), "i"(kActivations), "i"(kCodes));
-  }
+  asm volatile("tdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(kSum), "i"(kActivations), "i"(kCodes));
 }
 
-/// sums = codes * quants of 16 or, where `two`, 32 rows and 32 outputs, for a block.
-template <CodeFormat kFormat>
-HWY_INLINE void multiply_block(AmxSums& sums, const ActivationChunk* x, const std::uint8_t* codes, std::int64_t b,
-                               bool two) {
-  constexpr auto kStride = static_cast<std::int64_t>(sizeof(ActivationChunk));
-  for (int g = 0; g < kQuantBlock / kFormat.group; ++g) {
-    const std::int8_t* quants = x->quants + b * kQuantBlock + g * kFormat.group;
-    const std::uint8_t* group = codes + g * kFormat.group / 4 * 128;
-    load_tile<4>(quants, kStride);
-    load_tile<6>(group, 128);
-    load_tile<7>(group + 64, 128);
-    multiply_tiles<kFormat, 0, 4, 6>();
-    multiply_tiles<kFormat, 1, 4, 7>();
-    if (two) {
-      load_tile<5>(quants + 16 * kStride, kStride);
-      multiply_tiles<kFormat, 2, 5, 6>();
-      multiply_tiles<kFormat, 3, 5, 7>();
-    }
-    store_tile<0>(sums.of[g][0][0]);
-    store_tile<1>(sums.of[g][0][1]);
-    if (!two) continue;
-    store_tile<2>(sums.of[g][1][0]);
-    store_tile<3>(sums.of[g][1][1]);
-  }
-}
-
-/// Adds sums * scales, and the minimums, to c[rows, 32]: the chain of multiply_chunk.
+/// The product of 16 rows and 16 outputs over a chunk, in steps of `group` inputs. While the sums of a step are scaled,
+/// those of the next two are made.
 template <CodeFormat kFormat, class Scales>
-HWY_INLINE void add_block(float* HWY_RESTRICT c, const AmxSums& sums, const ActivationChunk* HWY_RESTRICT x,
-                          std::int64_t rows, std::int64_t b, const Scales& scales) {
-  constexpr int kGroups = kQuantBlock / kFormat.group;
-  const Floats f;
-  const IntTag i32;
-  FloatVec scale[kGroups][2];
-  for (int g = 0; g < kGroups; ++g) {
-    scale[g][0] = scales.scale(b, g, 0);
-    scale[g][1] = scales.scale(b, g, 16);
+class TileProduct {
+ public:
+  static constexpr std::int64_t kGroups = kQuantBlock / kFormat.group;
+
+  TileProduct(const ActivationTile& x, const std::uint8_t* codes, std::int64_t block_bytes, const Scales& scales,
+              std::int64_t half)
+      : x_(x), codes_(codes + 64 * half), block_bytes_(block_bytes), scales_(scales), output_(16 * half) {}
+
+  /// c[16, 16] += the product over `blocks` blocks; 32 floats between rows. The chain of multiply_chunk. `next`, if not
+  /// null, is prefetched.
+  HWY_INLINE void add_to(float* HWY_RESTRICT c, std::int64_t blocks, const ActivationTile* next) {
+    const Floats f;
+    const std::int64_t steps = blocks * kGroups;
+    FloatVec acc[kAmxRows];
+    HWY_UNROLL(16)
+    for (std::int64_t r = 0; r < kAmxRows; ++r) acc[r] = hn::LoadU(f, c + r * kPanel);
+    multiply<0>(0);
+    if (steps > 1) multiply<1>(1);
+    for (std::int64_t s = 0; s < steps; s += 4) {
+      if (s + 2 < steps) multiply<2>(s + 2);
+      add<0>(acc, s, next);
+      if (s + 1 == steps) break;
+      if (s + 3 < steps) multiply<3>(s + 3);
+      add<1>(acc, s + 1, next);
+      if (s + 2 == steps) break;
+      if (s + 4 < steps) multiply<0>(s + 4);
+      add<2>(acc, s + 2, next);
+      if (s + 3 == steps) break;
+      if (s + 5 < steps) multiply<1>(s + 5);
+      add<3>(acc, s + 3, next);
+    }
+    HWY_UNROLL(16)
+    for (std::int64_t r = 0; r < kAmxRows; ++r) hn::StoreU(acc[r], f, c + r * kPanel);
   }
-  FloatVec minimum[2] = {hn::Zero(f), hn::Zero(f)};
-  if constexpr (kFormat.minimums) {
-    minimum[0] = scales.minimum(b, 0);
-    minimum[1] = scales.minimum(b, 16);
+
+ private:
+  template <int kTile>
+  HWY_INLINE void multiply(std::int64_t step) {
+    constexpr int kActivations = 4 + kTile % 2, kCodes = 6 + kTile % 2;
+    const std::int64_t b = step / kGroups, g = step % kGroups;
+    load_tile<kActivations>(x_.quants[b][0] + g * kFormat.group, kQuantBlock);
+    load_tile<kCodes>(codes_ + b * block_bytes_ + g * kFormat.group / 4 * 128, 128);
+    multiply_tiles<kTile, kActivations, kCodes>();
+    store_tile<kTile>(sums_[kTile]);
   }
-  for (std::int64_t r = 0; r < rows; ++r) {
-    const FloatVec activation = hn::Set(f, x[r].scale[b]);
-    float* out = c + r * kPanel;
-    for (int half = 0; half < 2; ++half) {
-      FloatVec acc = hn::LoadU(f, out + half * 16);
-      for (int g = 0; g < kGroups; ++g) {
-        IntVec total = hn::Load(i32, sums.of[g][r / 16][half] + r % 16 * 16);
-        if constexpr (kFormat.offset != 0) {
-          constexpr int kStart = kFormat.offset == 8 ? 0 : kFormat.offset == 16 ? 1 : 2;
-          total = hn::Add(total, hn::Set(i32, x[r].start[b][kStart + g]));
-        }
-        acc = hn::MulAdd(hn::Mul(hn::ConvertTo(f, total), activation), scale[g][half], acc);
-      }
-      if constexpr (kFormat.minimums) acc = hn::MulAdd(minimum[half], hn::Set(f, x[r].sum[b]), acc);
-      hn::StoreU(acc, f, out + half * 16);
+
+  template <int kTile>
+  HWY_INLINE void add(FloatVec (&acc)[kAmxRows], std::int64_t step, const ActivationTile* next) {
+    const Floats f;
+    const IntTag i32;
+    const std::int64_t b = step / kGroups, g = step % kGroups;
+    const FloatVec scale = scales_.scale(b, g, static_cast<std::size_t>(output_));
+    if (next != nullptr) prefetch(*next, b, g);
+    HWY_UNROLL(16)
+    for (std::int64_t r = 0; r < kAmxRows; ++r) {
+      const FloatVec total = hn::ConvertTo(f, hn::Load(i32, sums_[kTile] + 16 * r));
+      acc[r] = hn::MulAdd(hn::Mul(total, hn::Set(f, x_.scale[b][r])), scale, acc[r]);
+    }
+    if constexpr (kFormat.minimums) {
+      if (g + 1 < kGroups) return;
+      const FloatVec minimum = scales_.minimum(b, static_cast<std::size_t>(output_));
+      HWY_UNROLL(16)
+      for (std::int64_t r = 0; r < kAmxRows; ++r) acc[r] = hn::MulAdd(minimum, hn::Set(f, x_.sum[b][r]), acc[r]);
     }
   }
-}
 
-/// c[rows, 32] += x[rows] * a chunk whose codes have a byte each, `block_bytes` between blocks. Reads x up to a
-/// multiple of kAmxRows rows. The tiles of a block are multiplied while the sums of the block before are scaled.
+  /// The part of the next tile that the same step will read.
+  static HWY_INLINE void prefetch(const ActivationTile& next, std::int64_t b, std::int64_t g) {
+    if (g > 0) return;
+    HWY_UNROLL(8)
+    for (std::int64_t r = 0; r < kAmxRows; r += 2) __builtin_prefetch(next.quants[b][r]);
+    __builtin_prefetch(next.scale[b]);
+    if constexpr (kFormat.minimums) __builtin_prefetch(next.sum[b]);
+  }
+
+  const ActivationTile& x_;
+  const std::uint8_t* codes_;
+  std::int64_t block_bytes_;
+  const Scales& scales_;
+  std::int64_t output_;
+  alignas(64) std::int32_t sums_[4][kAmxRows * 16];
+};
+
+/// c[16 * tiles, 32] += x[tiles] * a chunk whose codes have a signed byte each, `block_bytes` between blocks.
 template <CodeFormat kFormat, class Scales>
-HWY_NOINLINE void multiply_chunk_tiles(float* c, const ActivationChunk* x, std::int64_t rows, const std::uint8_t* codes,
+HWY_NOINLINE void multiply_chunk_tiles(float* c, const ActivationTile* x, std::int64_t tiles, const std::uint8_t* codes,
                                        std::int64_t block_bytes, const Scales& scales, std::int64_t blocks) {
-  AmxSums sums[2];
-  for (std::int64_t r = 0; r < rows; r += 2 * kAmxRows) {
-    const std::int64_t count = std::min(rows - r, 2 * kAmxRows);
-    const bool two = count > kAmxRows;
-    multiply_block<kFormat>(sums[0], x + r, codes, 0, two);
-    for (std::int64_t b = 0; b < blocks; ++b) {
-      if (b + 1 < blocks) multiply_block<kFormat>(sums[(b + 1) % 2], x + r, codes + (b + 1) * block_bytes, b + 1, two);
-      add_block<kFormat>(c + r * kPanel, sums[b % 2], x + r, count, b, scales);
-    }
+  for (std::int64_t t = 0; t < tiles; ++t, c += kAmxRows * kPanel) {
+    TileProduct<kFormat, Scales>(x[t], codes, block_bytes, scales, 0).add_to(c, blocks, nullptr);
+    TileProduct<kFormat, Scales>(x[t], codes, block_bytes, scales, 1)
+        .add_to(c + 16, blocks, t + 1 < tiles ? x + t + 1 : nullptr);
   }
 }
 
 #else
 
 template <CodeFormat kFormat, class Scales>
-void multiply_chunk_tiles(float* /*c*/, const ActivationChunk* /*x*/, std::int64_t /*rows*/,
+void multiply_chunk_tiles(float* /*c*/, const ActivationTile* /*x*/, std::int64_t /*tiles*/,
                           const std::uint8_t* /*codes*/, std::int64_t /*block_bytes*/, const Scales& /*scales*/,
                           std::int64_t /*blocks*/) {
   throw std::logic_error("a product by tiles on a processor without them");

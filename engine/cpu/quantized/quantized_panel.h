@@ -55,9 +55,15 @@ struct ActivationChunk {
   std::int32_t start[kChunkBlocks][4];
 };
 
-/// Products by tiles (AMX) read this many rows of activations together, also where fewer are left: what lies behind
-/// them must be readable.
+/// Rows of activations that products by tiles (AMX) take together; those that are missing from the last tile are zeros.
 inline constexpr std::int64_t kAmxRows = 16;
+
+/// The chunk of kAmxRows rows: the rows of a block lie in succession, as a tile register is loaded.
+struct ActivationTile {
+  std::int8_t quants[kChunkBlocks][kAmxRows][kQuantBlock];
+  float scale[kChunkBlocks][kAmxRows];
+  float sum[kChunkBlocks][kAmxRows];
+};
 
 /// Scales and minimums of a chunk of a panel.
 struct WideScales {

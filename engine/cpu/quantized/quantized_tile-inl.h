@@ -350,6 +350,13 @@ void widen_codes(std::uint8_t* out, const std::uint8_t* codes, std::int64_t bloc
   }
 }
 
+/// Makes quants of codes that widen_codes wrote.
+template <CodeFormat kFormat>
+void subtract_offset(std::uint8_t* codes, std::int64_t blocks) {
+  for (std::int64_t i = 0; i < blocks * kWideBytes; ++i)
+    codes[i] = static_cast<std::uint8_t>(codes[i] - kFormat.offset);
+}
+
 /// out[32 * blocks][32] f32 = the values of a chunk whose codes have a byte each, `block_bytes` between blocks.
 template <CodeFormat kFormat>
 void widen_values(float* out, const std::uint8_t* codes, std::int64_t block_bytes, const WideScales& scales,

@@ -8,8 +8,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <string>
-#include <thread>
 
+#include "engine/base/system/machine.h"
 #include "engine/cpu/cpu.h"
 #include "engine/model/forward.h"
 #include "engine/model/shapes.h"
@@ -148,8 +148,7 @@ int main(int argc, char** argv) {
       options.filter = argument;
     }
   }
-  const int threads =
-      options.threads > 0 ? options.threads : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  const int threads = options.threads > 0 ? options.threads : usable_cores();
   const double gemm = bench::sgemm_seconds(1024, 1024, 1024, threads, options);
   const auto backend = make_cpu_backend(threads);
   const Limits limits{2.0 * 1024 * 1024 * 1024 / gemm / 1e9, bench::read_bandwidth(*backend, threads, options) / 1e9};

@@ -101,8 +101,8 @@ std::vector<Shape> shapes_of(BlockType type) {
     shapes.push_back({2, blocks, 40});
     shapes.push_back({7, blocks, 40});
   }
-  for (const std::int64_t rows : {16, 17, 23, 24, 25}) shapes.push_back({rows, 3, 33});  // the last with few rows is 24
-  shapes.push_back({259, 2, 70});                                                        // more than one block of rows
+  for (const std::int64_t rows : {15, 16, 17, 21, 22, 23, 24, 25}) shapes.push_back({rows, 3, 33});  // where kinds end
+  shapes.push_back({259, 2, 70});  // more than one block of rows
   return shapes;
 }
 

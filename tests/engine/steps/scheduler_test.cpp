@@ -23,12 +23,14 @@ TEST_CASE("the prompt with the earliest deadline is served first", "[scheduler]"
   CHECK(prompt_deadline(1990, 20) > prompt_deadline(0, 1000));
 }
 
-TEST_CASE("rows run in blocks, the last ones of a prompt when all fit", "[scheduler]") {
+TEST_CASE("rows fill tiles, the last ones of a prompt run when all fit", "[scheduler]") {
   CHECK(rows_in_tiles(0, 1, 100, 511) == 0);
   CHECK(rows_in_tiles(6, 1, 100, 511) == 0);
   CHECK(rows_in_tiles(7, 1, 100, 511) == 7);
   CHECK(rows_in_tiles(7, 3, 100, 509) == 5);
   CHECK(rows_in_tiles(7, 8, 100, 504) == 0);
+  CHECK(rows_in_tiles(8, 7, 100, 505) == 0);
+  CHECK(rows_in_tiles(9, 7, 100, 505) == 9);
   CHECK(rows_in_tiles(40, 1, 100, 511) == 39);
   CHECK(rows_in_tiles(38, 1, 100, 511) == 31);
   CHECK(rows_in_tiles(5, 1, 5, 511) == 5);
@@ -38,12 +40,12 @@ TEST_CASE("rows run in blocks, the last ones of a prompt when all fit", "[schedu
 }
 
 TEST_CASE("the chunks of siblings follow from measured times", "[scheduler]") {
-  CHECK(rows_before_siblings({}, 512) == 0);  // the step measures
-  CHECK(rows_before_siblings({7.0, 0.0}, 512) == 512);
-  CHECK(rows_before_siblings({7.0, 1.3}, 512) == 48);
-  CHECK(rows_before_siblings({7.0, 0.001}, 512) == 512);
-  CHECK(rows_before_siblings({0.001, 1.3}, 512) == 8);
-  CHECK(rows_before_siblings({0.001, 1.3}, 3) == 3);
+  CHECK(rows_before_siblings({}, 1, 511) == 0);  // the step measures
+  CHECK(rows_before_siblings({7.0, 0.0}, 1, 511) == 511);
+  CHECK(rows_before_siblings({7.0, 1.3}, 1, 511) == 47);
+  CHECK(rows_before_siblings({7.0, 0.001}, 1, 511) == 511);
+  CHECK(rows_before_siblings({0.001, 1.3}, 1, 511) == 7);
+  CHECK(rows_before_siblings({0.001, 1.3}, 2, 3) == 3);
 }
 
 TEST_CASE("nothing to run plans nothing", "[scheduler]") { CHECK(plan_step({}, 8).empty()); }

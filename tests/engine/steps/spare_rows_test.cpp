@@ -81,6 +81,29 @@ TEST_CASE("spare rows: a step with rows that nobody allowed teaches nothing") {
   CHECK(load.rows < 6);
 }
 
+TEST_CASE("spare rows: the baseline is of undisturbed steps, whatever the numbers of decoding rows") {
+  SpareRows spare(0.25, 512);
+  const auto disturbed = [&](std::int32_t decoding, std::int32_t rows) {  // steps after added rows take a third longer
+    static std::int32_t since = 0;
+    since = rows > 0 ? 0 : since + 1;
+    spare.on_step(decoding, rows, 10.0 * (since == 1 ? 1.35 : 1.0) + 0.5 * rows);
+  };
+  disturbed(0, 31);
+  CHECK(spare.next(1) == 0);
+  disturbed(1, 0);
+  CHECK(spare.plain_ms(1) == Approx(13.5));  // better than none
+  std::mt19937 random(5);
+  int without = 0;
+  for (int i = 0; i < 2000; ++i) {
+    const auto decoding = 1 + static_cast<std::int32_t>(random() % 8);  // as with drafts
+    const std::int32_t rows = spare.next(decoding);
+    without += rows == 0 ? 1 : 0;
+    disturbed(decoding, rows);
+  }
+  for (const std::int32_t decoding : {1, 4, 8}) CHECK(spare.plain_ms(decoding) == Approx(10.0));
+  CHECK(without < 200);
+}
+
 TEST_CASE("spare rows: never more than a step takes") {
   SpareRows spare(0.25, 7);
   CHECK(run(spare, 1, 300, [](double, double) { return 1.0; }).rows <= 7);
