@@ -3,14 +3,15 @@
 """Compares greedy answers and tokenizers on published GGUF files with llama.cpp's (Python package xllamacpp).
 
     python tests/published/greedy_peer.py --bin build/release/bin --models DIR
-        [--only NAME] [--prompts 50] [--tokens 64] [--dtype bf16] [--threads 2] [--verbose]
+        [--only NAME] [--prompts 50] [--tokens 64] [--dtype bf16] [--kv-dtype f32] [--peer-kv f16] [--threads 2]
+        [--reference] [--verbose]
 
 For every file the ids of every text must be equal, and the greedy answers of both to the same prompts are compared up to
 the first token that ends one of them. The first difference of an answer is accepted only at a near tie:
 
 - The peer answers every prompt twice, with its KV cache in f16 and in f32. As long as both answers are the same, the
   log-probabilities of its two best tokens are compared: how much a rounding that the peer itself allows changes them.
-- A first difference is accepted where the two best tokens of the peer (with f16) are nearer to each other than the 99th
+- A first difference is accepted where the two best tokens of the peer (--peer-kv) are nearer to each other than the 99th
   percentile of these changes, and in at most one prompt of ten. How many of the peer's own two answers differ is printed
   next to it, and changes nothing.
 
@@ -205,15 +206,15 @@ def compare(options, model, prompts, texts):
     for cache in reversed(CACHES):
         with Peer(model, cache, options.threads) as peer:
             answers[cache] = [peer.answer(one["ids"], options.tokens) for one in ours]
-            if cache == CACHES[0]:
+            if cache == options.peer_kv:
                 same_ids = compare_ids(peer, options, model, prompts + texts)
                 gaps = gaps_of(options, model, peer, prompts, ours, answers[cache])
     changes = [change for pair in zip(answers["f16"], answers["f32"]) for change in changes_of(*pair)]
     if not any(changes):
         sys.exit(f"{model.name}: the peer's answers with {' and '.join(CACHES)} KV are the same to the last bit: no measure of a near tie")
     limit = percentile(changes, 0.99)
-    theirs = [tokens for tokens, _ in answers["f16"]]
-    own = len(prompts) - same_answers(theirs, [tokens for tokens, _ in answers["f32"]])
+    theirs = [tokens for tokens, _ in answers[options.peer_kv]]
+    own = len(prompts) - same_answers(*([tokens for tokens, _ in answers[cache]] for cache in CACHES))
     beyond = sum(gap >= limit for gap in gaps)
     passed = same_ids == len(prompts + texts) and beyond == 0 and len(gaps) * 10 <= len(prompts)
     reference = "-"
@@ -236,6 +237,7 @@ def main():
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--dtype", default="bf16", choices=("bf16", "f32"), help="of Baton's weights and KV")
     parser.add_argument("--kv-dtype", choices=("bf16", "f32"), help="of its KV, where it differs")
+    parser.add_argument("--peer-kv", default=CACHES[0], choices=CACHES, help="KV of the peer's answers that are compared")
     parser.add_argument("--threads", type=int, default=2, help="of the peer")
     parser.add_argument("--reference", action="store_true", help="also compare both with answers of dtype f32")
     parser.add_argument("--verbose", action="store_true", help="print where answers part")
