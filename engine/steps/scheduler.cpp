@@ -2,13 +2,14 @@
 #include "engine/steps/scheduler.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 
 namespace baton {
 namespace {
 
 constexpr double kDeadlineFactor = 2.0;
-constexpr std::int32_t kMinFill = 4;
+constexpr std::int32_t kMinFill = 4;     // rows with which a tile is filled, at least
 constexpr double kDecodeFraction = 0.1;  // of a step, for decoding sequences whose siblings are being prefilled
 
 }  // namespace
@@ -33,9 +34,9 @@ std::int32_t rows_before_siblings(const StepTimesPerRow& times, std::int32_t dec
   if (times.plain_ms <= 0.0) return 0;
   if (times.row_ms <= 0.0) return max_rows;
   const double rows = times.plain_ms * (1.0 - kDecodeFraction) / (kDecodeFraction * times.row_ms);
-  const std::int32_t fill = rows_to_fill(decoding, max_rows);
   if (rows >= max_rows) return max_rows;
-  return fill + (std::max(static_cast<std::int32_t>(rows), fill) - fill) / kRowTile * kRowTile;
+  const std::int32_t spare = std::max(static_cast<std::int32_t>(rows), rows_to_fill(decoding, max_rows));
+  return rows_in_tiles(spare, decoding, std::numeric_limits<std::int32_t>::max(), max_rows);
 }
 
 std::int32_t rows_in_tiles(std::int32_t spare, std::int32_t decoding, std::int32_t pending, std::int32_t max_rows) {

@@ -17,7 +17,7 @@ enum class GroupVersion : std::uint8_t { one, two };
 void visit_groups(const std::filesystem::path& root, const std::string& controller,
                   const std::function<void(const std::filesystem::path& folder, GroupVersion)>& visit);
 
-/// The first number in a file; nothing: there is no such file, or it says "max".
+/// The first number in a file; nothing: there is no such file, or it begins with none ("max").
 std::optional<std::int64_t> number_in(const std::filesystem::path& file);
 
 }  // namespace baton

@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The microseconds of processor time in each period of a group; 0 in a period: no limit.
+/// The microseconds of processor time in each period of a group; no limit unless both are above 0.
 struct Quota {
   std::int64_t time = 0, period = 0;
 };
