@@ -27,7 +27,8 @@ std::vector<FormatKey> relay_keys() {
       {"relay", "history", boolean(), false, "true",
        "`auto`: the first turns of each place, and later ones now and then, are measured on the user's own texts, "
        "and decide there ([methods](methods.md#auto)); false: the model's levels alone decide."},
-      {"relay", "layers", object("layers"), false, "those of the model's profile",
+      {"relay", "layers", object("layers"), false,
+       "those of the profile, else L/8 to 2 L/3 of L layers; `droidspeak`: the pair's",
        "The layers that `rectify` or `droidspeak` recompute."},
       {"relay", "ttft", time_limit(), false, "none",
        "`droidspeak`: the time in which an agent's first token should come. An agent that is expected to keep it "
@@ -80,7 +81,8 @@ std::vector<FormatKey> relay_keys() {
       {"select", "head", integer(0), false, "0; 16 by author and by entropy",
        "How many tokens at the beginning of each segment are chosen."},
       {"select", "share", number(0, 1), false, "0.2; 0.32 by author, 0.25 by entropy, 0 by deviation",
-       "Above 0: the fraction of each segment that is chosen, best scores first, in place of the thresholds."},
+       "Above 0: the fraction that is chosen, best scores first, in place of the thresholds; by change of all segments "
+       "of a prompt together, else of each."},
       {"select", "score", choice({"change", "author", "entropy", "deviation"}), false,
        "change; deviation where a threshold is set",
        "What the score of a token measures: how far its values move (`change`), how unsure its author was of it "
