@@ -37,7 +37,7 @@ struct SelectionOptions {
   std::int32_t head = 0;     // the first tokens, which lost most of their context (ours)
   float deviation_threshold = 1.5f;
   float influence_threshold = 1.45f;
-  double share = 0.0;  // above 0: exactly this fraction (by change of all segments, else of each), not by thresholds
+  double share = 0.0;       // above 0: exactly this fraction, of all segments (by change) or of each, not by thresholds
   std::int32_t count = -1;  // not negative: exactly this many tokens, in place of `share`
   /// deviation: the paper's score. entropy (ours): the tokens whose author was least certain. The entropy is known
   /// before the prompt runs, so these segments need no detection, and only chosen tokens run, from range.start to
