@@ -147,8 +147,8 @@ void matmul(ThreadPool& pool, Scratch& scratch, TensorView out, ConstTensorView 
   const std::int64_t work = std::max(x.rows * w.rows * w.cols / 16, static_cast<std::int64_t>(w.bytes / 4));
   const bool few = x.rows <= kFewRows;
   // Few rows want several panels, so that enough chains are in flight.
-  const ProductTasks tasks(x.rows, panels, pool.size(),
-                           few ? ProductTasks::Limits{.min_panels = 4} : ProductTasks::Limits{kRowBlock, kPanelBlock});
+  const ProductTasks tasks = few ? ProductTasks::of_few(x.rows, panels, pool.size(), 4)
+                                 : ProductTasks::of_many(x.rows, panels, pool.size(), {kRowBlock, kPanelBlock});
   const float* blocks = few ? depth_blocks(scratch, x) : nullptr;
 
   pool.run(tasks.count(), work, [&](std::int64_t index, int thread) {

@@ -202,9 +202,8 @@ void matmul_bf16(ThreadPool& pool, Scratch& scratch, TensorView out, ConstTensor
   const std::int64_t panels = panels_of(w.rows);
   const std::int64_t work = std::max(x.rows * w.rows * w.cols / 32, static_cast<std::int64_t>(w.bytes / 4));
   const bool few = x.rows <= kPairFewRows;
-  const ProductTasks tasks(
-      x.rows, panels, pool.size(),
-      few ? ProductTasks::Limits{.min_panels = 4} : ProductTasks::Limits{kPairRowBlock, kPairPanelBlock});
+  const ProductTasks tasks = few ? ProductTasks::of_few(x.rows, panels, pool.size(), 4)
+                                 : ProductTasks::of_many(x.rows, panels, pool.size(), {kPairRowBlock, kPairPanelBlock});
   const std::uint32_t* pairs = pairs_of_rows(pool, scratch, x);
 
   pool.run(tasks.count(), work, [&](std::int64_t index, int thread) {

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <limits>
 
 namespace baton::cpu {
 
@@ -14,38 +13,58 @@ struct ProductTask {
   std::int64_t panel, panel_end;
 };
 
-/// Tasks of a product: blocks of rows times blocks of panels, each kind of nearly equal size.
+/// Tasks of a product: blocks of rows times blocks of panels.
 class ProductTasks {
  public:
+  /// Of a task, at most.
   struct Limits {
-    std::int64_t rows = std::numeric_limits<std::int32_t>::max();    // of a task, at most
-    std::int64_t panels = std::numeric_limits<std::int32_t>::max();  // of a task, at most
-    std::int64_t min_panels = 1;                                     // of a task, unless threads had none then
+    std::int64_t rows, panels;
   };
 
-  /// Four tasks per thread, so that one that is interrupted holds up the others little, and no more where `limits` do
-  /// not ask for it, because each begins to read another stretch of memory. Their number is a multiple of the threads.
-  ProductTasks(std::int64_t rows, std::int64_t panels, int threads, const Limits& limits)
-      : rows_(rows), panels_(panels), row_blocks_(divided_up(rows, limits.rows)) {
-    const std::int64_t wanted =
-        std::max<std::int64_t>({4 * threads / row_blocks_, divided_up(panels, limits.panels), 1});
-    const std::int64_t blocks = std::clamp<std::int64_t>(panels / limits.min_panels, 1, wanted);
-    panel_blocks_ = std::min(divided_up(blocks, threads) * threads, panels);
+  /// Few rows: each task computes all of them, and what takes the time is to read w. Half of the panels is divided
+  /// among the threads, then half of the rest, and so on: the first tasks read long stretches of memory, and the last
+  /// ones are so short that the threads end together, though they read at different rates. A task has at least
+  /// `min_panels`, unless threads had none then.
+  static ProductTasks of_few(std::int64_t rows, std::int64_t panels, int threads, std::int64_t min_panels = 1) {
+    ProductTasks tasks(rows, panels);
+    tasks.per_level_ = std::min<std::int64_t>(threads, panels);
+    while (panels >> tasks.levels_ >= threads * min_panels) ++tasks.levels_;
+    return tasks;
   }
 
-  std::int64_t count() const { return row_blocks_ * panel_blocks_; }
+  /// Many rows: tasks of nearly equal size. Four of them per thread, so that one that is interrupted holds up the
+  /// others little, and no more where `limits` do not ask for it. Their number is a multiple of the threads.
+  static ProductTasks of_many(std::int64_t rows, std::int64_t panels, int threads, Limits limits) {
+    ProductTasks tasks(rows, panels);
+    tasks.row_blocks_ = divided_up(rows, limits.rows);
+    const std::int64_t blocks =
+        std::max<std::int64_t>({4 * threads / tasks.row_blocks_, divided_up(panels, limits.panels), 1});
+    tasks.per_level_ = std::min(divided_up(blocks, threads) * threads, panels);
+    return tasks;
+  }
+
+  std::int64_t count() const { return row_blocks_ * panel_blocks(); }
 
   ProductTask operator[](std::int64_t index) const {
-    const std::int64_t row = index / panel_blocks_, panel = index % panel_blocks_;
-    return {rows_ * row / row_blocks_, rows_ * (row + 1) / row_blocks_, panels_ * panel / panel_blocks_,
-            panels_ * (panel + 1) / panel_blocks_};
+    const std::int64_t row = index / panel_blocks(), block = index % panel_blocks();
+    return {rows_ * row / row_blocks_, rows_ * (row + 1) / row_blocks_, first_panel(block), first_panel(block + 1)};
   }
 
  private:
+  ProductTasks(std::int64_t rows, std::int64_t panels) : rows_(rows), panels_(panels) {}
+
   static std::int64_t divided_up(std::int64_t count, std::int64_t by) { return (count + by - 1) / by; }
 
+  std::int64_t panel_blocks() const { return levels_ * per_level_; }
+  std::int64_t first_panel(std::int64_t block) const {
+    const std::int64_t level = block / per_level_, left = left_at(level);
+    return panels_ - left + (left - left_at(level + 1)) * (block % per_level_) / per_level_;
+  }
+  std::int64_t left_at(std::int64_t level) const { return level < levels_ ? panels_ >> level : 0; }
+
   std::int64_t rows_, panels_;
-  std::int64_t row_blocks_ = 1, panel_blocks_ = 1;
+  std::int64_t row_blocks_ = 1;
+  std::int64_t levels_ = 1, per_level_ = 0;  // blocks of panels
 };
 
 }  // namespace baton::cpu

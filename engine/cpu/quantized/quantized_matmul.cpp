@@ -347,15 +347,15 @@ const void* quantized(ThreadPool& pool, Scratch& scratch, DotInstructions instru
 ProductTasks tasks_of(RowKind kind, std::int64_t rows, std::int64_t panels, int threads) {
   switch (kind) {
     case RowKind::floats:
-      return {rows, panels, threads, {kFloatRowBlock, kFloatPanels}};
+      return ProductTasks::of_many(rows, panels, threads, {kFloatRowBlock, kFloatPanels});
     case RowKind::few:
-      return {rows, panels, threads, {}};
+      return ProductTasks::of_few(rows, panels, threads);
     case RowKind::many:
-      return {rows, panels, threads, {kQuantRowBlock, kQuantPanels}};
+      return ProductTasks::of_many(rows, panels, threads, {kQuantRowBlock, kQuantPanels});
     case RowKind::tiles:
       break;
   }
-  return {QuantizedTask::tiles_of(rows), panels, threads, {kTileBlock, kQuantPanels}};
+  return ProductTasks::of_many(QuantizedTask::tiles_of(rows), panels, threads, {kTileBlock, kQuantPanels});
 }
 
 }  // namespace
