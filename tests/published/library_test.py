@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Runs the library's workflows for published models on one, with the default method of relay, and checks what they answer.
+That method is approximate: a wrong answer is asked for again with an exact one, which must give the right one, and at most
+one workflow may need that.
 
     python tests/published/library_test.py --bin build/release/bin --models DIR [--model qwen2.5-coder-1.5b] [--only NAME]
 
@@ -18,6 +20,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 REQUESTS = ROOT / "tests/published/requests.jsonl"
 LEAST_SORTED = 32  # of 40; 35 when this was written
+MAX_APPROXIMATE = 1  # answers that only an exact relay gives right
 
 FUNCTION = '''def count_vowels(text: str) -> int:
     """Count the vowels a, e, i, o and u, of either case.
@@ -106,6 +109,16 @@ def workflow(name):
     return ROOT / f"workflows/library/{name}.yaml"
 
 
+def is_answered(options, name, *arguments):
+    """Runs a case and prints its line."""
+    inputs, is_right = CASES[name]
+    record = baton(options, "run", workflow(name), *arguments, *(part for key, text in inputs.items() for part in ("-i", f"{key}={text}")))
+    right = is_right(record) and (name not in TESTS or passes(options, record["outputs"]["answer"], TESTS[name]))
+    line = " ".join([name, *arguments])
+    print(f"{line}: {'right' if right else 'wrong'}, {record['wall_ms'] / 1000:.1f} s: {json.dumps(record['outputs'])[:300]}", flush=True)
+    return right
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", type=pathlib.Path, required=True, metavar="DIR")
@@ -116,14 +129,9 @@ def main():
     if not (options.models / f"{options.model}.gguf").is_file():
         print(f"skipped: the folder has no {options.model}.gguf")
         return 0
-    wrong = 0
-    for name, (inputs, is_right) in CASES.items():
-        if options.only not in (None, name):
-            continue
-        record = baton(options, "run", workflow(name), *(part for key, text in inputs.items() for part in ("-i", f"{key}={text}")))
-        right = is_right(record) and (name not in TESTS or passes(options, record["outputs"]["answer"], TESTS[name]))
-        wrong += not right
-        print(f"{name}: {'right' if right else 'wrong'}, {record['wall_ms'] / 1000:.1f} s: {json.dumps(record['outputs'])[:300]}", flush=True)
+    approximate = [name for name in CASES if options.only in (None, name) and not is_answered(options, name)]
+    wrong = sum(not is_answered(options, name, "--relay", "exact") for name in approximate)
+    wrong += len(approximate) > MAX_APPROXIMATE
     if options.only in (None, "router"):
         found = baton(options, "eval", workflow("router"), "--dataset", REQUESTS, "--set", "defaults.max_tokens=1",
                       "--set", 'outputs.answer="{{ agent_dispatcher_answer }}"')["methods"][0]
