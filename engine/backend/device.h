@@ -61,7 +61,8 @@ class Device : public BufferOwner {
   /// Queues an asynchronous copy of bytes [begin, begin + bytes) from `host` to the same range of `device` on the
   /// upload stream, after all work queued so far on the main stream and after earlier transfers of the same host
   /// memory. Returns its id. Work queued later on the main stream does not wait for the copy until follow() says so.
-  /// Either buffer may be released before the copy is complete. Throws BackendError, std::invalid_argument.
+  /// Either buffer may be released before the copy is complete; where another device allocated `host`, not before
+  /// wait(). Throws BackendError, std::invalid_argument.
   virtual TransferId upload(const Buffer& device, const Buffer& host, std::size_t begin, std::size_t bytes);
   /// Queues the same copy in the other direction on the download stream. The host may read the memory after wait().
   virtual TransferId download(const Buffer& host, const Buffer& device, std::size_t begin, std::size_t bytes);

@@ -1,17 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/kv/piecewise_upload.h"
 
+#include <exception>
+
 namespace baton {
 
 PiecewiseUpload::PiecewiseUpload(Device& device, std::shared_ptr<const Buffer> from, std::shared_ptr<const Buffer> to,
-                                 std::vector<Piece> pieces)
+                                 std::vector<Piece> pieces, Source source)
     : device_(device),
       from_(std::move(from)),
       to_(std::move(to)),
       pieces_(std::move(pieces)),
       state_(pieces_.size(), State::waiting),
       transfers_(pieces_.size()),
-      unfollowed_(pieces_.size()) {}
+      unfollowed_(pieces_.size()),
+      source_(source) {}
+
+PiecewiseUpload::~PiecewiseUpload() {
+  if (source_ == Source::own) return;
+  try {
+    device_.wait();
+  } catch (const std::exception&) {  // NOLINT: the device copies no more
+  }
+}
 
 void PiecewiseUpload::upload(std::size_t piece) {
   if (state_.at(piece) != State::waiting) return;
@@ -24,7 +35,7 @@ void PiecewiseUpload::follow(std::size_t piece) {
   upload(piece);
   device_.follow(transfers_[piece]);
   state_[piece] = State::followed;
-  if (--unfollowed_ == 0) from_ = to_ = nullptr;
+  if (--unfollowed_ == 0 && source_ == Source::own) from_ = to_ = nullptr;
 }
 
 void PiecewiseUpload::follow_all() {

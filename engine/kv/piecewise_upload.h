@@ -18,9 +18,14 @@ class PiecewiseUpload {
     std::size_t begin = 0, bytes = 0;
   };
   using Piece = std::vector<Range>;
-  /// Keeps both buffers alive until the main stream waits for all pieces. Copies nothing yet.
+  enum class Source : std::uint8_t { own, of_another_device };
+  /// Keeps both buffers alive until the main stream waits for all pieces. Another device does not know when the copies
+  /// of its memory are complete, so the destructor waits for them, on the engine's thread. Copies nothing yet.
   PiecewiseUpload(Device& device, std::shared_ptr<const Buffer> from, std::shared_ptr<const Buffer> to,
-                  std::vector<Piece> pieces);
+                  std::vector<Piece> pieces, Source source = Source::own);
+  ~PiecewiseUpload();
+  PiecewiseUpload(const PiecewiseUpload&) = delete;
+  PiecewiseUpload& operator=(const PiecewiseUpload&) = delete;
 
   /// Queues the copies of a piece on the upload stream, unless they were queued before. Throws BackendError.
   void upload(std::size_t piece);
@@ -29,7 +34,7 @@ class PiecewiseUpload {
   void follow(std::size_t piece);
   void follow_all();
   /// True when follow() was called for every piece.
-  bool complete() const { return from_ == nullptr; }
+  bool complete() const { return unfollowed_ == 0; }
 
  private:
   enum class State : std::uint8_t { waiting, queued, followed };
@@ -40,6 +45,7 @@ class PiecewiseUpload {
   std::vector<State> state_;           // [number of pieces]
   std::vector<TransferId> transfers_;  // [number of pieces] the copy of the piece's last range
   std::size_t unfollowed_;
+  Source source_;
 };
 
 }  // namespace baton

@@ -82,8 +82,12 @@ std::shared_ptr<const Segment> Segment::copy_to_host() const {
 }
 
 std::shared_ptr<const Segment> Segment::copy_to_device() const {
+  return uploaded_to(*device_, PiecewiseUpload::Source::own);
+}
+
+std::shared_ptr<const Segment> Segment::uploaded_to(Device& device, PiecewiseUpload::Source source) const {
   const std::shared_ptr<Segment> copy(new Segment(*this));
-  copy->memory_ = std::make_shared<const Buffer>(device_->allocate_uninitialized(memory_bytes_));
+  copy->memory_ = std::make_shared<const Buffer>(device.allocate_uninitialized(memory_bytes_));
   const std::size_t layer_bytes = 2 * matrix_bytes_,
                     all_layers = layer_bytes * static_cast<std::size_t>(layout_.layers);
   const std::size_t together = layer_bytes * static_cast<std::size_t>(layers_per_group(layout_.layers));
@@ -92,17 +96,18 @@ std::shared_ptr<const Segment> Segment::copy_to_device() const {
     pieces.push_back({{begin, std::min(together, all_layers - begin)}});
   if (layout_.hidden_width > 0)
     pieces[group_of(layout_.hidden_layer)].push_back({all_layers, memory_bytes_ - all_layers});
-  copy->upload_ = std::make_shared<PiecewiseUpload>(*device_, memory_, copy->memory_, std::move(pieces));
+  copy->upload_ = std::make_shared<PiecewiseUpload>(device, memory_, copy->memory_, std::move(pieces), source);
+  copy->device_ = &device;
   copy->on_host_ = false;
   return copy;
 }
 
 std::shared_ptr<const Segment> Segment::copy_to(Device& other) const {
+  if (on_host()) return uploaded_to(other, PiecewiseUpload::Source::of_another_device);
   const std::shared_ptr<Segment> copy(new Segment(*this));
   copy->memory_ = std::make_shared<const Buffer>(other.allocate_uninitialized(memory_bytes_));
   other.copy_to_device(copy->memory_->data(), {memory_->data(), memory_bytes_});
   copy->device_ = &other;
-  copy->on_host_ = false;
   return copy;
 }
 

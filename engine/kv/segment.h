@@ -38,8 +38,10 @@ class Segment {
   /// Returns a copy in device memory of a segment in host memory, bit for bit. Its content is uploaded when it is
   /// requested, see is_uploading(). Throws BackendError.
   std::shared_ptr<const Segment> copy_to_device() const;
-  /// Returns a copy in the memory of another backend, complete on return. This segment must lie in memory that the host
-  /// can read. Throws BackendError.
+  /// Returns a copy in the memory of another backend, which has a memory of its own. This segment must be a result of
+  /// copy_to_host, whose download is complete; then the copy is uploaded like that of copy_to_device, and must be
+  /// destroyed on the thread of the other's engine. Or it lies in the memory of a backend that works in the host's;
+  /// then the copy is complete on return. Throws BackendError.
   std::shared_ptr<const Segment> copy_to(Device& other) const;
   /// True for the result of copy_to_host: its views must not be passed to the backend's operations.
   bool on_host() const { return on_host_; }
@@ -82,6 +84,7 @@ class Segment {
 
   Segment(const Segment&) = default;  // shares the memory
   void set_sizes();
+  std::shared_ptr<const Segment> uploaded_to(Device& device, PiecewiseUpload::Source source) const;
   void fetch(std::span<std::byte> out, const std::byte* from) const;
   std::size_t group_of(std::int32_t layer) const;
   const std::byte* memory_at(std::size_t begin, std::size_t group) const;

@@ -114,7 +114,7 @@ int main_of(int argc, char** argv) {
       {"Run workflows", {add_run, add_chat, add_serve}},
       {"Check and show workflows", {add_init, add_validate, add_explain, add_plan, add_graph, add_render, add_schema}},
       {"Recorded runs", {add_resume, add_replay, add_report, add_trace, add_diff}},
-      {"Models and measuring", {add_pull, add_models, add_profile, add_learn, add_eval, add_bench}},
+      {"Models and measuring", {add_pull, add_models, add_profile, add_learn, add_eval, add_load, add_bench}},
       {"Baton itself", {add_doctor, add_completion, add_version}},
   };
   for (const auto& [group, adders] : groups) {

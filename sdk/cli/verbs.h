@@ -25,6 +25,7 @@ void add_trace(CLI::App& app, Action& action);
 void add_profile(CLI::App& app, Action& action);
 void add_learn(CLI::App& app, Action& action);
 void add_eval(CLI::App& app, Action& action);
+void add_load(CLI::App& app, Action& action);
 void add_bench(CLI::App& app, Action& action);
 void add_pull(CLI::App& app, Action& action);
 void add_init(CLI::App& app, Action& action);

@@ -4,7 +4,7 @@ include(sdk/headers.cmake)
 
 find_package(Python3 REQUIRED COMPONENTS Interpreter)
 foreach(topic cli.Usage cli.Files cli.Run cli.Exhaustion cli.Interrupts cli.Terminal cli_measures.Learn cli_measures.Profile cli_measures.Eval cli_measures.Resume
-    cli_measures.Bench cli_eval.Checks cli_eval.Paired cli_eval.Tables cli_pair.Pair cli_report.Report cli_trace.Traces cli_chat.Chat cli_serve.Serve cli_resume.Resumed cli_ask.Asking
+    cli_measures.Bench cli_eval.Checks cli_eval.Paired cli_eval.Tables cli_pair.Pair cli_load.Load cli_report.Report cli_trace.Traces cli_chat.Chat cli_serve.Serve cli_resume.Resumed cli_ask.Asking
     cli_mcp.Servers cli_mcp.Permission cli_mcp.Addresses cli_mcp.ReferenceSdk cli_mcp_failures.ServerFailures
     cli_mcp_failures.ServerInterrupts
     cli_inspect.Explain cli_inspect.Plan cli_inspect.Errors cli_completion.Completion cli_shared.Shared cli_signals.Signals cli_full_disk.FullDisk cli_full_disk.Streams)

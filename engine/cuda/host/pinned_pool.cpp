@@ -133,14 +133,14 @@ void PinnedPool::make_blocks(const std::stop_token& stop) noexcept {
 
 void PinnedPool::used_by(const void* data, TransferId transfer, bool upload) {
   const std::lock_guard lock(mutex_);
-  Piece& piece = pieces_.at(const_cast<void*>(data));
-  (upload ? piece.last_upload : piece.last_download) = transfer;
+  const auto piece = pieces_.find(const_cast<void*>(data));
+  if (piece != pieces_.end()) (upload ? piece->second.last_upload : piece->second.last_download) = transfer;
 }
 
 TransferId PinnedPool::last_use(const void* data) {
   const std::lock_guard lock(mutex_);
-  const Piece& piece = pieces_.at(const_cast<void*>(data));
-  return std::max(piece.last_upload, piece.last_download);
+  const auto piece = pieces_.find(const_cast<void*>(data));
+  return piece == pieces_.end() ? 0 : std::max(piece->second.last_upload, piece->second.last_download);
 }
 
 void PinnedPool::release(void* data, std::size_t /*bytes*/) noexcept {

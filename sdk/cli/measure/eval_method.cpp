@@ -41,12 +41,18 @@ bool EvalMethod::remembers_questions() const {
 
 Workflow EvalMethod::load(const WorkflowArguments& arguments, const std::string& pool) const {
   WorkflowArguments changed = arguments;
-  changed.relay = name;
   const ReuseMethod* method = find_reuse_method(name);  // an unknown one is refused by load
   if (method == nullptr || !(method->segments && method->ahead)) changed.set.push_back("relay.min_tokens=1");
   if (method == nullptr || !method->prefixes || method->ahead)
     changed.set.push_back("relay.prefix=false");  // the methods see the same prompts one after the other
   if (method != nullptr && method->anchors) changed.set.push_back("relay.anchors.pool=eval-" + pool);
+  return load_with(std::move(changed), arguments);
+}
+
+Workflow EvalMethod::load_as_run(const WorkflowArguments& arguments) const { return load_with(arguments, arguments); }
+
+Workflow EvalMethod::load_with(WorkflowArguments changed, const WorkflowArguments& arguments) const {
+  changed.relay = name;
   for (const auto& [key, value] : settings) changed.set.push_back(fmt::format("relay.{}={}", key, value));
   try {
     return changed.load();

@@ -27,6 +27,11 @@ struct EvalMethod {
 
   /// The workflow with this method: short segments are reused too, and no prefixes, which other methods leave behind.
   Workflow load(const WorkflowArguments& arguments, const std::string& pool = {}) const;
+  /// The workflow with this method and, but for its settings, as `baton run` runs it.
+  Workflow load_as_run(const WorkflowArguments& arguments) const;
+
+ private:
+  Workflow load_with(WorkflowArguments changed, const WorkflowArguments& arguments) const;
 };
 
 }  // namespace baton::cli

@@ -2,6 +2,7 @@
 // KV of a device's engine that engines of other models read, wherever they are.
 #include <catch2/catch.hpp>
 
+#include "engine/base/random.h"
 #include "engine/cpu/cpu.h"
 #include "engine/steps/step_engine.h"
 #include "tests/support/asking.h"
@@ -45,7 +46,56 @@ Run read(InferenceEngine& reader, PromptPart part) {
   return run;
 }
 
+/// A text of random KV in the backend's memory.
+std::shared_ptr<const Segment> random_segment(Backend& backend, std::uint64_t seed) {
+  KvLayout layout = make_tiny_model(backend, {.layers = kLayers})->kv_layout();
+  layout.raw_keys = true;
+  std::vector<TokenId> ids = random_tokens(40, seed);
+  const std::size_t bytes = 2 * ids.size() * static_cast<std::size_t>(layout.layers * layout.shape.kv_heads) *
+                            static_cast<std::size_t>(layout.shape.head_dim) * size_of(layout.shape.dtype);
+  std::vector<std::byte> values(bytes);
+  for (std::byte& value : values) value = static_cast<std::byte>(next_random(seed) % 64);  // finite
+  return std::make_shared<const Segment>(backend, layout, std::move(ids), values);
+}
+
+std::vector<std::vector<float>> values_of(const Segment& segment) {
+  std::vector<std::vector<float>> values;
+  for (std::int32_t layer = 0; layer < kLayers; ++layer) values.push_back(segment.values_on_host(layer));
+  return values;
+}
+
 }  // namespace
+
+TEST_CASE("KV that another device lends is uploaded layer by layer", "[segments]") {
+  const auto author = make_emulated_backend(), reader = make_emulated_backend();
+  const auto original = random_segment(*author, 1);
+  auto lent = original->copy_to_host();
+  author->wait();
+  auto copy = lent->copy_to(*reader);
+  CHECK(copy->is_uploading());
+  for (std::int32_t layer = 0; layer < kLayers; ++layer) copy->upload(layer);
+  CHECK(copy->is_uploading());  // nothing waits for it
+  lent = nullptr;
+  for (std::int32_t layer = 0; layer < kLayers; ++layer) copy->values(layer);
+  CHECK_FALSE(copy->is_uploading());                              // the reader's stream waits, the host does not
+  const auto other = random_segment(*author, 2)->copy_to_host();  // not into memory that is being copied
+  author->wait();
+  CHECK(values_of(*copy) == values_of(*original));
+}
+
+TEST_CASE("the memory of another device is free again when nobody waits for its copies", "[segments]") {
+  const auto author = make_emulated_backend(), reader = make_emulated_backend();
+  auto lent = random_segment(*author, 1)->copy_to_host();
+  author->wait();
+  auto copy = lent->copy_to(*reader);
+  for (std::int32_t layer = 0; layer < kLayers; ++layer) copy->upload(layer);
+  lent = nullptr;
+  copy = nullptr;  // its reader was cancelled
+  const auto next = random_segment(*author, 2);
+  const auto reused = next->copy_to_host();  // takes the same pinned memory
+  author->wait();
+  CHECK(values_of(*reused) == values_of(*next));
+}
 
 TEST_CASE("KV for other models leaves a copy in host memory, which goes with its segment", "[segments]") {
   const auto author = engine_on(make_emulated_backend());

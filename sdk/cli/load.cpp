@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+// baton load: how long the runs of a workflow take when they arrive at random times, under several methods and rates.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include <baton/baton.h>
+
+#include "sdk/cli/console/exit_code.h"
+#include "sdk/cli/console/interrupt.h"
+#include "sdk/cli/console/progress.h"
+#include "sdk/cli/console/terminal.h"
+#include "sdk/cli/console/text.h"
+#include "sdk/cli/measure/eval_method.h"
+#include "sdk/cli/measure/load_measurement.h"
+#include "sdk/cli/verbs.h"
+
+namespace baton::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct LoadArguments {
+  WorkflowArguments workflow;
+  EngineArguments engine;
+  std::string dataset;
+  std::vector<double> rates;
+  std::vector<std::string> methods = {"full", "prefix", "auto"};
+  std::size_t runs = 20;
+  std::size_t warm_up = 3;
+  std::uint64_t seed = 0;
+  bool same_answers = false;
+  bool json = false;
+  bool quiet = false;
+};
+
+/// A method with an engine of its own: what one stores must not serve another.
+struct Loaded {
+  EvalMethod method;
+  Workflow workflow;
+  Engine engine;
+};
+
+struct LoadRow {
+  std::string method;
+  LoadPoint point;
+};
+
+class LoadTable {
+ public:
+  explicit LoadTable(const LoadArguments& arguments) : arguments_(arguments) {
+    read_questions();
+    if (!arguments_.quiet) progress_ = progress_line("measuring");
+    open();
+  }
+
+  std::vector<LoadRow> measure() {
+    const std::span<const Question> all(questions_);
+    const std::span<const Question> measured = all.subspan(arguments_.warm_up);
+    std::vector<Trace> answers;
+    if (arguments_.same_answers) {
+      const Workflow full = EvalMethod::parse("full").load_as_run(arguments_.workflow);
+      answers = answers_of(methods_.front().engine, full, measured, shown("answers of full", measured.size()));
+    }
+    for (const Loaded& one : methods_) {
+      answers_of(one.engine, one.workflow, all.first(arguments_.warm_up),
+                 shown(one.method.text + ", warm-up", arguments_.warm_up));
+      one.engine.finish_measuring(std::chrono::minutes(5), interrupted());
+    }
+    std::vector<LoadRow> rows;
+    for (std::size_t rate = 0; rate < arguments_.rates.size(); ++rate) {
+      const std::size_t first = rate * arguments_.runs;
+      LoadRuns runs{measured.subspan(first, arguments_.runs), {}, arguments_.seed};
+      if (!answers.empty()) runs.answers = std::span(answers).subspan(first, arguments_.runs);
+      for (const Loaded& one : methods_) {
+        const double per_minute = arguments_.rates[rate];
+        const LoadPoint point =
+            measure_load(one.engine, one.workflow, runs, per_minute,
+                         shown(fmt::format("{} at {:g} a minute", one.method.text, per_minute), arguments_.runs));
+        if (interrupted().stop_requested()) return rows;
+        rows.push_back({one.method.text, point});
+      }
+    }
+    return rows;
+  }
+
+  std::string workflow_name() const { return methods_.front().workflow.name(); }
+
+ private:
+  void read_questions() {
+    const std::size_t needed = arguments_.warm_up + arguments_.runs * arguments_.rates.size();
+    questions_ = read_dataset(arguments_.dataset, needed);
+    if (questions_.size() < needed) {
+      throw Failure(kUsage, fmt::format("--dataset {}: expected {} questions, since none runs twice: --warm-up {} and "
+                                        "--runs {} for each of {} rates; found {}",
+                                        arguments_.dataset, needed, arguments_.warm_up, arguments_.runs,
+                                        arguments_.rates.size(), questions_.size()));
+    }
+  }
+
+  void open() {
+    for (const std::string& text : arguments_.methods) {
+      EvalMethod method = EvalMethod::parse(text);
+      Workflow workflow = method.load_as_run(arguments_.workflow);
+      const Engine engine =
+          Engine::open(arguments_.engine.options(arguments_.workflow.default_model(), arguments_.quiet));
+      engine.prepare(workflow);
+      methods_.push_back({std::move(method), std::move(workflow), engine});
+    }
+  }
+
+  std::function<void(std::size_t)> shown(std::string what, std::size_t of) const {
+    return [this, what = std::move(what), of](std::size_t over) {
+      if (progress_) progress_(what, static_cast<double>(over) / static_cast<double>(std::max<std::size_t>(of, 1)));
+    };
+  }
+
+  const LoadArguments& arguments_;
+  std::vector<Question> questions_;
+  std::vector<Loaded> methods_;
+  std::function<void(const std::string&, double)> progress_;
+};
+
+std::string table_of(const std::vector<LoadRow>& rows) {
+  std::size_t columns = 8;
+  for (const LoadRow& row : rows) columns = std::max(columns, row.method.size());
+  const auto width = static_cast<int>(columns);
+  std::string out = fmt::format("{:>8}  {}  {:>8}  {:>20}  {:>20}  {:>18}\n{:>8}  {}  {:>8}  {:>9}  {:>9}  {:>9}  "
+                                "{:>9}  {:>8}  {:>8}\n",
+                                "runs", padded("", width), "finished", "first token of turns", "whole run", "tokens/s",
+                                "a minute", padded("method", width), "a minute", "median", "95 %", "median", "95 %",
+                                "of a turn", "all");
+  for (const LoadRow& row : rows) {
+    const LoadPoint& point = row.point;
+    out += fmt::format("{:8g}  {}  {:8.1f}  {:>9}  {:>9}  {:>9}  {:>9}  {:>9.1f}  {:>7.1f}", point.offered,
+                       padded(row.method, width), point.finished, duration(point.first_token.quantile(0.5)),
+                       duration(point.first_token.quantile(0.95)), duration(point.whole_run.quantile(0.5)),
+                       duration(point.whole_run.quantile(0.95)), point.agent_tokens_per_s, point.tokens_per_s);
+    if (point.failed > 0) out += fmt::format("  {} failed: {}", point.failed, printable(point.error, Lines::fold));
+    out += "\n";
+  }
+  return out;
+}
+
+Json json_of(const LoadArguments& arguments, const std::string& workflow, const std::vector<LoadRow>& rows) {
+  Json points = Json::array();
+  for (const LoadRow& row : rows) {
+    const LoadPoint& point = row.point;
+    points.push_back({{"method", row.method},
+                      {"offered_per_minute", point.offered},
+                      {"finished_per_minute", point.finished},
+                      {"failed_runs", point.failed},
+                      {"ttft_ms", point.first_token.to_json()},
+                      {"run_ms", point.whole_run.to_json()},
+                      {"output_tokens", point.output_tokens},
+                      {"turn_tokens_per_s", point.agent_tokens_per_s},
+                      {"tokens_per_s", point.tokens_per_s}});
+  }
+  return {{"schema", 1},         {"workflow", workflow},       {"dataset", arguments.dataset},
+          {"runs", arguments.runs}, {"warm_up", arguments.warm_up}, {"seed", arguments.seed},
+          {"same_answers", arguments.same_answers}, {"points", std::move(points)}};
+}
+
+int load(const LoadArguments& arguments) {
+  if (!arguments.workflow.relay.empty())
+    throw Failure(kUsage, "--relay: load takes the methods to measure from --methods");
+  LoadTable table(arguments);
+  const std::vector<LoadRow> rows = table.measure();
+  if (arguments.json) {
+    result(json_of(arguments, table.workflow_name(), rows).dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+  } else if (!rows.empty()) {
+    result(table_of(rows));
+  }
+  if (interrupted().stop_requested()) return kInterrupted;
+  const bool failed = std::any_of(rows.begin(), rows.end(), [](const LoadRow& row) { return row.point.failed > 0; });
+  return failed ? kRunFailed : kOk;
+}
+
+}  // namespace
+
+void add_load(CLI::App& app, Action& action) {
+  auto* verb = app.add_subcommand("load", "Run a workflow under load: runs that arrive at random times");
+  auto arguments = std::make_shared<LoadArguments>();
+  arguments->workflow.add_to(*verb);
+  arguments->engine.add_to(*verb);
+  verb->add_option("--dataset", arguments->dataset, "Questions, as of 'baton eval'; none runs twice under a method")
+      ->required()
+      ->type_name("FILE.jsonl");
+  verb->add_option("--rates", arguments->rates, "Runs that arrive in a minute, on average; each is measured")
+      ->required()
+      ->delimiter(',')
+      ->check(CLI::Range(0.001, 1e6))
+      ->type_name("N,N");
+  verb->add_option("--methods", arguments->methods, "Methods to measure, with settings as of 'baton eval'")
+      ->delimiter(',')
+      ->type_name("A,B")
+      ->capture_default_str();
+  verb->add_option("--runs", arguments->runs, "Number of runs at each rate")
+      ->check(CLI::Range(1, 100000))
+      ->type_name("N")
+      ->capture_default_str();
+  verb->add_option("--warm-up", arguments->warm_up,
+                   "Number of questions that each method runs first, unmeasured, so that auto knows its places")
+      ->check(CLI::Range(0, 1000))
+      ->type_name("N")
+      ->capture_default_str();
+  verb->add_option("--seed", arguments->seed, "Seed of the times of arrival, which all methods share")
+      ->type_name("N")
+      ->capture_default_str();
+  verb->add_flag("--same-answers", arguments->same_answers,
+                 "All methods write the answers of full prefill, so that they differ in nothing but time");
+  verb->add_flag("--json", arguments->json, "Print one JSON object");
+  verb->add_flag("-q,--quiet", arguments->quiet, "Show no progress");
+  verb->footer(
+      "The gaps between arrivals are those of a Poisson process. A run starts when it arrives, however many others go\n"
+      "on, and shares the engine's steps with them. The first token of a turn is timed from its last input, a whole run\n"
+      "from its arrival, waiting included. Where fewer runs finish in a minute than arrive, the machine is overloaded.\n"
+      "Each method has an engine of its own, which holds the model a second time.\n\n"
+      "Examples:\n"
+      "  baton load team.yaml --dataset questions.jsonl --rates 4,8,16\n"
+      "  baton load team.yaml --dataset questions.jsonl --rates 10 --methods full,rectify:reuse=0.8 --same-answers");
+  verb->callback([arguments, &action] { action = [arguments] { return load(*arguments); }; });
+}
+
+}  // namespace baton::cli

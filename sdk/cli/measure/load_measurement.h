@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// A workflow under load: runs that arrive at random times, while those before them go on.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <vector>
+
+#include <baton/baton.h>
+
+#include "sdk/cli/measure/dataset.h"
+#include "sdk/cli/measure/eval_quality.h"
+
+namespace baton::cli {
+
+/// Times in milliseconds, in ascending order.
+class Times {
+ public:
+  explicit Times(std::vector<double> values);
+  double mean() const;
+  /// Linear between the two nearest; `fraction` from 0 to 1. 0 without values.
+  double quantile(double fraction) const;
+  nlohmann::ordered_json to_json() const;
+
+ private:
+  std::vector<double> values_;
+};
+
+/// One method at one rate.
+struct LoadPoint {
+  double offered = 0;       // runs a minute that arrived
+  double finished = 0;      // runs a minute that ended well, from the first arrival to the last end
+  std::int64_t failed = 0;  // runs that did not
+  std::string error;        // of the first of them
+  Times first_token{{}};    // of turns: from their last input, with waiting
+  Times whole_run{{}};      // of runs that ended well: from arrival to end
+  std::int64_t output_tokens = 0;
+  double tokens_per_s = 0;  // of all agents, from the first arrival to the last end
+  double agent_tokens_per_s = 0;  // median over turns: decode speed
+};
+
+/// The times of `count` arrivals of a Poisson process, in milliseconds after the first; the same arguments give the
+/// same times, and another rate the same times scaled.
+std::vector<double> arrival_times(std::size_t count, double per_minute, std::uint64_t seed);
+
+struct LoadRuns {
+  std::span<const Question> questions;
+  std::span<const Trace> answers;  // of each question, which its run is forced to; empty: runs choose their own
+  std::uint64_t seed = 0;          // of the arrivals
+};
+
+/// Starts a run for each question when it arrives, and waits for all. `progress`: called with the number of runs that
+/// are over. After an interrupt the rest of the runs is neither started nor counted. Throws Failure where a run lacks
+/// memory or a model, and for a question that does not fit the workflow.
+LoadPoint measure_load(const Engine& engine, const Workflow& workflow, const LoadRuns& runs, double per_minute,
+                       const std::function<void(std::size_t over)>& progress);
+
+/// The answers of each question, from runs of a workflow, of which some run at a time.
+std::vector<Trace> answers_of(const Engine& engine, const Workflow& workflow, std::span<const Question> questions,
+                              const std::function<void(std::size_t over)>& progress);
+
+}  // namespace baton::cli

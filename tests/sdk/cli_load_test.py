@@ -1,0 +1,107 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Runs a workflow under load: what is measured, and what is refused.
+
+Usage: cli_load_test.py RUNNER [unittest options]
+"""
+
+import json
+import signal
+import subprocess
+import time
+import unittest
+
+from runner import Cli, ROOT, RUNNER
+
+BINDING = str(ROOT / "workflows/library/binding_team.yaml")
+HELD_OUT = str(ROOT / "tests/data/nano_binding_heldout.jsonl")
+AGENTS = 4
+
+# One agent and one token, so that a run takes next to nothing.
+ECHO = """\
+version: 1
+name: echo
+inputs: {said: {type: string, required: true}}
+models: {main: {path: "%s"}}
+defaults: {max_tokens: 1}
+agents: {writer: {prompt: {user: "{{ said }}"}}}
+outputs: {answer: "{{ agent_writer_current }}"}
+""" % (ROOT / "samples/models/nano")
+
+
+class Load(Cli):
+    def points(self, *arguments):
+        return json.loads(self.baton("load", *arguments, "--json", "-q").stdout)["points"]
+
+    def echo(self, questions):
+        self.write("echo.yaml", ECHO)
+        lines = [json.dumps({"id": str(i), "inputs": {"said": f"number {i}"}, "answer": "x"}) for i in range(questions)]
+        self.write("echo.jsonl", "\n".join(lines) + "\n")
+        return "echo.yaml", "--dataset", "echo.jsonl"
+
+    def test_every_method_and_rate_is_measured_over_the_same_answers(self):
+        points = self.points(BINDING, "--dataset", HELD_OUT, "--rates", "300,600", "--methods", "full,direct,rectify:reuse=0.8",
+                             "--runs", "4", "--warm-up", "1", "--same-answers")
+        self.assertEqual([(p["offered_per_minute"], p["method"]) for p in points],
+                         [(rate, method) for rate in (300, 600) for method in ("full", "direct", "rectify:reuse=0.8")])
+        for rate in (0, 3):  # other questions at the other rate
+            self.assertEqual(len({p["output_tokens"] for p in points[rate:rate + 3]}), 1)
+        for point in points:
+            self.assertEqual(point["failed_runs"], 0)
+            self.assertGreater(point["output_tokens"], 4 * AGENTS)
+            for times in (point["ttft_ms"], point["run_ms"]):
+                self.assertLessEqual(0 < times["median"] and times["median"], times["p95"])
+            self.assertLess(point["ttft_ms"]["median"], point["run_ms"]["median"])
+
+    def test_runs_arrive_at_the_rate(self):
+        echo = self.echo(60)
+        slow, = self.points(*echo, "--rates", "300", "--methods", "full", "--runs", "60", "--warm-up", "0", "--seed", "3")
+        # 59 gaps of 200 ms on average: their sum has a standard deviation of 13 %.
+        self.assertGreater(slow["finished_per_minute"], 300 * 0.6)
+        self.assertLess(slow["finished_per_minute"], 300 * 1.6)
+        overloaded, = self.points(*echo, "--rates", "1000000", "--methods", "full", "--runs", "60", "--warm-up", "0")
+        self.assertGreater(overloaded["finished_per_minute"], 2 * slow["finished_per_minute"])
+        self.assertLess(overloaded["finished_per_minute"], 1_000_000 / 2)
+        self.assertGreater(overloaded["run_ms"]["median"], slow["run_ms"]["median"])
+
+    def test_the_table_has_a_line_for_each(self):
+        lines = self.baton("load", *self.echo(9), "--rates", "600,1200", "--methods", "full,direct", "--runs", "4", "--warm-up", "1",
+                           "-q").stdout.splitlines()
+        self.assertEqual(len(lines), 2 + 4)
+        self.assertEqual([line.split()[:2] for line in lines[2:]],
+                         [["600", "full"], ["600", "direct"], ["1200", "full"], ["1200", "direct"]])
+
+    def test_a_run_that_fails_is_counted_and_named(self):
+        self.echo(4)
+        self.write("fails.yaml", ECHO.replace("agents: {writer: {", 'agents: {writer: {output: {pattern: "no (such) text"}, '))
+        done = self.baton("load", "fails.yaml", "--dataset", "echo.jsonl", "--rates", "600", "--methods", "full", "--runs", "4",
+                          "--warm-up", "0", "-q", code=1)
+        self.assertIn("4 failed: ", done.stdout)
+
+    def test_what_does_not_fit_is_refused(self):
+        echo = self.echo(5)
+        refused = [
+            (["--rates", "10", "--runs", "3"], "expected 6 questions, since none runs twice"),
+            (["--rates", "10", "--runs", "2", "--relay", "full"], "load takes the methods to measure from --methods"),
+            (["--rates", "10", "--runs", "2", "--methods", "fast"], "--methods fast"),
+            (["--rates", "10", "--runs", "2", "--methods", "full:x"], "expected KEY=VALUE"),
+            (["--rates", "0"], "--rates"),
+            ([], "--rates"),
+        ]
+        for options, said in refused:
+            self.assertIn(said, self.baton("load", *echo, *options, code=2).stderr, options)
+
+    def test_an_interrupt_ends_it_soon_with_what_was_measured(self):
+        self.echo(9)
+        process = subprocess.Popen([RUNNER, "load", "echo.yaml", "--dataset", "echo.jsonl", "--rates", "6000,0.01", "--methods",
+                                    "full", "--runs", "4", "--warm-up", "1", "--json"], cwd=self.folder, text=True,
+                                   env=self.environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        time.sleep(3)  # the first rate is over; the second takes hours
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=20)
+        self.assertEqual(process.returncode, 130)
+        self.assertEqual([point["offered_per_minute"] for point in json.loads(out)["points"]], [6000])
+
+
+if __name__ == "__main__":
+    unittest.main()
