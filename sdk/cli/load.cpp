@@ -12,9 +12,9 @@
 #include "sdk/cli/console/interrupt.h"
 #include "sdk/cli/console/progress.h"
 #include "sdk/cli/console/terminal.h"
-#include "sdk/cli/console/text.h"
+#include "sdk/cli/console/whole_file.h"
 #include "sdk/cli/measure/eval_method.h"
-#include "sdk/cli/measure/load_measurement.h"
+#include "sdk/cli/measure/load_table.h"
 #include "sdk/cli/verbs.h"
 
 namespace baton::cli {
@@ -32,6 +32,7 @@ struct LoadArguments {
   std::size_t warm_up = 3;
   std::uint64_t seed = 0;
   bool same_answers = false;
+  std::string svg;  // a file; empty: none
   bool json = false;
   bool quiet = false;
 };
@@ -43,14 +44,9 @@ struct Loaded {
   Engine engine;
 };
 
-struct LoadRow {
-  std::string method;
-  LoadPoint point;
-};
-
-class LoadTable {
+class MethodsUnderLoad {
  public:
-  explicit LoadTable(const LoadArguments& arguments) : arguments_(arguments) {
+  explicit MethodsUnderLoad(const LoadArguments& arguments) : arguments_(arguments) {
     read_questions();
     if (!arguments_.quiet) progress_ = progress_line("measuring");
     open();
@@ -104,8 +100,9 @@ class LoadTable {
     for (const std::string& text : arguments_.methods) {
       EvalMethod method = EvalMethod::parse(text);
       Workflow workflow = method.load_as_run(arguments_.workflow);
-      const Engine engine =
-          Engine::open(arguments_.engine.options(arguments_.workflow.default_model(), arguments_.quiet));
+      EngineOptions options = arguments_.engine.options(arguments_.workflow.default_model(), arguments_.quiet);
+      options.drafts = options.drafts && !arguments_.same_answers;  // tokens that are known run as one draft
+      const Engine engine = Engine::open(options);
       engine.prepare(workflow);
       methods_.push_back({std::move(method), std::move(workflow), engine});
     }
@@ -123,56 +120,29 @@ class LoadTable {
   std::function<void(const std::string&, double)> progress_;
 };
 
-std::string table_of(const std::vector<LoadRow>& rows) {
-  std::size_t columns = 8;
-  for (const LoadRow& row : rows) columns = std::max(columns, row.method.size());
-  const auto width = static_cast<int>(columns);
-  std::string out = fmt::format("{:>8}  {}  {:>8}  {:>20}  {:>20}  {:>18}\n{:>8}  {}  {:>8}  {:>9}  {:>9}  {:>9}  "
-                                "{:>9}  {:>8}  {:>8}\n",
-                                "runs", padded("", width), "finished", "first token of turns", "whole run", "tokens/s",
-                                "a minute", padded("method", width), "a minute", "median", "95 %", "median", "95 %",
-                                "of a turn", "all");
-  for (const LoadRow& row : rows) {
-    const LoadPoint& point = row.point;
-    out += fmt::format("{:8g}  {}  {:8.1f}  {:>9}  {:>9}  {:>9}  {:>9}  {:>9.1f}  {:>7.1f}", point.offered,
-                       padded(row.method, width), point.finished, duration(point.first_token.quantile(0.5)),
-                       duration(point.first_token.quantile(0.95)), duration(point.whole_run.quantile(0.5)),
-                       duration(point.whole_run.quantile(0.95)), point.agent_tokens_per_s, point.tokens_per_s);
-    if (point.failed > 0) out += fmt::format("  {} failed: {}", point.failed, printable(point.error, Lines::fold));
-    out += "\n";
-  }
-  return out;
-}
-
 Json json_of(const LoadArguments& arguments, const std::string& workflow, const std::vector<LoadRow>& rows) {
-  Json points = Json::array();
-  for (const LoadRow& row : rows) {
-    const LoadPoint& point = row.point;
-    points.push_back({{"method", row.method},
-                      {"offered_per_minute", point.offered},
-                      {"finished_per_minute", point.finished},
-                      {"failed_runs", point.failed},
-                      {"ttft_ms", point.first_token.to_json()},
-                      {"run_ms", point.whole_run.to_json()},
-                      {"output_tokens", point.output_tokens},
-                      {"turn_tokens_per_s", point.agent_tokens_per_s},
-                      {"tokens_per_s", point.tokens_per_s}});
-  }
-  return {{"schema", 1},         {"workflow", workflow},       {"dataset", arguments.dataset},
-          {"runs", arguments.runs}, {"warm_up", arguments.warm_up}, {"seed", arguments.seed},
-          {"same_answers", arguments.same_answers}, {"points", std::move(points)}};
+  return {{"schema", 1},
+          {"workflow", workflow},
+          {"dataset", arguments.dataset},
+          {"runs", arguments.runs},
+          {"warm_up", arguments.warm_up},
+          {"seed", arguments.seed},
+          {"same_answers", arguments.same_answers},
+          {"points", json_of(rows)}};
 }
 
 int load(const LoadArguments& arguments) {
   if (!arguments.workflow.relay.empty())
     throw Failure(kUsage, "--relay: load takes the methods to measure from --methods");
-  LoadTable table(arguments);
+  MethodsUnderLoad table(arguments);
   const std::vector<LoadRow> rows = table.measure();
   if (arguments.json) {
     result(json_of(arguments, table.workflow_name(), rows).dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
   } else if (!rows.empty()) {
     result(table_of(rows));
   }
+  if (!arguments.svg.empty() && !rows.empty())
+    write_whole_file(arguments.svg, load_svg(table.workflow_name(), rows).str());
   if (interrupted().stop_requested()) return kInterrupted;
   const bool failed = std::any_of(rows.begin(), rows.end(), [](const LoadRow& row) { return row.point.failed > 0; });
   return failed ? kRunFailed : kOk;
@@ -210,7 +180,8 @@ void add_load(CLI::App& app, Action& action) {
       ->type_name("N")
       ->capture_default_str();
   verb->add_flag("--same-answers", arguments->same_answers,
-                 "All methods write the answers of full prefill, so that they differ in nothing but time");
+                 "All methods write the answers of full prefill, token by token, so that they differ in nothing but time");
+  verb->add_option("--svg", arguments->svg, "Also draw the times over the rates")->type_name("FILE.svg");
   verb->add_flag("--json", arguments->json, "Print one JSON object");
   verb->add_flag("-q,--quiet", arguments->quiet, "Show no progress");
   verb->footer(

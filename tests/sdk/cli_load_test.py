@@ -10,6 +10,7 @@ import signal
 import subprocess
 import time
 import unittest
+import xml.etree.ElementTree
 
 from runner import Cli, ROOT, RUNNER
 
@@ -66,10 +67,17 @@ class Load(Cli):
 
     def test_the_table_has_a_line_for_each(self):
         lines = self.baton("load", *self.echo(9), "--rates", "600,1200", "--methods", "full,direct", "--runs", "4", "--warm-up", "1",
-                           "-q").stdout.splitlines()
+                           "-q", "--svg", "echo.svg").stdout.splitlines()
         self.assertEqual(len(lines), 2 + 4)
         self.assertEqual([line.split()[:2] for line in lines[2:]],
                          [["600", "full"], ["600", "direct"], ["1200", "full"], ["1200", "direct"]])
+        curves = xml.etree.ElementTree.parse(self.folder / "echo.svg").iterfind(".//{http://www.w3.org/2000/svg}polyline")
+        points = [[[float(number) for number in point.split(",")] for point in curve.get("points").split()] for curve in curves]
+        self.assertEqual([len(curve) for curve in points], [2] * 8)  # of two methods: 95 % and median, of both times
+        for curve in points:
+            self.assertLess(curve[0][0], curve[1][0])  # the rates
+        for upper, middle in zip(points[::2], points[1::2]):  # y grows downwards
+            self.assertTrue(all(high[1] <= median[1] for high, median in zip(upper, middle)))
 
     def test_a_run_that_fails_is_counted_and_named(self):
         self.echo(4)

@@ -147,7 +147,7 @@ std::vector<Trace> answers_of(const Engine& engine, const Workflow& workflow, st
     if (record.state != RunState::ok && record.state != RunState::cancelled)
       throw Failure(record.error_kind == ErrorKind::resources ? kResources : kRunFailed, record.error);
     running.pop_front();
-    progress(std::min(i + 1, questions.size()));
+    progress(std::min(i + 1, questions.size()) - running.size());
   }
   return answers;
 }
