@@ -179,15 +179,18 @@ void add_load(CLI::App& app, Action& action) {
   verb->add_option("--seed", arguments->seed, "Seed of the times of arrival, which all methods share")
       ->type_name("N")
       ->capture_default_str();
-  verb->add_flag("--same-answers", arguments->same_answers,
-                 "All methods write the answers of full prefill, token by token, so that they differ in nothing but time");
+  verb->add_flag(
+      "--same-answers", arguments->same_answers,
+      "All methods write the answers of full prefill, token by token, so that they differ in nothing but time");
   verb->add_option("--svg", arguments->svg, "Also draw the times over the rates")->type_name("FILE.svg");
   verb->add_flag("--json", arguments->json, "Print one JSON object");
   verb->add_flag("-q,--quiet", arguments->quiet, "Show no progress");
   verb->footer(
       "The gaps between arrivals are those of a Poisson process. A run starts when it arrives, however many others go\n"
-      "on, and shares the engine's steps with them. The first token of a turn is timed from its last input, a whole run\n"
-      "from its arrival, waiting included. Where fewer runs finish in a minute than arrive, the machine is overloaded.\n"
+      "on, and shares the engine's steps with them. The first token of a turn is timed from its last input, a whole "
+      "run\n"
+      "from its arrival, waiting included. Where fewer runs finish in a minute than arrive, the machine is "
+      "overloaded.\n"
       "Each method has an engine of its own, which holds the model a second time.\n\n"
       "Examples:\n"
       "  baton load team.yaml --dataset questions.jsonl --rates 4,8,16\n"

@@ -92,8 +92,8 @@ LoadPoint measure_load(const Engine& engine, const Workflow& workflow, const Loa
   const std::vector<double> times = arrival_times(runs.questions.size(), per_minute, runs.seed);
   const Clock::time_point begin = Clock::now();
   for (std::size_t i = 0; i < times.size(); ++i) {
-    const auto arrival = begin + std::chrono::duration_cast<Clock::duration>(
-                                     std::chrono::duration<double, std::milli>(times[i]));
+    const auto arrival =
+        begin + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double, std::milli>(times[i]));
     sleep_until(arrival);
     if (interrupted().stop_requested()) break;
     RunOptions options;

@@ -37,7 +37,7 @@ struct LoadPoint {
   Times first_token{{}};    // of turns: from their last input, with waiting
   Times whole_run{{}};      // of runs that ended well: from arrival to end
   std::int64_t output_tokens = 0;
-  double tokens_per_s = 0;  // of all agents, from the first arrival to the last end
+  double tokens_per_s = 0;        // of all agents, from the first arrival to the last end
   double agent_tokens_per_s = 0;  // median over turns: decode speed
 };
 

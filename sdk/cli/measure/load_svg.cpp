@@ -125,8 +125,8 @@ Markup load_svg(const std::string& workflow, std::vector<LoadRow> rows) {
     last = x;
     out += html("<text x='{:.1f}' y='{}' class='middle'>{:g}</text>\n", x, bottom + 18, row.point.offered);
   }
-  out += html("<text x='{}' y='{}' class='middle'>runs that arrive in a minute</text>\n",
-              (kLeft + kWidth - kRight) / 2, bottom + 36);
+  out += html("<text x='{}' y='{}' class='middle'>runs that arrive in a minute</text>\n", (kLeft + kWidth - kRight) / 2,
+              bottom + 36);
   out += html(
       "<text x='{}' y='{}' class='end' font-size='10' fill='#777'>lines: median; dashed: 95 %; waiting is "
       "included</text>\n",

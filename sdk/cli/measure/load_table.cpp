@@ -13,11 +13,11 @@ std::string table_of(const std::vector<LoadRow>& rows) {
   std::size_t columns = 8;
   for (const LoadRow& row : rows) columns = std::max(columns, row.method.size());
   const auto width = static_cast<int>(columns);
-  std::string out = fmt::format("{:>8}  {}  {:>8}  {:>20}  {:>20}  {:>18}\n{:>8}  {}  {:>8}  {:>9}  {:>9}  {:>9}  "
-                                "{:>9}  {:>8}  {:>8}\n",
-                                "runs", padded("", width), "finished", "first token of turns", "whole run", "tokens/s",
-                                "a minute", padded("method", width), "a minute", "median", "95 %", "median", "95 %",
-                                "of a turn", "all");
+  std::string out = fmt::format(
+      "{:>8}  {}  {:>8}  {:>20}  {:>20}  {:>18}\n{:>8}  {}  {:>8}  {:>9}  {:>9}  {:>9}  "
+      "{:>9}  {:>8}  {:>8}\n",
+      "runs", padded("", width), "finished", "first token of turns", "whole run", "tokens/s", "a minute",
+      padded("method", width), "a minute", "median", "95 %", "median", "95 %", "of a turn", "all");
   for (const LoadRow& row : rows) {
     const LoadPoint& point = row.point;
     out += fmt::format("{:8g}  {}  {:8.1f}  {:>9}  {:>9}  {:>9}  {:>9}  {:>9.1f}  {:>7.1f}", point.offered,
