@@ -15,19 +15,7 @@ import subprocess
 import sys
 import unittest
 
-from runner import Cli, ROOT, RUNNER
-
-# Its answer is what the question gives.
-ECHO = """\
-version: 1
-name: echo
-inputs: {said: {type: string, required: true}}
-models: {main: {path: "%s"}}
-defaults: {max_tokens: 1}
-agents: {writer: {prompt: {user: "hello"}}}
-outputs: {answer: "{{ said }}"}
-""" % (ROOT / "samples/models/nano")
-
+from runner import Cli, ECHO, ROOT, RUNNER
 
 def wilson(k, n, z=1.959963984540054):
     p = k / n

@@ -12,22 +12,11 @@ import time
 import unittest
 import xml.etree.ElementTree
 
-from runner import Cli, ROOT, RUNNER
+from runner import Cli, ECHO, ROOT, RUNNER
 
 BINDING = str(ROOT / "workflows/library/binding_team.yaml")
 HELD_OUT = str(ROOT / "tests/data/nano_binding_heldout.jsonl")
 AGENTS = 4
-
-# One agent and one token, so that a run takes next to nothing.
-ECHO = """\
-version: 1
-name: echo
-inputs: {said: {type: string, required: true}}
-models: {main: {path: "%s"}}
-defaults: {max_tokens: 1}
-agents: {writer: {prompt: {user: "{{ said }}"}}}
-outputs: {answer: "{{ agent_writer_current }}"}
-""" % (ROOT / "samples/models/nano")
 
 
 class Load(Cli):

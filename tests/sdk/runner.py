@@ -49,6 +49,17 @@ LONG = TEAM.replace("topology: chain,", "topology: chain, rounds: 100,")
 
 QUESTION = "question=Mia has 12 apples. She buys 7 more apples. How many apples does Mia have?"
 
+# One agent and one token; the answer is what the question gives.
+ECHO = """\
+version: 1
+name: echo
+inputs: {said: {type: string, required: true}}
+models: {main: {path: "%s"}}
+defaults: {max_tokens: 1}
+agents: {writer: {prompt: {user: "hello"}}}
+outputs: {answer: "{{ said }}"}
+""" % (ROOT / "samples/models/nano")
+
 
 class Cli(unittest.TestCase):
     def setUp(self):

@@ -8,6 +8,7 @@
 
 #include "sdk/cli/console/text.h"
 #include "sdk/cli/measure/load_table.h"
+#include "sdk/cli/measure/svg.h"
 
 namespace baton::cli {
 namespace {
@@ -103,13 +104,7 @@ Markup load_svg(const std::string& workflow, std::vector<LoadRow> rows) {
   const LoadPanel whole(top, rows, [](const LoadPoint& point) -> const Times& { return point.whole_run; });
   const LoadPanel first(top + kPanel + kGap, rows,
                         [](const LoadPoint& point) -> const Times& { return point.first_token; });
-  Markup out = html(
-      "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {0} {1}' width='{0}' height='{1}' font-family='sans-serif' "
-      "font-size='12' fill='#333'>\n"
-      "<style>.grid{{stroke:#e4e4e4}}.end{{text-anchor:end}}.middle{{text-anchor:middle}}</style>\n"
-      "<rect width='{0}' height='{1}' fill='#fff'/>\n"
-      "<text x='{2}' y='22' font-size='15' font-weight='bold'>{3}</text>\n",
-      kWidth, height, kLeft, escaped(workflow + " under load"));
+  Markup out = begin_svg(kWidth, height, kLeft, workflow + " under load");
   for (std::size_t i = 0; i < methods.size(); ++i) {
     const double y = 42 + kLine * static_cast<double>(i);
     out += html(

@@ -7,6 +7,7 @@
 
 #include "sdk/cli/console/html.h"
 #include "sdk/cli/measure/profile_plot.h"
+#include "sdk/cli/measure/svg.h"
 
 namespace baton::cli {
 namespace {
@@ -103,13 +104,8 @@ Markup profile_svg(const ModelProfile& profile) {
   const double bottom = kTitle + kUpper + kGap + kLower + (left.empty() ? 0.0 : kGap + kLower);
   const double height = bottom + kBelow;
 
-  Markup out = html(
-      "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {0} {1}' width='{0}' height='{1}' font-family='sans-serif' "
-      "font-size='12' fill='#333'>\n"
-      "<style>.grid{{stroke:#e4e4e4}}.end{{text-anchor:end}}.middle{{text-anchor:middle}}</style>\n"
-      "<rect width='{0}' height='{1}' fill='#fff'/>\n"
-      "<text x='{2}' y='22' font-size='15' font-weight='bold'>{3}</text>\n",
-      kWidth, height, kLeft, escaped(profile.model.filename().string() + ": which layers RelayCaching recomputes"));
+  Markup out =
+      begin_svg(kWidth, height, kLeft, profile.model.filename().string() + ": which layers RelayCaching recomputes");
   out += html("<rect x='{:.1f}' y='{}' width='{:.1f}' height='{}' fill='#f3efe2'/>\n", upper.x(range.start), kTitle,
               upper.x(range.end) - upper.x(range.start), bottom - kTitle);
   out += upper.axes("similarity S") + lower.axes("correlation ρ");
