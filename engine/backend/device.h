@@ -62,13 +62,15 @@ class Device : public BufferOwner {
   /// upload stream, after all work queued so far on the main stream and after earlier transfers of the same host
   /// memory. Returns its id. Work queued later on the main stream does not wait for the copy until follow() says so.
   /// Either buffer may be released before the copy is complete; where another device allocated `host`, not before
-  /// wait(). Throws BackendError, std::invalid_argument.
+  /// wait_for(). Throws BackendError, std::invalid_argument.
   virtual TransferId upload(const Buffer& device, const Buffer& host, std::size_t begin, std::size_t bytes);
   /// Queues the same copy in the other direction on the download stream. The host may read the memory after wait().
   virtual TransferId download(const Buffer& host, const Buffer& device, std::size_t begin, std::size_t bytes);
   /// Makes the work that is queued on the main stream from now on wait for a transfer, and for all transfers queued
   /// before it in the same direction.
   virtual void follow(TransferId transfer);
+  /// Blocks until a transfer is complete, and all transfers queued before it in the same direction.
+  virtual void wait_for(TransferId /*transfer*/) {}
   /// Blocks until all operations and transfers queued so far are complete.
   virtual void wait() {}
 

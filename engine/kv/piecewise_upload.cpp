@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/kv/piecewise_upload.h"
 
+#include <algorithm>
 #include <exception>
 
 namespace baton {
@@ -19,8 +20,8 @@ PiecewiseUpload::PiecewiseUpload(Device& device, std::shared_ptr<const Buffer> f
 PiecewiseUpload::~PiecewiseUpload() {
   if (source_ == Source::own) return;
   try {
-    device_.wait();
-  } catch (const std::exception&) {  // NOLINT: the device copies no more
+    device_.wait_for(*std::max_element(transfers_.begin(), transfers_.end()));  // they are complete in their order
+  } catch (const std::exception&) {                                             // NOLINT: the device copies no more
   }
 }
 

@@ -17,8 +17,12 @@ namespace {
 std::shared_ptr<const Segment> upload_portable(const std::shared_ptr<const Segment>& segment, Backend& backend,
                                                PartUse& use) {
   if (backend.info().host_memory) return segment;
+  struct Held {
+    std::shared_ptr<const Segment> source, copy;  // the source outlives the copy, with the memory of its engine
+  };
   try {
-    return segment->copy_to(backend);
+    const auto held = std::make_shared<Held>(Held{segment, segment->copy_to(backend)});
+    return {held, held->copy.get()};
   } catch (const BackendError&) {
     use.reason = "there is no device memory for its segment, which is from another model";
     return nullptr;

@@ -22,6 +22,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr std::size_t kAtATime = 4;  // runs of full that make the answers
+
 struct LoadArguments {
   WorkflowArguments workflow;
   EngineArguments engine;
@@ -58,10 +60,11 @@ class MethodsUnderLoad {
     std::vector<Trace> answers;
     if (arguments_.same_answers) {
       const Workflow full = EvalMethod::parse("full").load_as_run(arguments_.workflow);
-      answers = answers_of(methods_.front().engine, full, measured, shown("answers of full", measured.size()));
+      answers =
+          answers_of(methods_.front().engine, full, measured, kAtATime, shown("answers of full", measured.size()));
     }
     for (const Loaded& one : methods_) {
-      answers_of(one.engine, one.workflow, all.first(arguments_.warm_up),
+      answers_of(one.engine, one.workflow, all.first(arguments_.warm_up), 1,
                  shown(one.method.text + ", warm-up", arguments_.warm_up));
       one.engine.finish_measuring(std::chrono::minutes(5), interrupted());
     }
@@ -131,7 +134,24 @@ Json json_of(const LoadArguments& arguments, const std::string& workflow, const 
           {"points", json_of(rows)}};
 }
 
+/// Empty for a rate that can be measured; what CLI::Range checks lets "nan" pass.
+std::string mistake_in_rate(const std::string& text) {
+  double rate = 0;
+  return CLI::detail::lexical_cast(text, rate) && rate >= 0.001 && rate <= 1e6
+             ? std::string()
+             : fmt::format("{}: expected runs a minute, 0.001 to 1000000", text);
+}
+
+template <typename T>
+void refuse_repeats(const std::string& option, std::vector<T> values) {
+  std::sort(values.begin(), values.end());
+  const auto twice = std::adjacent_find(values.begin(), values.end());
+  if (twice != values.end()) throw Failure(kUsage, fmt::format("{}: {} is there twice", option, *twice));
+}
+
 int load(const LoadArguments& arguments) {
+  refuse_repeats("--rates", arguments.rates);
+  refuse_repeats("--methods", arguments.methods);
   if (!arguments.workflow.relay.empty())
     throw Failure(kUsage, "--relay: load takes the methods to measure from --methods");
   MethodsUnderLoad table(arguments);
@@ -161,7 +181,7 @@ void add_load(CLI::App& app, Action& action) {
   verb->add_option("--rates", arguments->rates, "Runs that arrive in a minute, on average; each is measured")
       ->required()
       ->delimiter(',')
-      ->check(CLI::Range(0.001, 1e6))
+      ->check(CLI::Validator(mistake_in_rate, ""))
       ->type_name("N,N");
   verb->add_option("--methods", arguments->methods, "Methods to measure, with settings as of 'baton eval'")
       ->delimiter(',')

@@ -6,13 +6,12 @@ Usage: cli_load_test.py RUNNER [unittest options]
 """
 
 import json
+import os
 import signal
-import subprocess
-import time
 import unittest
 import xml.etree.ElementTree
 
-from runner import Cli, ECHO, ROOT, RUNNER
+from runner import Cli, ECHO, ROOT, Terminal
 
 BINDING = str(ROOT / "workflows/library/binding_team.yaml")
 HELD_OUT = str(ROOT / "tests/data/nano_binding_heldout.jsonl")
@@ -22,6 +21,11 @@ AGENTS = 4
 class Load(Cli):
     def points(self, *arguments):
         return json.loads(self.baton("load", *arguments, "--json", "-q").stdout)["points"]
+
+    def curves(self, file):
+        """The points of each curve of a picture."""
+        lines = xml.etree.ElementTree.parse(self.folder / file).iterfind(".//{http://www.w3.org/2000/svg}polyline")
+        return [[[float(number) for number in point.split(",")] for point in line.get("points").split()] for line in lines]
 
     def echo(self, questions):
         self.write("echo.yaml", ECHO)
@@ -60,8 +64,7 @@ class Load(Cli):
         self.assertEqual(len(lines), 2 + 4)
         self.assertEqual([line.split()[:2] for line in lines[2:]],
                          [["600", "full"], ["600", "direct"], ["1200", "full"], ["1200", "direct"]])
-        curves = xml.etree.ElementTree.parse(self.folder / "echo.svg").iterfind(".//{http://www.w3.org/2000/svg}polyline")
-        points = [[[float(number) for number in point.split(",")] for point in curve.get("points").split()] for curve in curves]
+        points = self.curves("echo.svg")
         self.assertEqual([len(curve) for curve in points], [2] * 8)  # of two methods: 95 % and median, of both times
         for curve in points:
             self.assertLess(curve[0][0], curve[1][0])  # the rates
@@ -74,6 +77,7 @@ class Load(Cli):
         done = self.baton("load", "fails.yaml", "--dataset", "echo.jsonl", "--rates", "600", "--methods", "full", "--runs", "4",
                           "--warm-up", "0", "-q", code=1)
         self.assertIn("4 failed: ", done.stdout)
+        self.assertEqual(done.stdout.splitlines()[2].split()[2:7], ["0.0", "-", "-", "-", "-"])
 
     def test_what_does_not_fit_is_refused(self):
         echo = self.echo(5)
@@ -82,7 +86,10 @@ class Load(Cli):
             (["--rates", "10", "--runs", "2", "--relay", "full"], "load takes the methods to measure from --methods"),
             (["--rates", "10", "--runs", "2", "--methods", "fast"], "--methods fast"),
             (["--rates", "10", "--runs", "2", "--methods", "full:x"], "expected KEY=VALUE"),
-            (["--rates", "0"], "--rates"),
+            (["--rates", "0"], "expected runs a minute"),
+            (["--rates", "nan"], "expected runs a minute"),
+            (["--rates", "5,9,5"], "--rates: 5 is there twice"),
+            (["--rates", "5", "--methods", "full,full"], "--methods: full is there twice"),
             ([], "--rates"),
         ]
         for options, said in refused:
@@ -90,14 +97,12 @@ class Load(Cli):
 
     def test_an_interrupt_ends_it_soon_with_what_was_measured(self):
         self.echo(9)
-        process = subprocess.Popen([RUNNER, "load", "echo.yaml", "--dataset", "echo.jsonl", "--rates", "6000,0.01", "--methods",
-                                    "full", "--runs", "4", "--warm-up", "1", "--json"], cwd=self.folder, text=True,
-                                   env=self.environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        time.sleep(3)  # the first rate is over; the second takes hours
-        process.send_signal(signal.SIGINT)
-        out, _ = process.communicate(timeout=20)
-        self.assertEqual(process.returncode, 130)
-        self.assertEqual([point["offered_per_minute"] for point in json.loads(out)["points"]], [6000])
+        terminal = Terminal(self, "load", "echo.yaml", "--dataset", "echo.jsonl", "--rates", "6000,0.01", "--methods", "full",
+                            "--runs", "4", "--warm-up", "1", "--svg", "echo.svg")
+        terminal.wait_for(r"full at 0\.01 a minute")  # which takes hours
+        os.kill(terminal.process, signal.SIGINT)
+        self.assertEqual(terminal.exit_code(), 130)
+        self.assertEqual([len(curve) for curve in self.curves("echo.svg")], [1] * 4)
 
 
 if __name__ == "__main__":

@@ -67,6 +67,7 @@ class CudaBackend final : public Backend {
     if (replays_.deferred()) throw std::logic_error("a step that may be replayed must not wait for a transfer");
     runtime_.follow(transfer);
   }
+  void wait_for(TransferId transfer) override { runtime_.wait_for(transfer); }
   void wait() override { runtime_.synchronize(); }
 
   void mark() override {

@@ -8,9 +8,12 @@
 #include <cmath>
 #include <condition_variable>
 #include <deque>
+#include <list>
+#include <memory>
 #include <mutex>
 #include <numeric>
 #include <random>
+#include <variant>
 
 #include "sdk/cli/console/exit_code.h"
 #include "sdk/cli/console/interrupt.h"
@@ -24,14 +27,11 @@ double milliseconds_between(Clock::time_point begin, Clock::time_point end) {
   return std::chrono::duration<double, std::milli>(end - begin).count();
 }
 
-Run start(const Engine& engine, const Workflow& workflow, const Question& question, RunOptions options) {
+RunOptions options_for(const Question& question) {
+  RunOptions options;
   options.inputs = question.inputs;
   options.stop = interrupted();
-  try {
-    return engine.start(workflow, options);
-  } catch (const InputError& wrong) {
-    throw Failure(kInvalidFile, fmt::format("question '{}': {}", question.id, wrong.what()));
-  }
+  return options;
 }
 
 /// Returns when the time has come, or at an interrupt.
@@ -42,16 +42,90 @@ void sleep_until(Clock::time_point time) {
   never.wait_until(lock, interrupted(), time, [] { return false; });
 }
 
-struct Started {
-  Run run;
-  double late_ms;  // after its arrival
-};
+/// Runs that go on, and the sums over those that are over. Finished runs are destroyed at once: each holds a thread and
+/// its events.
+class LoadedRuns {
+ public:
+  void start(const Engine& engine, const Workflow& workflow, const Question& question, const LoadRuns& runs,
+             std::size_t index, Clock::time_point arrival) {
+    RunOptions options = options_for(question);
+    if (!runs.answers.empty()) options.forced_outputs = runs.answers[index].tokens;
+    const auto end = std::make_shared<Clock::time_point>(arrival);
+    options.on_event = [end](const Event& event) {
+      if (std::holds_alternative<RunFinished>(event)) *end = Clock::now();
+    };
+    try {
+      running_.push_back({engine.start(workflow, options), arrival, end});
+    } catch (const std::exception& wrong) {
+      fail(fmt::format("question '{}': {}", question.id, wrong.what()));
+    }
+  }
 
-std::size_t over(const std::deque<Started>& started) {
-  return static_cast<std::size_t>(std::count_if(started.begin(), started.end(), [](const Started& one) {
-    return one.run.wait_for(std::chrono::milliseconds(0));
-  }));
-}
+  /// Returns the number of runs that are over.
+  std::size_t collect() {
+    for (auto one = running_.begin(); one != running_.end();) {
+      if (!one->run.wait_for(std::chrono::milliseconds(0))) {
+        ++one;
+        continue;
+      }
+      try {
+        add(one->run.get(), milliseconds_between(one->arrival, *one->end));
+      } catch (const std::exception& wrong) {
+        fail(wrong.what());
+      }
+      one = running_.erase(one);
+    }
+    return over_;
+  }
+
+  bool any() const { return !running_.empty(); }
+  void wait_for_first() { running_.front().run.wait_for(std::chrono::milliseconds(200)); }
+
+  LoadPoint point(double per_minute, double minutes) {
+    LoadPoint point;
+    point.offered = per_minute;
+    point.finished = static_cast<double>(whole_.size()) / minutes;
+    point.failed = failed_;
+    point.error = error_;
+    point.output_tokens = tokens_;
+    point.tokens_per_s = static_cast<double>(tokens_) / (minutes * 60.0);
+    point.agent_tokens_per_s = Times(std::move(decode_)).quantile(0.5);
+    point.first_token = Times(std::move(first_token_));
+    point.whole_run = Times(std::move(whole_));
+    return point;
+  }
+
+ private:
+  struct Started {
+    Run run;
+    Clock::time_point arrival;
+    std::shared_ptr<const Clock::time_point> end;
+  };
+
+  void fail(const std::string& error) {
+    ++over_;
+    if (failed_++ == 0) error_ = error;
+  }
+
+  void add(const RunRecord& record, double ms) {
+    if (record.state != RunState::ok && record.state != RunState::cancelled) return fail(record.error);
+    ++over_;
+    if (record.state == RunState::cancelled) return;
+    whole_.push_back(ms);
+    for (const AgentRecord& turn : record.agents) {
+      if (turn.state != TurnState::ok || turn.output_tokens == 0) continue;
+      first_token_.push_back(turn.ttft_ms);
+      if (turn.tokens_per_s > 0) decode_.push_back(turn.tokens_per_s);
+      tokens_ += turn.output_tokens;
+    }
+  }
+
+  std::list<Started> running_;
+  std::size_t over_ = 0;
+  std::int64_t failed_ = 0, tokens_ = 0;
+  std::string error_;
+  std::vector<double> first_token_, whole_, decode_;
+};
 
 }  // namespace
 
@@ -71,6 +145,7 @@ double Times::quantile(double fraction) const {
 }
 
 nlohmann::ordered_json Times::to_json() const {
+  if (empty()) return nullptr;
   return {{"mean", mean()}, {"median", quantile(0.5)}, {"p95", quantile(0.95)}};
 }
 
@@ -88,7 +163,7 @@ std::vector<double> arrival_times(std::size_t count, double per_minute, std::uin
 
 LoadPoint measure_load(const Engine& engine, const Workflow& workflow, const LoadRuns& runs, double per_minute,
                        const std::function<void(std::size_t over)>& progress) {
-  std::deque<Started> started;
+  LoadedRuns loaded;
   const std::vector<double> times = arrival_times(runs.questions.size(), per_minute, runs.seed);
   const Clock::time_point begin = Clock::now();
   for (std::size_t i = 0; i < times.size(); ++i) {
@@ -96,59 +171,41 @@ LoadPoint measure_load(const Engine& engine, const Workflow& workflow, const Loa
         begin + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double, std::milli>(times[i]));
     sleep_until(arrival);
     if (interrupted().stop_requested()) break;
-    RunOptions options;
-    if (!runs.answers.empty()) options.forced_outputs = runs.answers[i].tokens;
-    const double late = milliseconds_between(arrival, Clock::now());
-    started.push_back({start(engine, workflow, runs.questions[i], std::move(options)), late});
-    progress(over(started));
+    loaded.start(engine, workflow, runs.questions[i], runs, i, arrival);
+    progress(std::min(loaded.collect(), times.size() - 1));
   }
-  LoadPoint point;
-  point.offered = per_minute;
-  std::vector<double> first_token, whole, decode;
-  for (const Started& one : started) {
-    while (!one.run.wait_for(std::chrono::milliseconds(200))) progress(over(started));
-    const RunRecord record = one.run.get();
-    if (record.error_kind == ErrorKind::resources) throw Failure(kResources, record.error);
-    if (record.state == RunState::cancelled) continue;
-    if (record.state != RunState::ok) {
-      if (point.failed++ == 0) point.error = record.error;
-      continue;
-    }
-    whole.push_back(one.late_ms + record.wall_ms);
-    for (const AgentRecord& turn : record.agents) {
-      if (turn.state != TurnState::ok || turn.output_tokens == 0) continue;
-      first_token.push_back(turn.ttft_ms);
-      if (turn.tokens_per_s > 0) decode.push_back(turn.tokens_per_s);
-      point.output_tokens += turn.output_tokens;
-    }
+  while (loaded.any()) {
+    loaded.wait_for_first();
+    progress(std::min(loaded.collect(), times.size() - 1));
   }
   const double minutes = milliseconds_between(begin, Clock::now()) / 60'000.0;
-  point.finished = static_cast<double>(whole.size()) / minutes;
-  point.tokens_per_s = static_cast<double>(point.output_tokens) / (minutes * 60.0);
-  point.agent_tokens_per_s = Times(std::move(decode)).quantile(0.5);
-  point.first_token = Times(std::move(first_token));
-  point.whole_run = Times(std::move(whole));
-  return point;
+  progress(times.size());
+  return loaded.point(per_minute, minutes);
 }
 
 std::vector<Trace> answers_of(const Engine& engine, const Workflow& workflow, std::span<const Question> questions,
-                              const std::function<void(std::size_t over)>& progress) {
-  constexpr std::size_t kAtATime = 4;
+                              std::size_t at_a_time, const std::function<void(std::size_t over)>& progress) {
   std::vector<Trace> answers(questions.size());
   std::deque<Run> running;
-  for (std::size_t i = 0; i < questions.size() + kAtATime; ++i) {
-    if (i < questions.size() && !interrupted().stop_requested()) {
-      RunOptions options;
-      answers[i].record(options, workflow);
-      running.push_back(start(engine, workflow, questions[i], std::move(options)));
-    }
-    if (running.empty() || (i < questions.size() && running.size() < kAtATime)) continue;
+  const auto finish_first = [&] {
     const RunRecord record = running.front().get();
     if (record.state != RunState::ok && record.state != RunState::cancelled)
       throw Failure(record.error_kind == ErrorKind::resources ? kResources : kRunFailed, record.error);
     running.pop_front();
-    progress(std::min(i + 1, questions.size()) - running.size());
+  };
+  for (std::size_t i = 0; i < questions.size() && !interrupted().stop_requested(); ++i) {
+    if (running.size() == at_a_time) finish_first();
+    progress(i - running.size());
+    RunOptions options = options_for(questions[i]);
+    answers[i].record(options, workflow);
+    try {
+      running.push_back(engine.start(workflow, options));
+    } catch (const InputError& wrong) {
+      throw Failure(kInvalidFile, fmt::format("question '{}': {}", questions[i].id, wrong.what()));
+    }
   }
+  while (!running.empty()) finish_first();
+  progress(questions.size());
   return answers;
 }
 

@@ -19,10 +19,11 @@ namespace baton::cli {
 class Times {
  public:
   explicit Times(std::vector<double> values);
+  bool empty() const { return values_.empty(); }
   double mean() const;
   /// Linear between the two nearest; `fraction` from 0 to 1. 0 without values.
   double quantile(double fraction) const;
-  nlohmann::ordered_json to_json() const;
+  nlohmann::ordered_json to_json() const;  // null without values
 
  private:
   std::vector<double> values_;
@@ -34,8 +35,9 @@ struct LoadPoint {
   double finished = 0;      // runs a minute that ended well, from the first arrival to the last end
   std::int64_t failed = 0;  // runs that did not
   std::string error;        // of the first of them
-  Times first_token{{}};    // of turns: from their last input, with waiting
-  Times whole_run{{}};      // of runs that ended well: from arrival to end
+  // Of runs that ended well.
+  Times first_token{{}};  // of turns: from their last input, with waiting
+  Times whole_run{{}};    // from arrival to end
   std::int64_t output_tokens = 0;
   double tokens_per_s = 0;        // of all agents, from the first arrival to the last end
   double agent_tokens_per_s = 0;  // median over turns: decode speed
@@ -52,13 +54,13 @@ struct LoadRuns {
 };
 
 /// Starts a run for each question when it arrives, and waits for all. `progress`: called with the number of runs that
-/// are over. After an interrupt the rest of the runs is neither started nor counted. Throws Failure where a run lacks
-/// memory or a model, and for a question that does not fit the workflow.
+/// are over. After an interrupt the rest of the runs is neither started nor counted.
 LoadPoint measure_load(const Engine& engine, const Workflow& workflow, const LoadRuns& runs, double per_minute,
                        const std::function<void(std::size_t over)>& progress);
 
-/// The answers of each question, from runs of a workflow, of which some run at a time.
+/// The answers of each question, from runs of a workflow, of which `at_a_time` run concurrently. Throws Failure where a
+/// run fails, and for a question that does not fit the workflow.
 std::vector<Trace> answers_of(const Engine& engine, const Workflow& workflow, std::span<const Question> questions,
-                              const std::function<void(std::size_t over)>& progress);
+                              std::size_t at_a_time, const std::function<void(std::size_t over)>& progress);
 
 }  // namespace baton::cli

@@ -64,7 +64,7 @@ class LoadPanel {
       out += curve(methods[i], 0.95, html(" stroke-dasharray='4 4' opacity='0.6' stroke='{}'", colour_of(i)));
       out += curve(methods[i], 0.5, html(" stroke='{}'", colour_of(i)));
       for (const LoadRow& row : rows_) {
-        if (row.method != methods[i]) continue;
+        if (row.method != methods[i] || times_(row.point).empty()) continue;
         out += html("<circle cx='{:.1f}' cy='{:.1f}' r='3' fill='{}'/>\n", x(row.point.offered),
                     y(times_(row.point).quantile(0.5)), colour_of(i));
       }
@@ -78,7 +78,7 @@ class LoadPanel {
   Markup curve(const std::string& method, double fraction, const Markup& style) const {
     Markup points;
     for (const LoadRow& row : rows_) {
-      if (row.method == method)
+      if (row.method == method && !times_(row.point).empty())  // some run ended well
         points += html("{:.1f},{:.1f} ", x(row.point.offered), y(times_(row.point).quantile(fraction)));
     }
     return html("<polyline points='{}' fill='none' stroke-width='1.8'{}/>\n", points, style);
@@ -93,8 +93,8 @@ class LoadPanel {
 }  // namespace
 
 Markup load_svg(const std::string& workflow, std::vector<LoadRow> rows) {
-  std::sort(rows.begin(), rows.end(),
-            [](const LoadRow& a, const LoadRow& b) { return a.point.offered < b.point.offered; });
+  std::stable_sort(rows.begin(), rows.end(),
+                   [](const LoadRow& a, const LoadRow& b) { return a.point.offered < b.point.offered; });
   std::vector<std::string> methods;
   for (const LoadRow& row : rows) {
     if (std::find(methods.begin(), methods.end(), row.method) == methods.end()) methods.push_back(row.method);

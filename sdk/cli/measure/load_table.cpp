@@ -9,6 +9,14 @@
 
 namespace baton::cli {
 
+namespace {
+
+std::string shown(const Times& times, double fraction) {
+  return times.empty() ? "-" : duration(times.quantile(fraction));
+}
+
+}  // namespace
+
 std::string table_of(const std::vector<LoadRow>& rows) {
   std::size_t columns = 8;
   for (const LoadRow& row : rows) columns = std::max(columns, row.method.size());
@@ -21,9 +29,9 @@ std::string table_of(const std::vector<LoadRow>& rows) {
   for (const LoadRow& row : rows) {
     const LoadPoint& point = row.point;
     out += fmt::format("{:8g}  {}  {:8.1f}  {:>9}  {:>9}  {:>9}  {:>9}  {:>9.1f}  {:>7.1f}", point.offered,
-                       padded(row.method, width), point.finished, duration(point.first_token.quantile(0.5)),
-                       duration(point.first_token.quantile(0.95)), duration(point.whole_run.quantile(0.5)),
-                       duration(point.whole_run.quantile(0.95)), point.agent_tokens_per_s, point.tokens_per_s);
+                       padded(row.method, width), point.finished, shown(point.first_token, 0.5),
+                       shown(point.first_token, 0.95), shown(point.whole_run, 0.5), shown(point.whole_run, 0.95),
+                       point.agent_tokens_per_s, point.tokens_per_s);
     if (point.failed > 0) out += fmt::format("  {} failed: {}", point.failed, printable(point.error, Lines::fold));
     out += "\n";
   }

@@ -42,7 +42,8 @@ class PlotPanel {
 
   Markup axes(const std::string& title) const {
     Markup out;
-    for (double value = low_; value <= 1 + step_ / 2; value += step_) {
+    for (int i = 0; low_ + i * step_ <= 1 + step_ / 2; ++i) {
+      const double value = low_ + i * step_;
       out += html(
           "<line x1='{}' x2='{}' y1='{:.1f}' y2='{:.1f}' class='grid'/><text x='{}' y='{:.1f}' "
           "class='end'>{:.{}f}</text>\n",
