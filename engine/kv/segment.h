@@ -40,8 +40,8 @@ class Segment {
   std::shared_ptr<const Segment> copy_to_device() const;
   /// Returns a copy in the memory of another backend, which has a memory of its own. This segment must be a result of
   /// copy_to_host, whose download is complete; then the copy is uploaded like that of copy_to_device, and must be
-  /// destroyed on the thread of the other's engine, before this segment. Or it lies in the memory of a backend that
-  /// works in the host's; then the copy is complete on return. Throws BackendError.
+  /// destroyed on the thread of the other's engine, while this segment's backend exists. Or this segment lies in the
+  /// memory of a backend that works in the host's; then the copy is complete on return. Throws BackendError.
   std::shared_ptr<const Segment> copy_to(Device& other) const;
   /// True for the result of copy_to_host: its views must not be passed to the backend's operations.
   bool on_host() const { return on_host_; }

@@ -55,7 +55,7 @@ class Usage(Cli):
     def test_every_verb_has_help_with_its_name(self):
         text = self.baton("--help").stdout
         verbs = re.findall(r"^  (\w+) ", text.split("Options:")[1].split("Start here")[0], re.M)
-        self.assertEqual((len(verbs), len(set(verbs))), (24, 24))
+        self.assertEqual((len(verbs), len(set(verbs))), (25, 25))
         groups = re.findall(r"^([A-Z].*):$", text.split("Options:")[1].split("Start here")[0], re.M)
         self.assertEqual(groups, ["Run workflows", "Check and show workflows", "Recorded runs", "Models and measuring", "Baton itself"])
         self.assertIn("6 verification failed, 7 suspended", text)
