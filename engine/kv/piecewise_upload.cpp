@@ -19,9 +19,10 @@ PiecewiseUpload::PiecewiseUpload(Device& device, std::shared_ptr<const Buffer> f
 
 PiecewiseUpload::~PiecewiseUpload() {
   if (source_ == Source::own) return;
+  const TransferId last = *std::max_element(transfers_.begin(), transfers_.end());
   try {
-    device_.wait_for(*std::max_element(transfers_.begin(), transfers_.end()));  // they are complete in their order
-  } catch (const std::exception&) {                                             // NOLINT: the device copies no more
+    device_.wait_for(last);
+  } catch (const std::exception&) {  // NOLINT: the device copies no more
   }
 }
 

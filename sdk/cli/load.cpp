@@ -211,7 +211,7 @@ void add_load(CLI::App& app, Action& action) {
       "run\n"
       "from its arrival, waiting included. Where fewer runs finish in a minute than arrive, the machine is "
       "overloaded.\n"
-      "Each method has an engine of its own, which holds the model a second time.\n\n"
+      "Each method has an engine of its own, which holds the model once more.\n\n"
       "Examples:\n"
       "  baton load team.yaml --dataset questions.jsonl --rates 4,8,16\n"
       "  baton load team.yaml --dataset questions.jsonl --rates 10 --methods full,rectify:reuse=0.8 --same-answers");

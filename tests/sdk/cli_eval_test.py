@@ -17,6 +17,7 @@ import unittest
 
 from runner import Cli, ECHO, ROOT, RUNNER
 
+
 def wilson(k, n, z=1.959963984540054):
     p = k / n
     middle, half = p + z * z / (2 * n), z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))

@@ -26,8 +26,8 @@ class PinnedPool final : public BufferOwner {
 
   /// Returns memory of unspecified content that no transfer uses any more. Throws BackendError when memory is short.
   Buffer allocate(std::size_t bytes);
-  /// Records that a transfer reads or writes this memory; it is not reused before the transfer is complete. Memory of
-  /// another pool is none of this one's concern.
+  /// Records that a transfer reads or writes this memory; it is not reused before the transfer is complete. Ignores
+  /// memory of another pool.
   void used_by(const void* data, TransferId transfer, bool upload);
   /// Returns the latest transfer passed to used_by for this memory, or 0; 0 for memory of another pool.
   TransferId last_use(const void* data);

@@ -46,8 +46,9 @@ void sleep_until(Clock::time_point time) {
 /// its events.
 class LoadedRuns {
  public:
-  void start(const Engine& engine, const Workflow& workflow, const Question& question, const LoadRuns& runs,
-             std::size_t index, Clock::time_point arrival) {
+  void start(const Engine& engine, const Workflow& workflow, const LoadRuns& runs, std::size_t index,
+             Clock::time_point arrival) {
+    const Question& question = runs.questions[index];
     RunOptions options = options_for(question);
     if (!runs.answers.empty()) options.forced_outputs = runs.answers[index].tokens;
     const auto end = std::make_shared<Clock::time_point>(arrival);
@@ -171,7 +172,7 @@ LoadPoint measure_load(const Engine& engine, const Workflow& workflow, const Loa
         begin + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double, std::milli>(times[i]));
     sleep_until(arrival);
     if (interrupted().stop_requested()) break;
-    loaded.start(engine, workflow, runs.questions[i], runs, i, arrival);
+    loaded.start(engine, workflow, runs, i, arrival);
     progress(std::min(loaded.collect(), times.size() - 1));
   }
   while (loaded.any()) {
