@@ -15,7 +15,7 @@ BACKEND = [*BASE, "engine/tensor", "engine/backend"]
 MODEL = [*BACKEND, "engine/kv", "engine/text", "engine/text/constrain", "engine/model"]
 REUSE = [*MODEL, "engine/reuse", "engine/reuse/anchors", "engine/reuse/profile", "engine/reuse/corrections"]
 ENGINE = [*REUSE, "engine"]
-ENGINE_ALL = [*ENGINE, "engine/steps", "engine/learning", "engine/remote"]
+ENGINE_ALL = [*ENGINE, "engine/loop", "engine/learning", "engine/remote"]
 AGENTS = [*ENGINE_ALL, "agents", "agents/mcp"]
 WORKFLOWS = [*AGENTS, "workflows", "workflows/format", "workflows/plan", "workflows/run"]
 PUBLIC = ["engine/base/baton", "sdk/include/baton"]
@@ -46,8 +46,8 @@ ALLOWED = {
     "engine/reuse/profile": REUSE,
     "engine/reuse/corrections": REUSE,
     "engine": ENGINE,
-    "engine/steps": ENGINE,
-    "engine/learning": [*ENGINE, "engine/steps"],
+    "engine/loop": ENGINE,
+    "engine/learning": [*ENGINE, "engine/loop"],
     "engine/remote": ENGINE,
     "engine/remote/http": [*BACKEND, "engine/remote"],
     "agents": [*ENGINE, *PUBLIC[:1]],

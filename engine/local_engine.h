@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // LocalEngine: an engine in this process. It adds to InferenceEngine the members that need direct access to the model,
 // its KV and its anchors: measuring, learning, and the settings that result from them. The implementation is
-// engine/steps/step_engine.h.
+// engine/loop/step_engine.h.
 #pragma once
 
 #include <cstdint>
@@ -92,7 +92,7 @@ struct LocalEngineOptions {
   /// average; 0: kSlowdownCpu or kSlowdownGpu. Prompts that arrived before an agent began to decode are not bound by
   /// its steps.
   double slowdown = 0.0;
-  /// Maximum tokens of a draft (engine/steps/drafts.h); 0: none, and token_by_token; below 0: kMaxDraftCpu or, on a
+  /// Maximum tokens of a draft (engine/loop/drafts.h); 0: none, and token_by_token; below 0: kMaxDraftCpu or, on a
   /// GPU, none.
   std::int32_t max_draft = -1;
   bool draft_always = false;    // whole drafts run, whatever was measured

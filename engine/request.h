@@ -94,12 +94,12 @@ struct GenerationResult {
   double ttft_ms = 0.0;                 // from submit to the first token
   double decode_ms = 0.0;               // from the first token to the last
   PrefillTimes prefill;                 // the phases of prefill_ms
-  std::int64_t drafted_tokens = 0;      // tokens that ran as drafts (engine/steps/drafts.h)
+  std::int64_t drafted_tokens = 0;      // tokens that ran as drafts (engine/loop/drafts.h)
   std::int64_t accepted_tokens = 0;     // drafted tokens that were chosen
   double tentative_ms = 0.0;            // verified: from submit to the first tentative token; 0: there was none
   std::int64_t tentative_tokens = 0;    // verified: tokens written before the prompt had exact KV
   std::int64_t confirmed_tokens = 0;    // tentative tokens that are in the answer
-  std::vector<double> choices;          // probabilities of GenerationRequest::choices (engine/steps/choice_scores.h)
+  std::vector<double> choices;          // probabilities of GenerationRequest::choices (engine/loop/choice_scores.h)
   float expected_nats = -1.0f;          // ReuseOptions::predicted, where texts were handed over
   float guard_left = -1.0f;             // Guard::left of the prompt; below 0: nothing was measured
   float guard_nats = -1.0f;             // auto: the divergence that the guard expects, nats per token; below 0: unknown

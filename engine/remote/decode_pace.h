@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // DecodePace: how much slower answers are decoded while prompts are sent ahead, and whether another may be sent. A
-// local engine bounds the same slow-down by rows (engine/steps/spare_rows.h); of a server only times can be seen.
+// local engine bounds the same slow-down by rows (engine/loop/spare_rows.h); of a server only times can be seen.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// RelayHistory: what rectification left in turns that were measured (engine/steps/relay_probe.h), for each place.
+// RelayHistory: what rectification left in turns that were measured (engine/loop/relay_probe.h), for each place.
 // Method auto corrects the model's levels by it (docs/decisions/0040-place-history.md). Data alone: no clock, no files.
 #pragma once
 

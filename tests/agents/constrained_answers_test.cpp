@@ -7,7 +7,7 @@
 
 #include "agents/json_check.h"
 #include "engine/cpu/cpu.h"
-#include "engine/steps/step_engine.h"
+#include "engine/loop/step_engine.h"
 #include "engine/text/constrain/grammar.h"
 #include "tests/support/folders.h"
 #include "tests/support/random_schema.h"

@@ -3,7 +3,7 @@
 #include <catch2/catch.hpp>
 
 #include "engine/base/errors.h"
-#include "engine/steps/early_sequence.h"
+#include "engine/loop/early_sequence.h"
 #include "tests/exhaustion/faults.h"
 
 using namespace baton;

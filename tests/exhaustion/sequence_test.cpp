@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory runs out where the check of a tentative answer begins: the answer is then the tentative one that it was, or
 // there is none.
-#include "engine/steps/sequence.h"
+#include "engine/loop/sequence.h"
 
 #include <catch2/catch.hpp>
 

@@ -17,9 +17,9 @@
 
 #include "agents/json_check.h"
 #include "engine/cpu/cpu.h"
+#include "engine/loop/step_engine.h"
 #include "engine/model/forward.h"
 #include "engine/model/gguf.h"
-#include "engine/steps/step_engine.h"
 #include "engine/text/constrain/grammar.h"
 #include "engine/text/constrain/token_masks.h"
 #include "tests/support/golden_files.h"

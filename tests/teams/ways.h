@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/steps/step_engine.h"
+#include "engine/loop/step_engine.h"
 #include "tests/teams/random_team.h"
 #include "tests/teams/team_run.h"
 

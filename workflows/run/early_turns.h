@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // EarlyTurns: the prompts of waiting turns. As soon as the beginning of such a prompt is known, its engine computes it
-// ahead, and mirrors the turns that decode the next part of the prompt (engine/steps/prefill_ahead.h).
+// ahead, and mirrors the turns that decode the next part of the prompt (engine/loop/prefill_ahead.h).
 #pragma once
 
 #include <map>

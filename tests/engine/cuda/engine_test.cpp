@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The engine on the CUDA backend: answers recorded, segments placed, methods scheduled, detected and recomputed.
-#include "engine/steps/step_engine.h"
+#include "engine/loop/step_engine.h"
 
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -8,7 +8,7 @@
 #include <random>
 
 #include "engine/cpu/cpu.h"
-#include "engine/steps/anchors.h"
+#include "engine/loop/anchors.h"
 #include "tests/engine/cuda/models.h"
 #include "tests/support/asking.h"
 #include "tests/support/tiny_model.h"

@@ -5,7 +5,7 @@
 #include <thread>
 
 #include "engine/kv/segment_store.h"
-#include "engine/steps/step_engine.h"
+#include "engine/loop/step_engine.h"
 #include "tests/engine/cuda/models.h"
 #include "tests/support/asking.h"
 

@@ -12,7 +12,7 @@
 #include <thread>
 
 #include "engine/cpu/cpu.h"
-#include "engine/steps/step_engine.h"
+#include "engine/loop/step_engine.h"
 #include "tests/support/process_memory.h"
 #include "tests/support/tiny_model.h"
 

@@ -4,7 +4,7 @@
 #include <catch2/catch.hpp>
 
 #include "engine/cpu/cpu.h"
-#include "engine/steps/step_engine.h"
+#include "engine/loop/step_engine.h"
 #include "tests/support/tiny_model.h"
 
 using namespace baton;

@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "engine/cpu/cpu.h"
-#include "engine/steps/step_engine.h"
+#include "engine/loop/step_engine.h"
 #include "tests/support/function_tool.h"
 #include "tests/support/plans.h"
 #include "tests/support/tiny_model.h"

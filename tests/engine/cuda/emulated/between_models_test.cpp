@@ -4,7 +4,7 @@
 
 #include "engine/base/random.h"
 #include "engine/cpu/cpu.h"
-#include "engine/steps/step_engine.h"
+#include "engine/loop/step_engine.h"
 #include "tests/support/asking.h"
 #include "tests/support/simt/emulated_backend.h"
 

@@ -13,10 +13,10 @@
 #include "engine/cuda/host/cuda_backend.h"
 #include "engine/cuda/host/launch_log.h"
 #include "engine/cuda/host/runtime.h"
+#include "engine/loop/anchors.h"
+#include "engine/loop/step_engine.h"
 #include "engine/model/forward.h"
 #include "engine/model/shapes.h"
-#include "engine/steps/anchors.h"
-#include "engine/steps/step_engine.h"
 #include "tests/support/asking.h"
 
 namespace baton::test {

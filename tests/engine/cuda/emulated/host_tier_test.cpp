@@ -4,7 +4,7 @@
 #include <random>
 
 #include "engine/kv/segment_store.h"
-#include "engine/steps/step_engine.h"
+#include "engine/loop/step_engine.h"
 #include "tests/engine/cuda/models.h"
 #include "tests/support/asking.h"
 #include "tests/support/simt/emulated_backend.h"

@@ -6,7 +6,7 @@
 
 #include "engine/cpu/cpu.h"
 #include "engine/learning/effect_profiler.h"
-#include "engine/steps/step_engine.h"
+#include "engine/loop/step_engine.h"
 #include "tests/support/tiny_model.h"
 
 using namespace baton;

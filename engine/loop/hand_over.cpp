@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/loop/hand_over.h"
+
+#include "engine/loop/contexts.h"
+
+#include <algorithm>
+
+namespace baton {
+namespace {
+
+/// Some tokens of a sequence, whose KV becomes a segment.
+struct Kept {
+  std::int32_t begin = 0;
+  std::vector<TokenId> tokens;
+  std::int64_t readers = 0;
+  int hops = 0;
+  std::string origin;
+  std::span<const float> entropy;
+  bool elsewhere = false;  // some readers are engines of other models
+};
+
+/// Returns null when the cache holds none of the tokens or the store has no room.
+SegmentHandle keep(const KvCache& cache, Kept kept, Backend& backend, SegmentStore& store) {
+  const std::int32_t n = std::min(static_cast<std::int32_t>(kept.tokens.size()), cache.length() - kept.begin);
+  if (n < 1) return nullptr;
+  auto segment = std::make_shared<Segment>(backend, cache, kept.begin, n, std::move(kept.tokens));
+  segment->hops = kept.hops;
+  segment->origin = kept.origin;
+  kept.entropy = kept.entropy.first(std::min(kept.entropy.size(), static_cast<std::size_t>(n)));
+  segment->entropy.assign(kept.entropy.begin(), kept.entropy.end());
+  SegmentHandle handle = store.add(segment, kept.readers);
+  const bool lends = !backend.info().host_memory;  // other engines can read host memory directly
+  if (handle && kept.elsewhere && lends) {
+    try {
+      store.lend(handle, segment->copy_to_host());
+      backend.wait();
+    } catch (const BackendError&) {  // readers of this model still have the segment
+    }
+  }
+  return handle;
+}
+
+std::int32_t begin_of(const std::vector<PromptPart>& prompt, std::size_t part) {
+  std::int32_t begin = 0;
+  for (std::size_t i = 0; i < part; ++i) begin += static_cast<std::int32_t>(prompt[i].tokens.size());
+  return begin;
+}
+
+int hops_of(Sequence& sequence, std::size_t part) {
+  const PromptAssembly& assembly = sequence.assembly();
+  return begin_of(sequence.request().prompt, part + 1) <= assembly.exact_length ? 0 : assembly.hops;
+}
+
+/// True when the part's KV, which the sequence computes, becomes a segment.
+bool is_lent(Sequence& sequence, std::size_t part) {
+  const GenerationRequest& request = sequence.request();
+  const PromptPart& text = request.prompt[part];
+  return request.reuse.record && sequence.cache().layout().raw_keys && text.readers > 0 && !text.tokens.empty() &&
+         !sequence.assembly().uses[part].from_segment &&
+         begin_of(request.prompt, part) >= sequence.assembly().recordable();
+}
+
+}  // namespace
+
+LentText find_text(const std::deque<std::unique_ptr<Sequence>>& running, std::uint64_t run,
+                   const std::vector<TokenId>& tokens) {
+  for (const auto& sequence : running) {
+    if (sequence->request().run != run) continue;
+    const std::vector<PromptPart>& prompt = sequence->request().prompt;
+    for (std::size_t part = 0; part < prompt.size(); ++part) {
+      if (prompt[part].tokens == tokens && is_lent(*sequence, part))
+        return {sequence.get(), part, hops_of(*sequence, part)};
+    }
+  }
+  return {};
+}
+
+SegmentHandle lend_text(const LentText& text, Backend& backend, SegmentStore& store) {
+  Sequence& author = *text.author;
+  const std::vector<PromptPart>& prompt = author.request().prompt;
+  const PromptPart& part = prompt[text.part];
+  std::vector<SegmentHandle>& made = author.result().segments;
+  try {
+    made.resize(prompt.size());
+    if (!made[text.part]) {
+      made[text.part] =
+          keep(author.cache(),
+               {begin_of(prompt, text.part), part.tokens, part.readers, text.hops, part.slot, {}, part.elsewhere},
+               backend, store);
+    }
+    return made[text.part];
+  } catch (const std::exception&) {  // readers compute the text
+    return nullptr;
+  }
+}
+
+void hand_over(Sequence& sequence, Backend& backend, SegmentStore& store, PrefixCache& prefixes, Anchors& anchors) {
+  const GenerationRequest& request = sequence.request();
+  const KvCache& cache = sequence.cache();
+  const PromptAssembly& assembly = sequence.assembly();
+  GenerationResult& result = sequence.result();
+  result.segments.resize(request.prompt.size());
+  if (!cache.layout().raw_keys) return;
+  const std::span<const TokenId> tokens(sequence.tokens());
+  for (std::size_t part = 0; part < request.prompt.size(); ++part) {
+    if (is_lent(sequence, part)) lend_text({&sequence, part, hops_of(sequence, part)}, backend, store);
+  }
+  try {
+    if (request.reuse.record && request.output_readers > 0) {
+      result.output = keep(cache,
+                           {sequence.prompt_length(),
+                            result.tokens,
+                            request.output_readers,
+                            assembly.hops,
+                            {},
+                            sequence.entropy(),
+                            request.output_elsewhere},
+                           backend, store);
+    }
+    if (assembly.anchor_turn().learning) anchors.learn(assembly.anchor_turn(), cache, request.reuse.anchors);
+    if (keeps_prefixes(request.reuse) && !sequence.is_foreign()) {
+      const std::int32_t exact = assembly.hops == 0 ? cache.length() : assembly.exact_length;
+      // A prompt that will go on behind this one is computed ahead from the prefix.
+      const std::int32_t least = request.keep_context ? 1 : PrefixCache::kWorthKeeping;
+      if (exact > 0) prefixes.add(backend, cache, tokens.first(static_cast<std::size_t>(exact)), least);
+    }
+    if (request.keep_context) result.context = keep_context(sequence, backend, store, prefixes);
+  } catch (const std::exception&) {
+    // The answer is complete; only the reuse of its KV is lost.
+  }
+}
+
+}  // namespace baton

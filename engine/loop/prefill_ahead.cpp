@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/loop/prefill_ahead.h"
+
+#include "engine/loop/contexts.h"
+
+#include <algorithm>
+
+#include "engine/loop/prompt_assembly.h"
+#include "engine/loop/scheduler.h"
+#include "engine/reuse/placement.h"
+
+namespace baton {
+namespace {
+
+constexpr std::int32_t kNextBlock = 4;  // block of a prompt whose turn is next: the request will wait for its backlog
+constexpr std::int32_t kUrgent = 32;    // maximum rows of a complete prompt, in a step with decoding sequences
+constexpr std::int32_t kIdleRows = 32;  // rows of a step without requests; a new request waits for at most this step
+
+}  // namespace
+
+PrefillAhead::PrefillAhead(Backend& backend, const Model& model, RopeTable& angles, PrefixCache& prefixes,
+                           SpareRows& spare, const LocalEngineOptions& options)
+    : backend_(backend),
+      model_(model),
+      angles_(angles),
+      prefixes_(prefixes),
+      max_rows_(options.max_step_rows),
+      spare_(spare) {}
+
+std::size_t PrefillAhead::index_of(EarlyId id) const {
+  const auto found = std::find_if(early_.begin(), early_.end(), [&](const auto& one) { return one->id() == id; });
+  return static_cast<std::size_t>(found - early_.begin());
+}
+
+void PrefillAhead::prepare(EarlyId id, EarlyPrompt prompt) {
+  prompt.longest = std::min(prompt.longest, model_.options.context);
+  early_.push_back(std::make_unique<EarlySequence>(id, std::move(prompt)));
+}
+
+void PrefillAhead::update(EarlyId id, std::vector<EarlyPart> parts, bool complete) {
+  if (const std::size_t at = index_of(id); at < early_.size()) early_[at]->update(std::move(parts), complete);
+}
+
+void PrefillAhead::forget(EarlyId id) {
+  if (const std::size_t at = index_of(id); at < early_.size())
+    early_.erase(early_.begin() + static_cast<std::ptrdiff_t>(at));
+}
+
+void PrefillAhead::submitted(EarlyId id) {
+  if (const std::size_t at = index_of(id); at < early_.size()) early_[at]->submitted();
+}
+
+void PrefillAhead::refresh(const DecodedTokens& decoded) {
+  for (const auto& one : early_) one->refresh(decoded);
+}
+
+void PrefillAhead::ended(RequestId id, const std::vector<TokenId>* tokens) {
+  for (const auto& one : early_) one->ended(id, tokens);
+}
+
+std::optional<EarlySequence::Taken> PrefillAhead::take(EarlyId id, std::span<const TokenId> prompt,
+                                                       std::int32_t positions, const KvLayout& layout) {
+  const std::size_t at = index_of(id);
+  if (at == early_.size()) return std::nullopt;
+  auto taken = early_[at]->take(prompt, positions, layout);
+  early_.erase(early_.begin() + static_cast<std::ptrdiff_t>(at));
+  return taken;
+}
+
+bool PrefillAhead::evict_last(EarlyId but) {
+  for (std::size_t i = early_.size(); i-- > 0;) {
+    if (!early_[i]->started() || early_[i]->id() == but) continue;
+    early_.erase(early_.begin() + static_cast<std::ptrdiff_t>(i));
+    return true;
+  }
+  return false;
+}
+
+std::int64_t PrefillAhead::bytes_of(EarlyId id) const {
+  const std::size_t at = index_of(id);
+  return at < early_.size() ? static_cast<std::int64_t>(early_[at]->bytes()) : 0;
+}
+
+std::int64_t PrefillAhead::bytes() const {
+  std::int64_t bytes = 0;
+  for (const auto& one : early_) bytes += static_cast<std::int64_t>(one->bytes());
+  return bytes;
+}
+
+KvLayout PrefillAhead::layout_for(const EarlySequence& sequence) const {
+  GenerationRequest request;
+  request.reuse = sequence.prompt().reuse;
+  return baton::layout_for(request, model_, request.reuse.record ? request.reuse.range : LayerRange{});
+}
+
+std::int64_t PrefillAhead::bytes_for(const EarlySequence& sequence) const {
+  return static_cast<std::int64_t>(KvCache::bytes_for(backend_, layout_for(sequence), sequence.prompt().longest));
+}
+
+void PrefillAhead::add_live(std::vector<LivePrefix>& live) const {
+  for (const auto& one : early_) {
+    if (LivePrefix early = one->live(); early.cache != nullptr) {
+      early.coming = early.ready;
+      live.push_back(early);
+    }
+  }
+}
+
+std::vector<LivePrefix> PrefillAhead::live_of(std::span<const LivePrefix> running) const {
+  std::vector<LivePrefix> live(running.begin(), running.end());
+  for (const auto& one : early_) {
+    if (LivePrefix early = one->live(); early.cache != nullptr) live.push_back(early);
+  }
+  return live;
+}
+
+std::int32_t PrefillAhead::computed(EarlyId id, std::span<const TokenId> prompt) const {
+  const std::size_t at = index_of(id);
+  if (at == early_.size()) return 0;
+  const LivePrefix live = early_[at]->live();
+  return live.common(prompt, live.ready);
+}
+
+bool PrefillAhead::complete(EarlyId id) const {
+  const std::size_t at = index_of(id);
+  return at < early_.size() && early_[at]->started() && early_[at]->settled() && early_[at]->backlog() == 0;
+}
+
+/// A prompt that has not started leaves the beginning that it has in common with another one to that one, and starts
+/// when it needs tokens of its own: at once when all of it is known, else when they are worth a start.
+bool PrefillAhead::waits(const EarlySequence& sequence, std::span<const LivePrefix> live) const {
+  if (sequence.started() || live.empty() || !takes_prefixes(sequence.prompt().reuse)) return false;
+  const auto known = static_cast<std::int32_t>(sequence.known().size());
+  if (lead_of(live, sequence.known(), known - 1, 0).id != 0) return true;
+  if (sequence.settled()) return false;
+  return std::any_of(live.begin(), live.end(), [&](const LivePrefix& one) {
+    const std::int32_t common = one.common(sequence.known(), known);
+    return common >= kMinFollowedTokens && known - common < kMinFollowedTokens;
+  });
+}
+
+bool PrefillAhead::has_work(std::int64_t free_bytes, std::span<const LivePrefix> running) const {
+  if (early_.empty()) return false;
+  const std::vector<LivePrefix> live = live_of(running);
+  return std::any_of(early_.begin(), early_.end(), [&](const auto& one) {
+    return one->backlog() > 0 && (one->started() || bytes_for(*one) <= free_bytes) && !waits(*one, live);
+  });
+}
+
+/// Allocates a sequence's cache and copies the longest exact prefix into it. Returns false when there is no memory.
+bool PrefillAhead::start(EarlySequence& sequence, std::int64_t& free_bytes, std::span<const LivePrefix> live) {
+  const std::int64_t bytes = bytes_for(sequence);
+  if (bytes > free_bytes) return false;
+  try {
+    KvCache cache(backend_, layout_for(sequence), sequence.prompt().longest);
+    PrefixCache::Match match;
+    if (takes_prefixes(sequence.prompt().reuse))
+      match = find_prefix(backend_, prefixes_, live, sequence.known(),
+                          static_cast<std::int32_t>(sequence.known().size()) - 1);
+    if (const ContextHandle& context = sequence.prompt().context) {
+      const std::int32_t known = static_cast<std::int32_t>(sequence.known().size()) - 1;
+      const std::int32_t exact =
+          std::min({common_length(*context, sequence.known(), prefixes_.store()), context->exact, known});
+      if (exact > match.length) match = prefixes_.read(*context, exact);
+    }
+    for (const PrefixCache::Piece& piece : match.pieces)
+      insert(backend_, angles_, cache, piece.begin, *piece.segment, 0, piece.count);
+    sequence.start(std::move(cache), match.length);
+  } catch (const std::exception&) {  // the request will compute the prompt
+    sequence.give_up();
+    return false;
+  }
+  free_bytes -= bytes;
+  return true;
+}
+
+void PrefillAhead::add_rows(StepRows& step, std::int32_t decoding, bool prefilling, std::int64_t free_bytes,
+                            std::span<const LivePrefix> running, std::int32_t at_least) {
+  parts_.clear();
+  const bool wanted = std::any_of(early_.begin(), early_.end(), [](const auto& one) { return one->backlog() > 0; });
+  if (prefilling || !wanted) return;
+  std::vector<LivePrefix> live = live_of(running);
+  const std::int32_t spare = decoding > 0 ? std::max(spare_.next(decoding), at_least) : 0;
+  auto left = static_cast<std::int32_t>(std::clamp<std::int64_t>(max_rows_ - step.size(), 0, spare));
+  bool urgent = false;
+  const auto add = [&](EarlySequence& one, std::int64_t rows) {
+    if (rows < 1 || waits(one, live)) return false;
+    if (!one.started()) {
+      if (!start(one, free_bytes, live)) return false;
+      if (const LivePrefix early = one.live(); early.cache != nullptr) live.push_back(early);
+    }
+    rows = std::min<std::int64_t>({rows, one.backlog(), max_rows_ - step.size()});  // a prefix may have been placed
+    if (rows < 1) return false;
+    const auto count = static_cast<std::int32_t>(rows);
+    const bool logits = one.add_rows(count, step);
+    if (logits) step.logits_rows.push_back(static_cast<std::int32_t>(step.size() - 1));
+    parts_.push_back({&one, count, logits});
+    left = std::max(0, left - count);
+    return true;
+  };
+  // Requests of complete prompts are submitted next, so these prompts do not wait until a block is full.
+  for (const auto& one : early_) {
+    const std::int32_t backlog = one->backlog();
+    if (backlog < 1 || !one->settled()) continue;
+    if (decoding > 0 && backlog > kUrgent) continue;
+    urgent = add(*one, backlog) || urgent;
+  }
+  if (decoding == 0 && !urgent) left = std::min(kIdleRows, max_rows_);
+  for (const auto& one : early_) {
+    const auto taken = static_cast<std::int32_t>(step.size());
+    const std::int32_t whole = rows_to_fill(taken, max_rows_ - taken);
+    const std::int32_t backlog = one->backlog();
+    const bool in_step =
+        std::any_of(parts_.begin(), parts_.end(), [&](const Part& part) { return part.sequence == one.get(); });
+    const bool next = one->prompt().complete && backlog < whole;
+    const std::int32_t block = decoding == 0 ? 1 : next ? std::min(kNextBlock, whole) : whole;
+    if (in_step || backlog < block || left < (parts_.empty() ? block : 2 * whole)) continue;
+    const std::int32_t rows = rows_in_tiles(left, taken, backlog, max_rows_ - taken);
+    add(*one, std::min(backlog, decoding == 0 ? left : std::max(block, rows)));
+  }
+}
+
+std::int32_t PrefillAhead::rows() const {
+  std::int32_t rows = 0;
+  for (const Part& part : parts_) rows += part.rows;
+  return rows;
+}
+
+void PrefillAhead::commit(std::span<const float> logits) {
+  const auto vocabulary = static_cast<std::size_t>(model_.config.vocabulary);
+  for (const Part& part : parts_) {
+    part.sequence->commit(part.rows, part.logits ? logits.first(vocabulary) : std::span<const float>());
+    if (part.logits) logits = logits.subspan(vocabulary);
+  }
+  parts_.clear();
+}
+
+bool PrefillAhead::drop_parts() {
+  const bool any = !parts_.empty();
+  for (const Part& part : parts_) forget(part.sequence->id());
+  parts_.clear();
+  return any;
+}
+
+}  // namespace baton

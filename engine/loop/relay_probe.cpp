@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/loop/relay_probe.h"
+
+#include <baton/distributions.h>
+#include <algorithm>
+#include <cmath>
+
+#include "engine/base/errors.h"
+
+namespace baton {
+namespace {
+
+constexpr std::size_t kMaxRows = 48;
+constexpr std::size_t kMaxBytes = std::size_t{32} << 20;  // of all rows
+constexpr std::size_t kMinTokens = 8;                     // of an answer
+constexpr double kReuse = 0.8;                            // of a turn that auto does not rectify, or the nearest level
+
+bool is_rectified(const ReuseOptions& reuse, const PromptPart& part) {
+  return part.segment && static_cast<std::int32_t>(part.tokens.size()) >= reuse.min_tokens &&
+         (reuse.max_hops == 0 || part.segment->hops < reuse.max_hops);
+}
+
+/// The fraction of the entries of the texts handed over that was reused.
+double reused(const std::vector<PartUse>& uses, const std::vector<std::int64_t>& entries) {
+  std::int64_t kept = 0, all = 0;
+  for (std::size_t part = 0; part < uses.size(); ++part) {
+    if (!uses[part].from_segment) continue;
+    kept += uses[part].kv_reused;
+    all += entries[part];
+  }
+  return all == 0 ? 0.0 : static_cast<double>(kept) / static_cast<double>(all);
+}
+
+/// The options of a probe that rectifies; without a guard, which could end it.
+ReuseOptions rectified(const ReuseOptions& of_turn, const std::vector<RelayLevel>& levels) {
+  const auto nearest = std::min_element(levels.begin(), levels.end(), [](const RelayLevel& a, const RelayLevel& b) {
+    return std::abs(a.reuse - kReuse) < std::abs(b.reuse - kReuse);
+  });
+  ReuseOptions reuse;
+  reuse.method = &method_of(MethodId::rectify);
+  reuse.range = of_turn.range;
+  reuse.selection = of_turn.selection;
+  reuse.correct = of_turn.correct;
+  reuse.min_tokens = of_turn.min_tokens;
+  reuse.reuse = nearest->reuse;
+  return reuse;
+}
+
+}  // namespace
+
+MeasuredTurn::MeasuredTurn(PlaceId place, std::int32_t vocabulary)
+    : place_(place),
+      max_rows_(std::min(kMaxRows, kMaxBytes / (static_cast<std::size_t>(vocabulary) * sizeof(float)))) {}
+
+void MeasuredTurn::keep(std::span<const float> logits) noexcept {
+  if (full() || try_to([&] { rows_.emplace_back(logits.begin(), logits.end()); })) return;
+  rows_.clear();
+  max_rows_ = 0;
+}
+
+bool can_be_measured(const GenerationRequest& turn) {
+  return std::any_of(turn.prompt.begin(), turn.prompt.end(),
+                     [&](const PromptPart& part) { return is_rectified(turn.reuse, part); });
+}
+
+std::optional<GenerationRequest> make_probe(const GenerationRequest& turn, const GenerationResult& result,
+                                            std::shared_ptr<const MeasuredTurn> kept, const RelayLevels& levels,
+                                            std::function<void(const RelayObservation&)> on_measured) {
+  // Rows behind a stop string belong to tokens that the answer has lost.
+  const std::size_t rows = std::min(kept->rows().size(), result.tokens.size() + 1);
+  if (result.tokens.size() < kMinTokens || rows < kMinTokens) return std::nullopt;
+  const bool was_rectified = result.hops > 0;
+  GenerationRequest probe;
+  std::vector<std::int64_t> entries;
+  std::vector<bool> expected;  // the parts that the probe rectifies
+  for (const PromptPart& part : turn.prompt) {
+    const bool rectifies = !was_rectified && is_rectified(turn.reuse, part);
+    probe.prompt.push_back({part.slot, part.tokens, rectifies ? part.segment : nullptr});
+    expected.push_back(rectifies);
+    entries.push_back(static_cast<std::int64_t>(part.tokens.size()) * result.kv_entries / result.prompt_tokens);
+  }
+  if (was_rectified) {
+    probe.reuse.method = &method_of(MethodId::prefix);
+  } else {
+    probe.reuse = rectified(turn.reuse, levels.levels);
+  }
+  probe.reuse.prefix = false;  // it stores none, and an exact one would hold the texts that are to be rectified
+  probe.forced.assign(result.tokens.begin(), result.tokens.begin() + static_cast<std::ptrdiff_t>(rows - 1));
+  probe.max_tokens = static_cast<std::int32_t>(rows);
+
+  struct Comparison {
+    double sum = 0.0;
+    std::size_t rows = 0;
+  };
+  auto compared = std::make_shared<Comparison>();
+  probe.callbacks.on_logits = [compared, kept, rows, was_rectified](std::span<const float> logits) {
+    if (compared->rows == rows) return;
+    const std::span<const float> then = kept->rows()[compared->rows++];
+    compared->sum += was_rectified ? divergence(logits, then) : divergence(then, logits);
+  };
+  const auto guard = [scale = levels.guard_scale](const GenerationResult& of) {
+    const double nats = scale * static_cast<double>(of.guard_left);
+    return scale > 0.0 && nats >= 0.0 && std::isfinite(nats) ? nats : -1.0;
+  };
+  const RelayObservation of_turn{was_rectified ? reused(result.uses, entries) : 0.0, 0.0, guard(result)};
+  probe.callbacks.on_finished = [=, on_measured = std::move(on_measured)](const GenerationResult& measured) {
+    if (measured.reason != FinishReason::eos || compared->rows != rows) return;
+    for (std::size_t part = 0; part < expected.size(); ++part) {
+      if (measured.uses[part].from_segment != expected[part]) return;  // evicted since
+    }
+    const double mean = compared->sum / static_cast<double>(rows);
+    if (!std::isfinite(mean)) return;
+    RelayObservation found =
+        was_rectified ? of_turn : RelayObservation{reused(measured.uses, entries), 0.0, guard(measured)};
+    found.divergence = mean;
+    on_measured(found);
+  };
+  return probe;
+}
+
+}  // namespace baton

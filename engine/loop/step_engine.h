@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// StepEngine: implements LocalEngine. One thread runs engine steps over all running sequences (engine_core.h).
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "engine/local_engine.h"
+#include "engine/loop/sequence.h"
+#include "engine/model/forward.h"
+
+namespace baton {
+
+class EngineCore;
+
+class StepEngine final : public LocalEngine {
+ public:
+  StepEngine(std::unique_ptr<Backend> backend, std::shared_ptr<const Model> model, const LocalEngineOptions& options);
+  /// Open requests finish as cancelled.
+  ~StepEngine() override;
+
+  void read_vocabulary(const std::stop_token& stop) override;
+  RequestId submit(GenerationRequest request) override;
+  void cancel(RequestId id) override;
+  EarlyId prepare(EarlyPrompt prompt) override;
+  void update(EarlyId id, std::vector<EarlyPart> parts, bool complete) override;
+  void forget(EarlyId id) override;
+  std::shared_ptr<const Segment> portable(const SegmentHandle& handle) const override;
+  const ModelText& text() const override;
+  const EngineInfo& info() const override;
+  EngineStats stats() const override;
+
+  const Model& model() const override;
+  AnchorStore& anchors() override;
+  std::shared_ptr<const Segment> segment(const SegmentHandle& handle) const override;
+  LayerRange layer_range() const override;
+  void set_layer_range(LayerRange range) override;
+  LayerRange paper_range() const override;
+  void set_paper_range(LayerRange range) override;
+  RelayLevels relay_levels() const override;
+  void set_relay_levels(RelayLevels levels) override;
+  void set_relay_history(RelayHistory history) override;
+  std::optional<RelayHistory> changed_history() override;
+  void set_corrections(std::shared_ptr<const Corrections> corrections) override;
+  std::vector<std::byte> context_bytes(const ContextHandle& context) override;
+  ContextHandle make_context(std::vector<TokenId> tokens, std::int32_t exact, int hops,
+                             std::vector<std::byte> bytes) override;
+  void park() override;
+
+ private:
+  std::shared_ptr<EngineCore> core_;  // shared with the thread, which may outlive this object by one callback
+  std::thread thread_;
+};
+
+}  // namespace baton
