@@ -18,12 +18,12 @@ namespace {
 
 constexpr std::size_t kMaxCallsRead = 64;  // of one answer
 constexpr std::size_t kMaxProblem = 500;   // bytes; it may quote the answer
-constexpr std::string_view kBlanks = " \t\r\n,";
+constexpr std::string_view kBlanksAndCommas = " \t\r\n,";
 
 std::string_view trimmed(std::string_view text) {
-  const std::size_t begin = text.find_first_not_of(kBlanks);
+  const std::size_t begin = text.find_first_not_of(kBlanksAndCommas);
   if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(kBlanks) - begin + 1);
+  return text.substr(begin, text.find_last_not_of(kBlanksAndCommas) - begin + 1);
 }
 
 ModelCall read_call(const nlohmann::json& object, const CallSyntax& syntax, const CallableTools& tools) {
@@ -134,7 +134,7 @@ std::vector<ModelCall> calls_in(const std::string& answer, const ToolFormat& for
   std::size_t at = marker.empty() ? std::string::npos : answer.find(marker);
   if (at == std::string::npos) return bare_calls(answer, format.syntax, tools);
   while (at != std::string::npos && calls.size() < kMaxCallsRead) {
-    at = std::min(answer.find_first_not_of(kBlanks, at + marker.size()), answer.size());
+    at = std::min(answer.find_first_not_of(kBlanksAndCommas, at + marker.size()), answer.size());
     const std::string_view rest = std::string_view(answer).substr(at);
     const std::size_t end = value_end(rest).value_or(rest.size());
     read_calls(rest.substr(0, end), format.syntax, tools, calls);

@@ -8,7 +8,7 @@
 namespace baton {
 namespace {
 
-constexpr std::string_view kBlanks = " \t\r\n";
+constexpr std::string_view kTemplateBlanks = " \t\r\n";
 constexpr std::size_t kShownBytes = 40;
 
 bool is_lower(char c) { return c >= 'a' && c <= 'z'; }
@@ -62,8 +62,8 @@ std::vector<TemplatePiece> parse_template(std::string_view source, std::vector<T
       at = inside;
       continue;
     }
-    const std::size_t begin = std::min(source.find_first_not_of(kBlanks, inside), close);
-    const std::size_t end = begin == close ? close : source.find_last_not_of(kBlanks, close - 1) + 1;
+    const std::size_t begin = std::min(source.find_first_not_of(kTemplateBlanks, inside), close);
+    const std::size_t end = begin == close ? close : source.find_last_not_of(kTemplateBlanks, close - 1) + 1;
     const std::string_view name = source.substr(begin, end - begin);
     if (name.empty()) {
       errors.push_back({open, "the placeholder has no name"});

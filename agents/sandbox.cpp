@@ -27,7 +27,7 @@ namespace {
 
 using End = SandboxResult::End;
 
-[[noreturn]] void fail(const std::string& what, int error) {
+[[noreturn]] void sandbox_failed(const std::string& what, int error) {
   throw std::runtime_error(fmt::format("sandbox: {}: {}", what, std::strerror(error)));
 }
 
@@ -35,10 +35,10 @@ using End = SandboxResult::End;
 /// needed.
 UniqueFd above_standard(int fd) {
   UniqueFd given(fd);
-  if (!given) fail("cannot open a file descriptor", errno);
+  if (!given) sandbox_failed("cannot open a file descriptor", errno);
   if (fd > 2) return given;
   UniqueFd moved(fcntl(fd, F_DUPFD_CLOEXEC, 3));
-  if (!moved) fail("cannot duplicate a file descriptor", errno);
+  if (!moved) sandbox_failed("cannot duplicate a file descriptor", errno);
   return moved;
 }
 
@@ -46,16 +46,17 @@ UniqueFd above_standard(int fd) {
 /// could break. A file beyond the host's own limit would end the host by a signal.
 UniqueFd input_file(const std::string& input) {
   rlimit limit{};
-  if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < input.size()) fail("cannot write the input", EFBIG);
+  if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < input.size())
+    sandbox_failed("cannot write the input", EFBIG);
   UniqueFd file = above_standard(memfd_create("input", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   for (std::size_t done = 0; done < input.size();) {
     const ssize_t wrote = write(file.get(), input.data() + done, input.size() - done);
-    if (wrote < 0 && errno != EINTR) fail("cannot write the input", errno);
+    if (wrote < 0 && errno != EINTR) sandbox_failed("cannot write the input", errno);
     done += static_cast<std::size_t>(std::max<ssize_t>(wrote, 0));
   }
-  if (lseek(file.get(), 0, SEEK_SET) != 0) fail("cannot rewind the input", errno);
+  if (lseek(file.get(), 0, SEEK_SET) != 0) sandbox_failed("cannot rewind the input", errno);
   if (fcntl(file.get(), F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL) != 0) {
-    fail("cannot seal the input", errno);
+    sandbox_failed("cannot seal the input", errno);
   }
   return file;
 }
@@ -79,10 +80,10 @@ SandboxResult run_in(const SandboxMeans& means, const std::vector<sock_filter>& 
   SandboxChild& child = plan.child();
   const UniqueFd input = input_file(request.input);
   int pipe_ends[2] = {-1, -1};
-  if (pipe2(pipe_ends, O_CLOEXEC) != 0) fail("cannot make a pipe", errno);
+  if (pipe2(pipe_ends, O_CLOEXEC) != 0) sandbox_failed("cannot make a pipe", errno);
   const UniqueFd stream(pipe_ends[0]);
   UniqueFd child_output = above_standard(pipe_ends[1]);
-  if (fcntl(stream.get(), F_SETFL, O_NONBLOCK) != 0) fail("cannot set up a pipe", errno);
+  if (fcntl(stream.get(), F_SETFL, O_NONBLOCK) != 0) sandbox_failed("cannot set up a pipe", errno);
   child.input = input.get();
   child.output = child_output.get();
 
@@ -101,7 +102,7 @@ SandboxResult run_in(const SandboxMeans& means, const std::vector<sock_filter>& 
   result.end = process.watch(stream.get(), output, request, exceeds);
   siginfo_t status{};
   const int problem = process.end(status);
-  if (problem != 0 && problem != ECHILD) fail("cannot end the process", problem);
+  if (problem != 0 && problem != ECHILD) sandbox_failed("cannot end the process", problem);
   if (problem == 0 && result.end == End::exited) {
     result.code = status.si_status;
     if (status.si_code != CLD_EXITED) {

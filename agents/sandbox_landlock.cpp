@@ -14,7 +14,7 @@
 namespace baton {
 namespace {
 
-[[noreturn]] void fail(const std::string& what) {
+[[noreturn]] void landlock_failed(const std::string& what) {
   throw std::runtime_error("landlock: " + what + ": " + std::strerror(errno));
 }
 
@@ -54,7 +54,7 @@ LandlockRules make_landlock_rules(const std::vector<std::filesystem::path>& read
   UniqueFd rules(static_cast<int>(syscall(SYS_landlock_create_ruleset, &attributes, bytes, 0)));
   if (rules && rules.get() <= STDERR_FILENO)  // the child puts other files there
     rules = UniqueFd(fcntl(rules.get(), F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
-  if (!rules) fail("cannot make a ruleset");
+  if (!rules) landlock_failed("cannot make a ruleset");
 
   const auto allow = [&](const std::filesystem::path& path, std::uint64_t access) {
     const UniqueFd place(open(path.c_str(), O_PATH | O_CLOEXEC));
@@ -63,7 +63,7 @@ LandlockRules make_landlock_rules(const std::vector<std::filesystem::path>& read
       for (const int absent : {ENOENT, ENOTDIR, EACCES, ELOOP, ENXIO, ENODEV}) {
         if (errno == absent) return;
       }
-      fail("cannot open " + path.string());
+      landlock_failed("cannot open " + path.string());
     }
     std::error_code ignored;
     if (!std::filesystem::is_directory(path, ignored)) access &= ~std::uint64_t{LANDLOCK_ACCESS_FS_READ_DIR};
@@ -71,7 +71,7 @@ LandlockRules make_landlock_rules(const std::vector<std::filesystem::path>& read
     rule.allowed_access = access;
     rule.parent_fd = place.get();
     if (syscall(SYS_landlock_add_rule, rules.get(), LANDLOCK_RULE_PATH_BENEATH, &rule, 0) != 0) {
-      fail("cannot add a rule for " + path.string());
+      landlock_failed("cannot add a rule for " + path.string());
     }
   };
   for (const std::filesystem::path& path : readable) allow(path, kRead);

@@ -42,7 +42,7 @@ constexpr std::size_t kFloodFactor = 64;  // a process is killed when it writes 
 constexpr int kSupervisedEveryMs = 20;
 constexpr int kMaxEndingMs = 2000;  // for a process that may not be killed
 
-[[noreturn]] void fail(const char* what, int error) {
+[[noreturn]] void process_failed(const char* what, int error) {
   throw std::system_error(error, std::generic_category(), std::string("sandbox: ") + what);
 }
 
@@ -134,7 +134,7 @@ End SandboxProcess::watch(int stream, KeptOutput& output, const SandboxRequest& 
                           const std::function<bool()>& exceeds) const {
   const Clock::time_point deadline = Clock::now() + bounded_wait(request.timeout);
   const UniqueFd stopped(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!stopped) fail("cannot make an event", errno);
+  if (!stopped) process_failed("cannot make an event", errno);
   const std::stop_callback on_stop(request.stop, [&] { eventfd_write(stopped.get(), 1); });
   pollfd watched[] = {{handle_.get(), POLLIN, 0}, {stopped.get(), POLLIN, 0}, {stream, POLLIN, 0}};
   const std::int64_t max_wait = exceeds ? kSupervisedEveryMs : 60000;
@@ -146,7 +146,7 @@ End SandboxProcess::watch(int stream, KeptOutput& output, const SandboxRequest& 
     for (pollfd& one : watched) one.revents = 0;
     // A signal of the host's may interrupt every wait.
     if (poll(watched, 3, static_cast<int>(std::min<std::int64_t>(left, max_wait))) < 0 && errno != EINTR) {
-      fail("cannot wait for the process", errno);
+      process_failed("cannot wait for the process", errno);
     }
     if (watched[1].revents != 0) return End::stopped;
     if (watched[2].revents != 0 && !drain(stream, output)) watched[2].fd = -1;

@@ -60,7 +60,7 @@ int read_counters_as(uid_t user, gid_t group, const char* path, std::string& tex
   return error;
 }
 
-[[noreturn]] void fail(const char* path, int error) {
+[[noreturn]] void usage_failed(const char* path, int error) {
   throw std::system_error(error, std::generic_category(),
                           fmt::format("sandbox: cannot count what the process uses: {}", path));
 }
@@ -71,7 +71,7 @@ std::uint64_t counter(std::string_view text, std::string_view key, const char* p
   std::uint64_t value = 0;
   if (at == std::string_view::npos ||
       std::from_chars(text.data() + at + key.size(), text.data() + text.size(), value).ec != std::errc()) {
-    fail(path, ENODATA);
+    usage_failed(path, ENODATA);
   }
   return value;
 }
@@ -86,7 +86,7 @@ std::string SandboxUsage::read(const char* counters) const {
   int error = read_counters(path.c_str(), text);
   const bool denied = error == EACCES || error == EPERM || error == ENOENT;  // ENOENT: other users' are hidden
   if (denied && user_ != 0) error = read_counters_as(user_, group_, path.c_str(), text);
-  if (error != 0) fail(path.c_str(), error);
+  if (error != 0) usage_failed(path.c_str(), error);
   return text;
 }
 
@@ -107,7 +107,7 @@ std::uint64_t SandboxUsage::written_bytes() const {
 std::uint64_t dirtied_by_this_thread() {
   constexpr const char* kPath = "/proc/thread-self/io";
   std::string text;
-  if (const int error = read_counters(kPath, text)) fail(kPath, error);
+  if (const int error = read_counters(kPath, text)) usage_failed(kPath, error);
   return counter(text, kDirtied, kPath);
 }
 

@@ -18,7 +18,7 @@
 namespace baton {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr std::string_view kProbe = "probe_name", kArgument = "probe_argument";
 constexpr std::string_view kNoParameters = R"({"type": "object", "properties": {}})";
@@ -142,8 +142,8 @@ std::vector<ChatMessage> with_results(const ToolFormat& format, const std::vecto
 }  // namespace
 
 std::string tool_json(const ToolSchema& tool, const Tokenizer& tokenizer) {
-  Json json = {{"name", tool.name}, {"description", tool.description}};
-  json["parameters"] = Json::parse(tool.shown.empty() ? tool.parameters : tool.shown);
+  OrderedJson json = {{"name", tool.name}, {"description", tool.description}};
+  json["parameters"] = OrderedJson::parse(tool.shown.empty() ? tool.parameters : tool.shown);
   const std::string text = json_text(json);
   return tool.shown.empty() ? text : without_markers(tokenizer, text, tool.name);
 }

@@ -20,7 +20,7 @@
 namespace baton {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr std::size_t kMaxName = 64;
 constexpr std::size_t kMaxDescription = 2048;  // bytes that a model is shown
@@ -49,20 +49,20 @@ bool is_tool_name(const std::string& name) {
 }
 
 /// The schema in the project's subset. What is left out makes it wider.
-Json in_subset(const Json& schema) {
-  if (!schema.is_object()) return schema.is_boolean() ? schema : Json(true);
-  Json out = Json::object();
+OrderedJson in_subset(const OrderedJson& schema) {
+  if (!schema.is_object()) return schema.is_boolean() ? schema : OrderedJson(true);
+  OrderedJson out = OrderedJson::object();
   for (const auto& [keyword, value] : schema.items()) {
     if (is_one_of(kMaps, keyword) && value.is_object()) {
-      Json& map = out[keyword == "$defs" ? "definitions" : keyword];
+      OrderedJson& map = out[keyword == "$defs" ? "definitions" : keyword];
       for (const auto& [name, one] : value.items()) map[name] = in_subset(one);
     } else if (keyword == "items" && (value.is_array() || schema.contains("prefixItems"))) {
       continue;  // tuples: it is the schema of some of the elements
     } else if (is_one_of(kSchemas, keyword)) {
       out[keyword] = in_subset(value);
     } else if (is_one_of(kLists, keyword) && value.is_array()) {
-      Json& list = out[keyword == "oneOf" ? "anyOf" : keyword];
-      for (const Json& one : value) list.push_back(in_subset(one));
+      OrderedJson& list = out[keyword == "oneOf" ? "anyOf" : keyword];
+      for (const OrderedJson& one : value) list.push_back(in_subset(one));
     } else if (keyword == "$ref" && value.is_string()) {
       const auto& name = value.get_ref<const std::string&>();
       out[keyword] = name.starts_with(kDefs) ? "#/definitions/" + name.substr(kDefs.size()) : name;
@@ -83,9 +83,9 @@ std::size_t widest(const nlohmann::json& value) {
 }
 
 /// What the arguments of calls are checked by.
-std::string parameters_of(const std::string& name, const Json& schema) {
+std::string parameters_of(const std::string& name, const OrderedJson& schema) {
   if (!schema.is_object() || json_text(schema).size() > kMaxSchema) return std::string(kAnyObject);
-  Json subset = in_subset(schema);
+  OrderedJson subset = in_subset(schema);
   if (!subset.contains("type")) subset["type"] = "object";
   const ToolSchema tool{name, "", json_text(subset)};
   if (!check_parameters(tool.parameters).empty()) return std::string(kAnyObject);
@@ -98,7 +98,7 @@ std::string parameters_of(const std::string& name, const Json& schema) {
 }
 
 /// What a model is shown of the parameters.
-std::string shown_schema(const Json& schema) {
+std::string shown_schema(const OrderedJson& schema) {
   std::string shown = schema.is_object() ? json_text(schema) : std::string(kAnyObject);
   return shown.size() <= kMaxShownSchema ? shown : std::string(kAnyObject);
 }
@@ -112,11 +112,11 @@ std::string read_tools(std::string_view message, std::vector<ToolSchema>& tools,
       throw std::runtime_error(
           fmt::format("the answer to 'tools/list' has an object of more than {} members", kMaxMembers));
   }
-  const Json answer = Json::parse(message);
-  const Json& result = answer.at("result");
+  const OrderedJson answer = OrderedJson::parse(message);
+  const OrderedJson& result = answer.at("result");
   if (!result.is_object() || !result.contains("tools") || !result["tools"].is_array())
     throw std::runtime_error("the answer to 'tools/list' has no list of tools");
-  for (const Json& one : result["tools"]) {
+  for (const OrderedJson& one : result["tools"]) {
     const std::string name = one.is_object() && one.contains("name") && one["name"].is_string()
                                  ? one["name"].get<std::string>()
                                  : std::string();
@@ -129,7 +129,7 @@ std::string read_tools(std::string_view message, std::vector<ToolSchema>& tools,
       ToolSchema tool{name, "", ""};
       if (one.contains("description") && one["description"].is_string())
         tool.description = beginning(one["description"].get<std::string>(), kMaxDescription);
-      const Json schema = one.contains("inputSchema") ? one["inputSchema"] : Json();
+      const OrderedJson schema = one.contains("inputSchema") ? one["inputSchema"] : OrderedJson();
       tool.parameters = parameters_of(name, schema);
       tool.shown = shown_schema(schema);
       tools.push_back(std::move(tool));

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kBetweenTries{100};
 
-[[noreturn]] void fail(const std::filesystem::path& file, int error) {
+[[noreturn]] void cannot_lock(const std::filesystem::path& file, int error) {
   throw std::filesystem::filesystem_error("cannot lock", file, std::error_code(error, std::generic_category()));
 }
 
@@ -25,9 +25,9 @@ FileLock::FileLock(std::filesystem::path file, const std::stop_token& stop, cons
   bool waited = false;
   while (!stop.stop_requested()) {
     UniqueFd descriptor = open_file(file_, Open::read | Open::write | Open::create);
-    if (!descriptor) fail(file_, errno);
+    if (!descriptor) cannot_lock(file_, errno);
     const FileLockState state = try_lock(descriptor);
-    if (state == FileLockState::failed) fail(file_, errno);
+    if (state == FileLockState::failed) cannot_lock(file_, errno);
     if (state == FileLockState::locked && !has_name(descriptor, file_))
       continue;  // who held it before removed the file
     if (state != FileLockState::busy) {

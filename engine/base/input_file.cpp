@@ -13,7 +13,7 @@
 namespace baton {
 namespace {
 
-[[noreturn]] void fail(const std::filesystem::path& path, int code) {
+[[noreturn]] void cannot_read(const std::filesystem::path& path, int code) {
   throw ModelError(fmt::format("{}: {}", path.string(), std::generic_category().message(code)));
 }
 
@@ -25,9 +25,9 @@ constexpr std::uint64_t kMaxPointer = 1024;  // bytes
 
 InputFile::InputFile(std::filesystem::path path) : path_(std::move(path)) {
   file_ = open_file(path_, Open::read | Open::sequential);
-  if (!file_) fail(path_, errno);
+  if (!file_) cannot_read(path_, errno);
   const std::optional<FileStatus> status = status_of(file_);
-  if (!status) fail(path_, errno);
+  if (!status) cannot_read(path_, errno);
   if (status->kind != FileKind::regular) throw ModelError(fmt::format("{}: not a regular file", path_.string()));
   size_ = static_cast<std::uint64_t>(status->bytes);
   if (size_ < kMaxPointer && text(kMaxPointer).starts_with(kPointer))
@@ -39,7 +39,7 @@ InputFile::InputFile(std::filesystem::path path) : path_(std::move(path)) {
 
 void InputFile::read(std::uint64_t offset, std::span<std::byte> out) const {
   const std::int64_t got = read_at(file_, out, static_cast<std::int64_t>(offset));
-  if (got < 0) fail(path_, errno);
+  if (got < 0) cannot_read(path_, errno);
   if (const auto done = static_cast<std::size_t>(got); done < out.size())
     throw ModelError(fmt::format("{}: byte {}: the file ends here, expected {} bytes more; truncated while it is read?",
                                  path_.string(), offset + done, out.size() - done));

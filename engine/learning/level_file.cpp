@@ -15,15 +15,15 @@ namespace baton {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr std::int32_t kSchema = 1;
-constexpr std::int32_t kMaxLayers = 4096;
+constexpr std::int32_t kLevelSchema = 1;
+constexpr std::int32_t kMaxLevelLayers = 4096;
 constexpr std::size_t kMaxLevels = 100;
-constexpr double kMaxDivergence = 1e6;  // nats
+constexpr double kMaxLevelDivergence = 1e6;  // nats
 
 RelayLevel read_level(const Json& entry, const std::string& origin, std::size_t number) {
   const JsonFields fields(entry, origin, fmt::format("levels[{}].", number));
-  return {fields.number("reuse", 0, 1), fields.number("divergence", 0, kMaxDivergence),
-          fields.number("high", 0, kMaxDivergence)};
+  return {fields.number("reuse", 0, 1), fields.number("divergence", 0, kMaxLevelDivergence),
+          fields.number("high", 0, kMaxLevelDivergence)};
 }
 
 }  // namespace
@@ -38,25 +38,25 @@ std::string to_json(const StoredLevels& stored) {
   return fmt::format(
       "{{\n  \"schema\": {},\n  \"fingerprint\": {},\n  \"layers\": {},\n  \"source\": {},\n  \"start\": {},\n"
       "  \"detect\": {},\n  \"end\": {},\n  \"guard_scale\": {:.6g},\n  \"levels\": [\n    {}\n  ]\n}}\n",
-      kSchema, quoted(stored.fingerprint), stored.layers, quoted(stored.source), range.start, range.detect, range.end,
-      stored.levels.guard_scale, fmt::join(levels, ",\n    "));
+      kLevelSchema, quoted(stored.fingerprint), stored.layers, quoted(stored.source), range.start, range.detect,
+      range.end, stored.levels.guard_scale, fmt::join(levels, ",\n    "));
 }
 
 StoredLevels parse_levels(std::string_view text, const std::string& origin) {
   const JsonDocument root = parse_json(text, origin);
   const JsonFields fields(*root, origin);
-  if (fields.integer("schema", 1, INT32_MAX) != kSchema)
-    fields.fail("schema", fmt::format("this version reads {}", kSchema));
+  if (fields.integer("schema", 1, INT32_MAX) != kLevelSchema)
+    fields.fail("schema", fmt::format("this version reads {}", kLevelSchema));
   StoredLevels stored;
   stored.fingerprint = fields.text_or("fingerprint", "");
   if (stored.fingerprint.empty()) fields.fail("fingerprint", "expected a text");
-  stored.layers = fields.integer("layers", 4, kMaxLayers);
+  stored.layers = fields.integer("layers", 4, kMaxLevelLayers);
   stored.source = fields.text_or("source", "");
   LayerRange& range = stored.levels.range;
   range.start = fields.integer("start", 0, stored.layers - 3);
   range.detect = fields.integer("detect", range.start + 1, stored.layers - 2);
   range.end = fields.integer("end", range.detect + 1, stored.layers - 1);
-  stored.levels.guard_scale = fields.number("guard_scale", 0, kMaxDivergence);
+  stored.levels.guard_scale = fields.number("guard_scale", 0, kMaxLevelDivergence);
   const Json* list = fields.find("levels");
   if (list == nullptr || !list->is_array() || list->empty() || list->size() > kMaxLevels)
     fields.fail("levels", fmt::format("expected a list of 1 to {} objects", kMaxLevels));

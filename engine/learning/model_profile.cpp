@@ -15,8 +15,8 @@ namespace baton {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr std::int32_t kSchema = 1;
-constexpr std::int32_t kMaxLayers = 4096;
+constexpr std::int32_t kProfileSchema = 1;
+constexpr std::int32_t kMaxProfileLayers = 4096;
 constexpr std::uintmax_t kMaxFileBytes = 8 << 20;
 
 /// Writes six digits, which are enough to find the same range again.
@@ -78,17 +78,17 @@ void read_range(const JsonFields& fields, const std::string& key, std::int32_t l
 }
 
 std::optional<LayerEffect> read_effect(const JsonFields& fields, std::int32_t layers, const std::string& origin) {
-  constexpr double kMaxDivergence = 1e6;
+  constexpr double kMaxProfileDivergence = 1e6;
   const Json* value = fields.find("effect");
   if (value == nullptr) return std::nullopt;
   const JsonFields inner(*value, origin, "effect.");
   LayerEffect effect;
   effect.range = read_layers(inner, layers);
-  effect.direct = inner.number("kl_direct", 0, kMaxDivergence);
-  effect.weighty = inner.number("weighty", 0, kMaxDivergence);
-  effect.start = read_list(inner, "left_start", layers, 0, kMaxDivergence, true);
-  effect.end = read_list(inner, "left_end", layers, 0, kMaxDivergence, true);
-  effect.detect = read_list(inner, "left_detect", layers, 0, kMaxDivergence, true);
+  effect.direct = inner.number("kl_direct", 0, kMaxProfileDivergence);
+  effect.weighty = inner.number("weighty", 0, kMaxProfileDivergence);
+  effect.start = read_list(inner, "left_start", layers, 0, kMaxProfileDivergence, true);
+  effect.end = read_list(inner, "left_end", layers, 0, kMaxProfileDivergence, true);
+  effect.detect = read_list(inner, "left_detect", layers, 0, kMaxProfileDivergence, true);
   return effect;
 }
 
@@ -136,7 +136,7 @@ StoredProfile to_stored(const MeasuredProfile& measured, const Model& model, std
 
 std::string to_json(const StoredProfile& profile) {
   std::vector<std::pair<std::string, std::string>> fields = {
-      {"schema", std::to_string(kSchema)},
+      {"schema", std::to_string(kProfileSchema)},
       {"fingerprint", quoted(profile.fingerprint)},
       {"layers", std::to_string(profile.similarity.size())},
       {"source", quoted(profile.source)},
@@ -159,15 +159,15 @@ std::string to_json(const StoredProfile& profile) {
 StoredProfile parse_profile(std::string_view text, const std::string& origin) {
   const JsonDocument root = parse_json(text, origin);
   const JsonFields fields(*root, origin);
-  if (fields.integer("schema", 1, INT32_MAX) != kSchema)
-    fields.fail("schema", fmt::format("this version reads {}", kSchema));
+  if (fields.integer("schema", 1, INT32_MAX) != kProfileSchema)
+    fields.fail("schema", fmt::format("this version reads {}", kProfileSchema));
   StoredProfile profile;
   profile.fingerprint = fields.text_or("fingerprint", "");
   if (profile.fingerprint.empty()) fields.fail("fingerprint", "expected a text");
   profile.source = fields.text_or("source", "");
   profile.hand_overs = fields.integer("hand_overs", 1, INT32_MAX);
   profile.tokens = fields.integer("tokens", 1, INT32_MAX);
-  const std::int32_t layers = fields.integer("layers", 4, kMaxLayers);
+  const std::int32_t layers = fields.integer("layers", 4, kMaxProfileLayers);
   profile.similarity = read_list(fields, "similarity", layers, -1, 1, false);
   profile.similarity_error = read_list(fields, "similarity_error", layers, 0, 2, true);
   profile.correlation = read_list(fields, "correlation", layers - 1, -1, 1, true);

@@ -11,16 +11,16 @@ namespace baton {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr std::int32_t kSchema = 1;
-constexpr std::int32_t kMaxLayers = 4096;
-constexpr double kMaxDivergence = 1e6;
+constexpr std::int32_t kPairSchema = 1;
+constexpr std::int32_t kMaxPairLayers = 4096;
+constexpr double kMaxPairDivergence = 1e6;
 
 GroupPoint read_point(const Json& value, std::int32_t layers, const std::string& origin) {
   const JsonFields fields(value, origin, "points.");
   GroupPoint point;
   point.start = fields.integer("start", 0, layers - 2);
   point.end = fields.integer("end", point.start + 1, layers - 1);
-  point.left = fields.number("left", 0, kMaxDivergence);
+  point.left = fields.number("left", 0, kMaxPairDivergence);
   return point;
 }
 
@@ -36,7 +36,7 @@ std::string to_json(const StoredPair& profile) {
       "{{\n  \"schema\": {},\n  \"author\": {},\n  \"reader\": {},\n  \"layers\": {},\n  \"source\": {},\n"
       "  \"hand_overs\": {},\n  \"tokens\": {},\n  \"kl_direct\": {:.6g},\n  \"weighty\": {:.2f},\n  \"left\": {:g},\n"
       "  \"start\": {},\n  \"end\": {},\n  \"points\": [\n    {}\n  ]\n}}\n",
-      kSchema, quoted(profile.author), quoted(profile.reader), profile.layers, quoted(profile.source),
+      kPairSchema, quoted(profile.author), quoted(profile.reader), profile.layers, quoted(profile.source),
       effect.hand_overs, effect.tokens, effect.direct, effect.weighty, profile.left, group.start, group.end,
       fmt::join(points, ",\n    "));
 }
@@ -44,21 +44,21 @@ std::string to_json(const StoredPair& profile) {
 StoredPair parse_pair(std::string_view text, const std::string& origin) {
   const JsonDocument root = parse_json(text, origin);
   const JsonFields fields(*root, origin);
-  if (fields.integer("schema", 1, INT32_MAX) != kSchema)
-    fields.fail("schema", fmt::format("this version reads {}", kSchema));
+  if (fields.integer("schema", 1, INT32_MAX) != kPairSchema)
+    fields.fail("schema", fmt::format("this version reads {}", kPairSchema));
   StoredPair profile;
   for (const auto& [key, value] : {std::pair{"author", &profile.author}, {"reader", &profile.reader}}) {
     *value = fields.text_or(key, "");
     if (value->empty()) fields.fail(key, "expected a text");
   }
   profile.source = fields.text_or("source", "");
-  profile.layers = fields.integer("layers", 2, kMaxLayers);
-  profile.left = fields.number("left", 0, kMaxDivergence);
+  profile.layers = fields.integer("layers", 2, kMaxPairLayers);
+  profile.left = fields.number("left", 0, kMaxPairDivergence);
   GroupEffect& effect = profile.effect;
   effect.hand_overs = fields.integer("hand_overs", 1, INT32_MAX);
   effect.tokens = fields.integer("tokens", 1, INT32_MAX);
-  effect.direct = fields.number("kl_direct", 0, kMaxDivergence);
-  effect.weighty = fields.number("weighty", 0, kMaxDivergence);
+  effect.direct = fields.number("kl_direct", 0, kMaxPairDivergence);
+  effect.weighty = fields.number("weighty", 0, kMaxPairDivergence);
   const Json* points = fields.find("points");
   if (points == nullptr || !points->is_array() || points->empty()) fields.fail("points", "expected a list of groups");
   for (const Json& point : *points) effect.points.push_back(read_point(point, profile.layers, origin));

@@ -15,9 +15,9 @@ namespace baton {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr std::int32_t kSchema = 2;
-constexpr std::size_t kDigits = 16;     // of a place
-constexpr double kMaxDivergence = 1e6;  // nats
+constexpr std::int32_t kPlaceSchema = 2;
+constexpr std::size_t kDigits = 16;          // of a place
+constexpr double kMaxPlaceDivergence = 1e6;  // nats
 
 PlaceId read_id(const JsonFields& fields) {
   const std::string text = fields.text_or("place", "");
@@ -41,12 +41,12 @@ void read_place(const Json& entry, const std::string& origin, std::size_t number
   };
   std::vector<RelayObservation> observations;
   for (const Json& one : *list) {
-    if (!one.is_array() || one.size() != 3 || !is_within(one[0], 0.0, 1.0) || !is_within(one[1], 0.0, kMaxDivergence) ||
-        !is_within(one[2], -1.0, kMaxDivergence))
+    if (!one.is_array() || one.size() != 3 || !is_within(one[0], 0.0, 1.0) ||
+        !is_within(one[1], 0.0, kMaxPlaceDivergence) || !is_within(one[2], -1.0, kMaxPlaceDivergence))
       fields.fail("observations",
                   fmt::format("expected lists of a reuse from 0 to 1, a divergence from 0 to {0:g}, and "
                               "what the guard expected, from -1 (unknown) to {0:g}",
-                              kMaxDivergence));
+                              kMaxPlaceDivergence));
     observations.push_back({one[0].get<double>(), one[1].get<double>(), one[2].get<double>()});
   }
   history.restore(id, std::move(observations), turns);
@@ -64,20 +64,20 @@ std::string to_json(const StoredPlaces& stored) {
     std::vector<std::string> observations;
     for (const RelayObservation& one : entry->second.observations)
       observations.push_back(fmt::format("[{:.6g}, {:.6g}, {:.6g}]", one.reuse,
-                                         std::min(one.divergence, kMaxDivergence),
-                                         std::min(one.guard, kMaxDivergence)));
+                                         std::min(one.divergence, kMaxPlaceDivergence),
+                                         std::min(one.guard, kMaxPlaceDivergence)));
     places.push_back(fmt::format(R"({{"place": "{:016x}", "turns": {}, "observations": [{}]}})", entry->first,
                                  entry->second.turns % RelayHistory::kCheck, fmt::join(observations, ", ")));
   }
-  return fmt::format("{{\n  \"schema\": {},\n  \"fingerprint\": {},\n  \"places\": [\n    {}\n  ]\n}}\n", kSchema,
+  return fmt::format("{{\n  \"schema\": {},\n  \"fingerprint\": {},\n  \"places\": [\n    {}\n  ]\n}}\n", kPlaceSchema,
                      quoted(stored.fingerprint), fmt::join(places, ",\n    "));
 }
 
 StoredPlaces parse_places(std::string_view text, const std::string& origin) {
   const JsonDocument root = parse_json(text, origin);
   const JsonFields fields(*root, origin);
-  if (fields.integer("schema", 1, INT32_MAX) != kSchema)
-    fields.fail("schema", fmt::format("this version reads {}", kSchema));
+  if (fields.integer("schema", 1, INT32_MAX) != kPlaceSchema)
+    fields.fail("schema", fmt::format("this version reads {}", kPlaceSchema));
   StoredPlaces stored;
   stored.fingerprint = fields.text_or("fingerprint", "");
   if (stored.fingerprint.empty()) fields.fail("fingerprint", "expected a text");

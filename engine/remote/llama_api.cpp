@@ -12,8 +12,8 @@
 namespace baton {
 namespace {
 
-constexpr std::int32_t kBlock = 16;             // tokens; its cache has no blocks, but a warm-up costs a request
-constexpr std::uint64_t kSeeds = 0xFFFF'FFFFu;  // the last one means a random seed
+constexpr std::int32_t kLlamaBlock = 16;             // tokens; its cache has no blocks, but a warm-up costs a request
+constexpr std::uint64_t kLlamaSeeds = 0xFFFF'FFFFu;  // the last one means a random seed
 constexpr std::array kSamplers = {"penalties", "temperature", "top_k", "top_p", "min_p"};  // in our sampler's order
 constexpr std::array kResponseFields = {"content",   "tokens",  "tokens_predicted", "tokens_evaluated", "stop",
                                         "stop_type", "id_slot", "timings"};  // the end would repeat the prompt
@@ -22,7 +22,7 @@ class LlamaApi final : public ServerApi {
  public:
   std::string_view name() const override { return "llama"; }
   bool ids() const override { return true; }
-  std::int32_t cache_block() const override { return kBlock; }
+  std::int32_t cache_block() const override { return kLlamaBlock; }
 
   ServerRequest answer(const GenerationRequest& request, const std::vector<TokenId>& prompt, int slot) const override {
     const SamplingParams& sampling = request.sampling;
@@ -44,7 +44,7 @@ class LlamaApi final : public ServerApi {
     body.set("dynatemp_range", 0.0);
     body.set("mirostat", 0);
     body.set("ignore_eos", false);
-    body.set("seed", sampling.seed % kSeeds);
+    body.set("seed", sampling.seed % kLlamaSeeds);
     body.set("stop", request.stop);
     if (request.constraint) body.set("grammar", gbnf_of(*request.constraint));
     return {"/completion", body.text()};

@@ -11,7 +11,7 @@
 namespace baton {
 namespace {
 
-constexpr std::uint64_t kSeeds = 0x8000'0000u;
+constexpr std::uint64_t kOpenAiSeeds = 0x8000'0000u;
 constexpr std::size_t kMaxStops = 4;
 
 class OpenAiApi final : public ServerApi {
@@ -38,7 +38,7 @@ class OpenAiApi final : public ServerApi {
   ServerRequest answer(const GenerationRequest& request, const std::vector<TokenId>& prompt, int) const override {
     RequestBody body;
     body.set("model", model_).set("max_tokens", request.max_tokens).set("temperature", request.sampling.temperature);
-    body.set("top_p", request.sampling.top_p).set("seed", request.sampling.seed % kSeeds).set("stream", true);
+    body.set("top_p", request.sampling.top_p).set("seed", request.sampling.seed % kOpenAiSeeds).set("stream", true);
     body.set("stream_options", RequestBody().set("include_usage", true));
     if (!request.stop.empty()) body.set("stop", request.stop);
     if (ids_) return {"/v1/completions", body.set("prompt", prompt).text()};

@@ -10,8 +10,8 @@
 namespace baton {
 namespace {
 
-constexpr std::int32_t kBlock = 16;  // tokens; its cache keeps single ones, but a warm-up costs a request
-constexpr std::uint64_t kSeeds = std::uint64_t{1} << 63;
+constexpr std::int32_t kSglangBlock = 16;  // tokens; its cache keeps single ones, but a warm-up costs a request
+constexpr std::uint64_t kSglangSeeds = std::uint64_t{1} << 63;
 
 class SglangApi final : public ServerApi {
  public:
@@ -19,7 +19,7 @@ class SglangApi final : public ServerApi {
 
   std::string_view name() const override { return "sglang"; }
   bool ids() const override { return true; }
-  std::int32_t cache_block() const override { return caches_ ? kBlock : 0; }
+  std::int32_t cache_block() const override { return caches_ ? kSglangBlock : 0; }
   bool cuts_stops() const override { return false; }
 
   ServerRequest answer(const GenerationRequest& request, const std::vector<TokenId>& prompt, int) const override {
@@ -30,7 +30,7 @@ class SglangApi final : public ServerApi {
     params.set("top_k", sampling.top_k > 0 ? sampling.top_k : -1).set("top_p", sampling.top_p);
     params.set("min_p", sampling.min_p).set("repetition_penalty", sampling.repetition_penalty);
     params.set("presence_penalty", 0.0).set("frequency_penalty", 0.0).set("skip_special_tokens", true);
-    params.set("ignore_eos", false).set("sampling_seed", sampling.seed % kSeeds);
+    params.set("ignore_eos", false).set("sampling_seed", sampling.seed % kSglangSeeds);
     if (!request.stop.empty()) {
       params.set("stop", request.stop).set("no_stop_trim", true);  // a part of it has been streamed by then
     }

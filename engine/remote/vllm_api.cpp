@@ -12,8 +12,8 @@
 namespace baton {
 namespace {
 
-constexpr std::int32_t kBlock = 16;  // tokens; its default, and only full blocks are found again
-constexpr std::uint64_t kSeeds = std::uint64_t{1} << 63;
+constexpr std::int32_t kVllmBlock = 16;  // tokens; its default, and only full blocks are found again
+constexpr std::uint64_t kVllmSeeds = std::uint64_t{1} << 63;
 constexpr int kStructuredOutputs = 11;  // of 0.11; 0.12 ignores what stood in its place
 
 /// True for a release 0.N before the given one. Versions of another form are newer, or are built from source.
@@ -31,7 +31,7 @@ class VllmApi final : public ServerApi {
 
   std::string_view name() const override { return "vllm"; }
   bool ids() const override { return true; }
-  std::int32_t cache_block() const override { return kBlock; }
+  std::int32_t cache_block() const override { return kVllmBlock; }
   bool cuts_stops() const override { return false; }
 
   ServerRequest answer(const GenerationRequest& request, const std::vector<TokenId>& prompt, int) const override {
@@ -50,7 +50,7 @@ class VllmApi final : public ServerApi {
     body.set("frequency_penalty", 0.0);
     body.set("skip_special_tokens", true);
     body.set("ignore_eos", false);
-    body.set("seed", sampling.seed % kSeeds);
+    body.set("seed", sampling.seed % kVllmSeeds);
     if (!request.stop.empty()) {
       body.set("stop", request.stop);
       body.set("include_stop_str_in_output", true);  // otherwise text lags behind its ids

@@ -14,7 +14,7 @@
 namespace baton::text {
 namespace {
 
-constexpr int kMaxSequenceDepth = 16;
+constexpr int kMaxNormalizerDepth = 16;
 
 struct Prepend : Normalizer::Step {
   explicit Prepend(std::string text_before) : prefix(std::move(text_before)) {}
@@ -92,7 +92,7 @@ Normalizer Normalizer::parse(const Json* value, const Where& where) {
 void Normalizer::add(const Json& value, const Where& where, int depth) {
   const std::string type = string_member(value, "type", where);
   if (type == "Sequence") {
-    if (depth == kMaxSequenceDepth) where.fail("too many sequences inside each other");
+    if (depth == kMaxNormalizerDepth) where.fail("too many sequences inside each other");
     std::size_t i = 0;
     for (const Json& part : array_member(value, "normalizers", where)) {
       add(part, where.in("normalizers").in(i++), depth + 1);

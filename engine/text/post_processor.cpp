@@ -8,7 +8,7 @@
 namespace baton::text {
 namespace {
 
-constexpr int kMaxSequenceDepth = 16;
+constexpr int kMaxProcessorDepth = 16;
 
 /// Returns the ids of a special token of a template.
 std::vector<TokenId> template_ids(const Json& value, const std::string& name, const Vocabulary& vocabulary,
@@ -47,7 +47,7 @@ void add_template(PostProcessor& out, const Json& value, const Vocabulary& vocab
 void add(PostProcessor& out, const Json& value, const Vocabulary& vocabulary, const Where& where, int depth) {
   const std::string type = string_member(value, "type", where);
   if (type == "Sequence") {
-    if (depth == kMaxSequenceDepth) where.fail("too many sequences inside each other");
+    if (depth == kMaxProcessorDepth) where.fail("too many sequences inside each other");
     std::size_t i = 0;
     for (const Json& part : array_member(value, "processors", where)) {
       add(out, part, vocabulary, where.in("processors").in(i++), depth + 1);

@@ -12,7 +12,7 @@
 namespace baton::text {
 namespace {
 
-constexpr int kMaxSequenceDepth = 16;
+constexpr int kMaxPretokenizerDepth = 16;
 constexpr const char* kGpt2Pattern = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
 // \w+|[^\w\s]+ as in Rust's regex crate, whose word characters include the joiners.
@@ -99,7 +99,7 @@ void PreTokenizer::add(const Json& value, const Where& where, int depth) {
   };
   const std::string type = string_member(value, "type", where);
   if (type == "Sequence") {
-    if (depth == kMaxSequenceDepth) where.fail("too many sequences inside each other");
+    if (depth == kMaxPretokenizerDepth) where.fail("too many sequences inside each other");
     std::size_t i = 0;
     for (const Json& part : array_member(value, "pretokenizers", where)) {
       add(part, where.in("pretokenizers").in(i++), depth + 1);

@@ -11,7 +11,7 @@
 namespace baton::text {
 namespace {
 
-constexpr int kMaxSequenceDepth = 16;
+constexpr int kMaxDecoderDepth = 16;
 constexpr std::int32_t kMaxStrip = 1024;
 
 std::string character_member(const Json& value, const char* key, const Where& where) {
@@ -36,7 +36,7 @@ void TokenDecoder::add(const Json& value, const Where& where, int depth) {
   check_step_count(steps_.size(), where);
   const std::string type = string_member(value, "type", where);
   if (type == "Sequence") {
-    if (depth == kMaxSequenceDepth) where.fail("too many sequences inside each other");
+    if (depth == kMaxDecoderDepth) where.fail("too many sequences inside each other");
     std::size_t i = 0;
     for (const Json& part : array_member(value, "decoders", where)) {
       add(part, where.in("decoders").in(i++), depth + 1);

@@ -23,7 +23,7 @@
 namespace baton::cli {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 using Clock = std::chrono::steady_clock;
 
 struct BenchArguments {
@@ -169,7 +169,7 @@ int bench(BenchArguments arguments) {
   if (arguments.config) {
     if (options.shape.empty())
       throw Failure(kUsage, "--config: expected --shape; only shapes have a configuration to print");
-    result(Json::parse(bench_config(options.shape)).dump(2) + "\n");
+    result(OrderedJson::parse(bench_config(options.shape)).dump(2) + "\n");
     return kOk;
   }
   for (const std::string& step : arguments.decode) options.decode.push_back(decode_of(step));
@@ -192,7 +192,7 @@ int bench(BenchArguments arguments) {
   }
   if (shown && can_redraw()) note("\r\x1b[K");
   if (found.complete || arguments.json)
-    result(arguments.json ? json_of(found, options).dump(2, ' ', false, Json::error_handler_t::replace) + "\n"
+    result(arguments.json ? json_of(found, options).dump(2, ' ', false, OrderedJson::error_handler_t::replace) + "\n"
                           : text_of(found));
   for (const BenchCase& one : found.cases) {
     if (!one.error.empty())

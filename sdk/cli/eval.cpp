@@ -23,7 +23,7 @@
 namespace baton::cli {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 struct EvalArguments {
   EvalOptions options;
@@ -133,12 +133,12 @@ EvalPart measure(const EvalArguments& arguments, EvalOptions options, const Engi
   return part;
 }
 
-Json json_of(const EvalArguments& arguments, const std::vector<EvalPart>& parts, std::size_t questions) {
-  Json methods = Json::array();
+OrderedJson json_of(const EvalArguments& arguments, const std::vector<EvalPart>& parts, std::size_t questions) {
+  OrderedJson methods = OrderedJson::array();
   for (const EvalPart& part : parts) {
     for (const auto& score : part.scores) methods.push_back(json_of(score));
   }
-  const auto noise = [](const EvalPart& part) -> Json {  // with full alone there is nothing to compare
+  const auto noise = [](const EvalPart& part) -> OrderedJson {  // with full alone there is nothing to compare
     if (!part.floor) return {{"kl_first_token", nullptr}, {"kl_mean", nullptr}};
     return {{"kl_first_token", part.floor->kl_first_token()}, {"kl_mean", part.floor->kl_mean()}};
   };
@@ -151,23 +151,23 @@ Json json_of(const EvalArguments& arguments, const std::vector<EvalPart>& parts,
 }
 
 /// What a continued table must have in common with its beginning.
-Json settings_of(const EvalArguments& arguments) {
+OrderedJson settings_of(const EvalArguments& arguments) {
   const EvalOptions& options = arguments.options;
-  Json settings = {{"version", version()},
-                   {"workflow", digest(read_file(find_workflow(options.workflow.file)))},
-                   {"set", options.workflow.set},
-                   {"model", options.workflow.models},
-                   {"device", options.engine.device},
-                   {"slowdown", options.engine.slowdown},
-                   {"dataset", digest(read_file(arguments.dataset))},
-                   {"limit", arguments.limit},
-                   {"order", arguments.order},
-                   {"methods", methods_of(arguments)},
-                   {"agents", arguments.agents},
-                   {"floor_limit", options.floor_limit},
-                   {"forced_only", options.forced_only},
-                   {"timeout", options.timeout}};
-  settings["seed"] = options.seed ? Json(*options.seed) : Json(nullptr);
+  OrderedJson settings = {{"version", version()},
+                          {"workflow", digest(read_file(find_workflow(options.workflow.file)))},
+                          {"set", options.workflow.set},
+                          {"model", options.workflow.models},
+                          {"device", options.engine.device},
+                          {"slowdown", options.engine.slowdown},
+                          {"dataset", digest(read_file(arguments.dataset))},
+                          {"limit", arguments.limit},
+                          {"order", arguments.order},
+                          {"methods", methods_of(arguments)},
+                          {"agents", arguments.agents},
+                          {"floor_limit", options.floor_limit},
+                          {"forced_only", options.forced_only},
+                          {"timeout", options.timeout}};
+  settings["seed"] = options.seed ? OrderedJson(*options.seed) : OrderedJson(nullptr);
   return settings;
 }
 
@@ -211,7 +211,8 @@ int eval(const EvalArguments& arguments) {
     result(table_of(part.scores, part.floor ? &*part.floor : nullptr) + "\n" + agents_of(part.scores));
   }
   if (arguments.json && !parts.empty())
-    result(json_of(arguments, parts, questions.size()).dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+    result(json_of(arguments, parts, questions.size()).dump(2, ' ', false, OrderedJson::error_handler_t::replace) +
+           "\n");
   return interrupted().stop_requested() ? kInterrupted : kOk;
 }
 

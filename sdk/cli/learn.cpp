@@ -20,7 +20,7 @@
 namespace baton::cli {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 struct LearnArguments {
   WorkflowArguments workflow;
@@ -76,7 +76,7 @@ std::string table_of(const LearnResult& learned) {
 }
 
 std::string json_of(const LearnResult& learned, const std::vector<std::filesystem::path>& files) {
-  Json list = Json::array();
+  OrderedJson list = OrderedJson::array();
   for (const auto& one : learned.corrections) {
     list.push_back({{"model", one.model},
                     {"readers", one.readers},
@@ -92,14 +92,14 @@ std::string json_of(const LearnResult& learned, const std::vector<std::filesyste
                     {"changed_corrected", one.changed_corrected},
                     {"kept", one.kept}});
   }
-  Json written = Json::array();
+  OrderedJson written = OrderedJson::array();
   for (const auto& file : files) written.push_back(file.string());
-  const Json all = {{"schema", 1},
-                    {"corrections", list},
-                    {"checked_runs", learned.checked_runs},
-                    {"failed_runs", learned.failed_runs},
-                    {"files", written}};
-  return all.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  const OrderedJson all = {{"schema", 1},
+                           {"corrections", list},
+                           {"checked_runs", learned.checked_runs},
+                           {"failed_runs", learned.failed_runs},
+                           {"files", written}};
+  return all.dump(2, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
 }
 
 int learn(const LearnArguments& arguments) {

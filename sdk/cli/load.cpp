@@ -20,7 +20,7 @@
 namespace baton::cli {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr std::size_t kAtATime = 4;  // runs of full that make the answers
 
@@ -123,7 +123,7 @@ class MethodsUnderLoad {
   std::function<void(const std::string&, double)> progress_;
 };
 
-Json json_of(const LoadArguments& arguments, const std::string& workflow, const std::vector<LoadRow>& rows) {
+OrderedJson json_of(const LoadArguments& arguments, const std::string& workflow, const std::vector<LoadRow>& rows) {
   return {{"schema", 1},
           {"workflow", workflow},
           {"dataset", arguments.dataset},
@@ -157,7 +157,8 @@ int load(const LoadArguments& arguments) {
   MethodsUnderLoad table(arguments);
   const std::vector<LoadRow> rows = table.measure();
   if (arguments.json) {
-    result(json_of(arguments, table.workflow_name(), rows).dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+    result(json_of(arguments, table.workflow_name(), rows).dump(2, ' ', false, OrderedJson::error_handler_t::replace) +
+           "\n");
   } else if (!rows.empty()) {
     result(table_of(rows));
   }

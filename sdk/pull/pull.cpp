@@ -24,7 +24,7 @@ namespace baton {
 namespace fs = std::filesystem;
 namespace {
 
-using Kind = PullError::Kind;
+using PullFailure = PullError::Kind;
 
 constexpr long kStallSeconds = 30;
 constexpr long kAnswerStalls = 10;  // an answer that is no file may take so many times as long in all
@@ -93,16 +93,16 @@ class Puller {
       if (!source) source = parse_model_source("hf:" + request_.model);
       auto* hub = std::get_if<HubModel>(&*source);
       if (!request_.sha256.empty() && (hub != nullptr || !is_hex(request_.sha256, 64)))
-        throw PullError(Kind::usage, hub != nullptr ? "a repository states its checksums; --sha256 is for URLs"
-                                                    : "--sha256: expected 64 hexadecimal digits in lower case");
+        throw PullError(PullFailure::usage, hub != nullptr ? "a repository states its checksums; --sha256 is for URLs"
+                                                           : "--sha256: expected 64 hexadecimal digits in lower case");
       if (request_.revision.empty()) return *source;
-      if (hub == nullptr) throw PullError(Kind::usage, "a URL has no revisions; expected a repository");
+      if (hub == nullptr) throw PullError(PullFailure::usage, "a URL has no revisions; expected a repository");
       if (!is_safe_name(request_.revision))
-        throw PullError(Kind::usage, "--revision: expected a branch, a tag or a commit");
+        throw PullError(PullFailure::usage, "--revision: expected a branch, a tag or a commit");
       hub->revision = request_.revision;
       return *source;
     } catch (const ModelError& error) {
-      throw PullError(Kind::usage, error.what());
+      throw PullError(PullFailure::usage, error.what());
     }
   }
 
@@ -117,7 +117,7 @@ class Puller {
       check_there(there, request_.stop);
       return plan_;
     } catch (const ModelError& error) {
-      throw PullError(Kind::access, fmt::format("offline mode (--offline, HF_HUB_OFFLINE): {}", error.what()));
+      throw PullError(PullFailure::access, fmt::format("offline mode (--offline, HF_HUB_OFFLINE): {}", error.what()));
     }
   }
 
@@ -170,14 +170,14 @@ class Puller {
     try {
       return choose_model(files, model.choice, model.repository);
     } catch (const ChoiceError& error) {
-      throw PullError(Kind::usage, error.what());
+      throw PullError(PullFailure::usage, error.what());
     }
   }
 
   void pull(const UrlModel& model) {
     const auto part = gguf_part_name(model.name);
     if (part && part->count > 1 && !request_.sha256.empty())
-      throw PullError(Kind::usage, "--sha256 is for a file in one part");
+      throw PullError(PullFailure::usage, "--sha256 is for a file in one part");
     const fs::path target = url_file(model);
     plan_.cache = target.parent_path();
     plan_.path = part ? target.parent_path() / part->of(1) : target;
@@ -198,8 +198,9 @@ class Puller {
       }
       download_all();
     } catch (const HttpError& error) {
-      if (error.kind == HttpError::Kind::stopped) throw PullError(Kind::stopped, "stopped");
-      throw PullError(error.status >= 400 && error.status < 500 ? Kind::access : Kind::network, error.what());
+      if (error.kind == HttpError::Kind::stopped) throw PullError(PullFailure::stopped, "stopped");
+      throw PullError(error.status >= 400 && error.status < 500 ? PullFailure::access : PullFailure::network,
+                      error.what());
     }
   }
 
@@ -208,7 +209,7 @@ class Puller {
     if (url.starts_with("file:")) {
       const std::int64_t bytes = size_there(path_of_file_url(url));
       if (bytes < 0)
-        throw PullError(Kind::access,
+        throw PullError(PullFailure::access,
                         fmt::format("{}: expected a file that can be read", path_of_file_url(url).string()));
       return bytes;
     }
@@ -277,7 +278,7 @@ class Puller {
     const std::int64_t needed = plan_.remaining_bytes();
     if (needed > 0 && space.available < static_cast<std::uintmax_t>(needed))
       throw PullError(
-          Kind::storage,
+          PullFailure::storage,
           fmt::format("{} are needed in {}, and {} are free; HF_HOME and HF_HUB_CACHE choose another folder",
                       size_text(needed), plan_.cache.string(), size_text(static_cast<std::int64_t>(space.available))));
   }
@@ -306,9 +307,9 @@ PullPlan pull_model(const PullRequest& request) {
   try {
     return Puller(request).run();
   } catch (const fs::filesystem_error& error) {
-    throw PullError(Kind::storage, error.what());
+    throw PullError(PullFailure::storage, error.what());
   } catch (const ModelError& error) {
-    throw PullError(Kind::network, error.what());
+    throw PullError(PullFailure::network, error.what());
   }
 }
 

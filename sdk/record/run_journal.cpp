@@ -16,14 +16,16 @@ namespace baton::inline v1 {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr Open kAppend = Open::append | Open::no_link;
 
-std::string dumped(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n"; }
+std::string dumped(const OrderedJson& json) {
+  return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
+}
 
 std::string line_of(const JournalHead& head) {
-  Json json = {
+  OrderedJson json = {
       {"journal", kJournalFormat}, {"folder", fs::current_path().string()}, {"file", head.file},    {"set", head.set},
       {"models", head.models},     {"fingerprint", head.fingerprint},       {"inputs", head.inputs}};
   if (head.seed) json["seed"] = *head.seed;
@@ -31,7 +33,7 @@ std::string line_of(const JournalHead& head) {
 }
 
 std::string line_of(const AgentFinished& finished) {
-  const Json event = Json::parse(to_json(Event(finished)));
+  const OrderedJson event = OrderedJson::parse(to_json(Event(finished)));
   return dumped({{"turn", finished.turn}, {"tokens", finished.tokens}, {"record", event["record"]}});
 }
 

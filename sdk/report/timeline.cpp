@@ -18,14 +18,14 @@ constexpr double kTop = 26, kRow = 46, kSkippedRow = 22, kBar = 22, kThick = 12,
 constexpr double kTall = 500;  // a higher picture has its axis below it as well
 constexpr int kMaxZoom = 32;   // as in page.js
 
-struct Kind {
+struct PieceStyle {
   const char* style;
   const char* name;
   const char* meaning;
 };
 
-const Kind& kind_of(Piece::Kind kind) {
-  static const std::map<Piece::Kind, Kind> kKinds = {
+const PieceStyle& kind_of(Piece::Kind kind) {
+  static const std::map<Piece::Kind, PieceStyle> kKinds = {
       {Piece::Kind::wait, {"wait", "waiting for inputs", ""}},
       {Piece::Kind::tool, {"tool", "tools", ""}},
       {Piece::Kind::queue, {"queue", "queued", "the prompt is being built, or max_parallel is reached"}},
@@ -71,7 +71,7 @@ class Timeline {
     for (const auto kind : {Piece::Kind::wait, Piece::Kind::tool, Piece::Kind::queue, Piece::Kind::first_token,
                             Piece::Kind::decode, Piece::Kind::pause}) {
       if (!has(kind)) continue;
-      const Kind& known = kind_of(kind);
+      const PieceStyle& known = kind_of(kind);
       const Markup sample = kind == Piece::Kind::wait ? Markup("y=\"40%\" height=\"3\"") : Markup("height=\"100%\"");
       // Events do not tell when the inputs of a turn with tools were complete.
       const bool either = kind == Piece::Kind::wait && has(Piece::Kind::tool);
@@ -244,7 +244,7 @@ class Timeline {
   }
 
   Markup bar(const Piece& piece, std::size_t i, const std::string& name) const {
-    const Kind& kind = kind_of(piece.kind);
+    const PieceStyle& kind = kind_of(piece.kind);
     const bool thin = piece.kind == Piece::Kind::wait || piece.kind == Piece::Kind::pause;
     const double thick = thin ? 3 : kThick;
     // The end is rounded, not the width: neighbours never overlap.

@@ -11,7 +11,7 @@
 namespace baton::serve {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 std::string new_id(bool chat) {
   std::random_device random;
@@ -26,7 +26,7 @@ const char* finish_reason(const RunRecord& record) {
   return "stop";
 }
 
-Json usage_of(const RunRecord& record) {
+OrderedJson usage_of(const RunRecord& record) {
   const TokenCounts tokens = tokens_of(record);
   return {{"prompt_tokens", tokens.prompt},
           {"completion_tokens", tokens.completion},
@@ -34,21 +34,21 @@ Json usage_of(const RunRecord& record) {
           {"prompt_tokens_details", {{"cached_tokens", tokens.relayed}}}};
 }
 
-Json extension_of(const ChatRequest& request, const RunRecord& record) {
+OrderedJson extension_of(const ChatRequest& request, const RunRecord& record) {
   return {{"ahead_tokens", tokens_of(record).ahead}, {"unread_messages", request.unread_messages}};
 }
 
-Json reply(const ChatRequest& request, const std::string& id, long long created, bool chunk) {
+OrderedJson reply(const ChatRequest& request, const std::string& id, long long created, bool chunk) {
   const char* object = !request.chat ? "text_completion" : chunk ? "chat.completion.chunk" : "chat.completion";
   return {{"id", id}, {"object", object}, {"created", created}, {"model", request.workflow->name}};
 }
 
-Json choice(const char* name, Json text, Json reason) {
-  Json one = {{"index", 0}};
+OrderedJson choice(const char* name, OrderedJson text, OrderedJson reason) {
+  OrderedJson one = {{"index", 0}};
   one[name] = std::move(text);
   one["logprobs"] = nullptr;
   one["finish_reason"] = std::move(reason);
-  return Json::array({std::move(one)});
+  return OrderedJson::array({std::move(one)});
 }
 
 }  // namespace
@@ -65,7 +65,7 @@ Completion::Completion(const ChatRequest& request, long long created)
     : request_(request), id_(new_id(request.chat)), created_(created) {}
 
 std::string Completion::whole(const RunRecord& record) const {
-  Json json = reply(request_, id_, created_, false);
+  OrderedJson json = reply(request_, id_, created_, false);
   const std::string text = answer_of(record);
   json["choices"] = request_.chat ? choice("message", {{"role", "assistant"}, {"content", text}, {"refusal", nullptr}},
                                            finish_reason(record))
@@ -76,36 +76,36 @@ std::string Completion::whole(const RunRecord& record) const {
 }
 
 std::string Completion::first() const {
-  Json json = reply(request_, id_, created_, true);
+  OrderedJson json = reply(request_, id_, created_, true);
   json["choices"] =
       request_.chat ? choice("delta", {{"role", "assistant"}, {"content", ""}}, nullptr) : choice("text", "", nullptr);
   return json_text(json);
 }
 
 std::string Completion::text(std::string_view text) const {
-  Json json = reply(request_, id_, created_, true);
+  OrderedJson json = reply(request_, id_, created_, true);
   json["choices"] = request_.chat ? choice("delta", {{"content", text}}, nullptr) : choice("text", text, nullptr);
   return json_text(json);
 }
 
 std::string Completion::last(const RunRecord& record) const {
-  Json json = reply(request_, id_, created_, true);
-  json["choices"] = request_.chat ? choice("delta", Json::object(), finish_reason(record))
+  OrderedJson json = reply(request_, id_, created_, true);
+  json["choices"] = request_.chat ? choice("delta", OrderedJson::object(), finish_reason(record))
                                   : choice("text", "", finish_reason(record));
   return json_text(json);
 }
 
 std::string Completion::usage(const RunRecord& record) const {
-  Json json = reply(request_, id_, created_, true);
-  json["choices"] = Json::array();
+  OrderedJson json = reply(request_, id_, created_, true);
+  json["choices"] = OrderedJson::array();
   json["usage"] = usage_of(record);
   json["baton"] = extension_of(request_, record);
   return json_text(json);
 }
 
 std::string Completion::event(const Event& event, double t_ms) const {
-  Json json = reply(request_, id_, created_, true);
-  json["choices"] = Json::array();
+  OrderedJson json = reply(request_, id_, created_, true);
+  json["choices"] = OrderedJson::array();
   std::string text = json_text(json);
   text.pop_back();  // the object's end
   if (const auto* finished = std::get_if<RunFinished>(&event)) {

@@ -13,7 +13,7 @@
 namespace baton::serve {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr std::size_t kMaxName = 128;
 
@@ -46,22 +46,24 @@ std::string message_of(const std::string& name, const InputNames& names) {
                   fmt::join(names.texts, ", ")));
 }
 
-Json json_of(const ServedWorkflow& served, long long created) {
-  Json inputs = Json::array();
+OrderedJson json_of(const ServedWorkflow& served, long long created) {
+  OrderedJson inputs = OrderedJson::array();
   for (const InputInfo& input : served.workflow.inputs()) {
     const auto fixed = served.inputs.find(input.name);
-    const Json value = fixed != served.inputs.end() ? Json(fixed->second)
-                       : input.default_value        ? Json(*input.default_value)
-                                                    : Json(nullptr);
+    const OrderedJson value = fixed != served.inputs.end() ? OrderedJson(fixed->second)
+                              : input.default_value        ? OrderedJson(*input.default_value)
+                                                           : OrderedJson(nullptr);
     inputs.push_back({{"name", input.name},
                       {"type", input.messages ? "messages" : "string"},
                       {"required", input.required && value.is_null()},
                       {"default", value},
                       {"description", input.description}});
   }
-  Json agents = Json::array();
+  OrderedJson agents = OrderedJson::array();
   for (const AgentInfo& agent : served.workflow.agents()) agents.push_back({{"id", agent.id}, {"role", agent.role}});
-  const auto name_or_null = [](const std::string& name) { return name.empty() ? Json(nullptr) : Json(name); };
+  const auto name_or_null = [](const std::string& name) {
+    return name.empty() ? OrderedJson(nullptr) : OrderedJson(name);
+  };
   return {{"id", served.name},
           {"object", "model"},
           {"created", created},
@@ -138,9 +140,9 @@ std::string model_json(const ServedWorkflow& workflow, long long created) {
 }
 
 std::string models_json(const ServedWorkflows& workflows, long long created) {
-  Json data = Json::array();
+  OrderedJson data = OrderedJson::array();
   for (const ServedWorkflow& one : workflows.all()) data.push_back(json_of(one, created));
-  return json_text(Json{{"object", "list"}, {"data", std::move(data)}});
+  return json_text(OrderedJson{{"object", "list"}, {"data", std::move(data)}});
 }
 
 }  // namespace baton::serve

@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 
 using namespace baton::c_face;
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 struct baton_tools {
   baton::Tools tools;
@@ -44,7 +44,7 @@ void add_tool(baton_tools* tools, const char* name, baton::ToolDefinition defini
   tools->tools.add(read_name, std::move(definition), [callback, user_data](const baton::ToolCall& call) {
     baton_tool_call given{baton::utf8::repaired(call.text), {}, {}, call.arguments, call.timeout, call.stop, {}};
     for (const auto& [key, value] : call.options) given.options[key] = baton::utf8::repaired(value);
-    given.options_json = baton::dump(Json(given.options), -1);
+    given.options_json = baton::dump(OrderedJson(given.options), -1);
     const bool ok = callback(&given, user_data);
     if (!ok && given.result.empty()) given.result = "error: the tool failed";
     return baton::ToolResult{ok, std::move(given.result)};
@@ -160,17 +160,17 @@ baton_status baton_workflow_describe(char** json, const baton_workflow* workflow
   return guarded(error, [&] {
     auto& result = result_place(json, "json");
     const baton::Workflow& of = required(workflow, "workflow").workflow;
-    Json inputs = Json::array(), agents = Json::array();
+    OrderedJson inputs = OrderedJson::array(), agents = OrderedJson::array();
     for (const auto& input : of.inputs()) {
       inputs.push_back({{"name", input.name},
                         {"required", input.required},
-                        {"default", input.default_value ? Json(*input.default_value) : Json(nullptr)},
+                        {"default", input.default_value ? OrderedJson(*input.default_value) : OrderedJson(nullptr)},
                         {"description", input.description}});
     }
     for (const auto& agent : of.agents()) {
       agents.push_back({{"id", agent.id}, {"role", agent.role}, {"has_answer", agent.has_answer}});
     }
-    const Json all = {{"name", of.name()}, {"inputs", inputs}, {"agents", agents}, {"outputs", of.outputs()}};
+    const OrderedJson all = {{"name", of.name()}, {"inputs", inputs}, {"agents", agents}, {"outputs", of.outputs()}};
     result = new_text(baton::dump(all, 2));
     return BATON_OK;
   });

@@ -12,13 +12,14 @@
 namespace baton {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr int kProcess = 1;
 
-Json json_of(const SpanAttributes& attributes) {
-  Json json = Json::object();
-  for (const auto& [key, value] : attributes) json[key] = std::visit([](const auto& one) { return Json(one); }, value);
+OrderedJson chrome_args_of(const SpanAttributes& attributes) {
+  OrderedJson json = OrderedJson::object();
+  for (const auto& [key, value] : attributes)
+    json[key] = std::visit([](const auto& one) { return OrderedJson(one); }, value);
   return json;
 }
 
@@ -32,7 +33,7 @@ class ChromeTrace {
  public:
   explicit ChromeTrace(const RunTrace& trace) : trace_(trace) {}
 
-  Json events() {
+  OrderedJson events() {
     add_name("process_name", 0, trace_.spans.empty() ? "" : trace_.spans.front().name);
     for (const TraceSpan& span : trace_.spans) add(span);
     for (const TraceSpan& span : trace_.spans) {
@@ -62,7 +63,7 @@ class ChromeTrace {
     return row;
   }
 
-  void add_slice(const std::string& name, std::size_t row, double begin_ms, double end_ms, Json args) {
+  void add_slice(const std::string& name, std::size_t row, double begin_ms, double end_ms, OrderedJson args) {
     events_.push_back({{"ph", "X"},
                        {"name", name},
                        {"cat", "baton"},
@@ -77,24 +78,24 @@ class ChromeTrace {
     const std::size_t row = row_of(span);
     row_of_[span.id] = row;
     spans_[span.id] = &span;
-    Json args = json_of(span.attributes);
+    OrderedJson args = chrome_args_of(span.attributes);
     if (span.failed) args["failed"] = true;
     for (const SpanMoment& moment : span.moments) {
       if (moment.attributes.empty()) continue;
-      args[moment.name].push_back(json_of(moment.attributes));
+      args[moment.name].push_back(chrome_args_of(moment.attributes));
     }
     add_slice(span.name, row, span.begin_ms, span.end_ms, std::move(args));
     for (const SpanMoment& moment : span.moments) {
       if (!moment.attributes.empty()) continue;  // the first token: before it the prompt, then the answer
-      add_slice("prefill", row, span.begin_ms, moment.at_ms, Json::object());
-      add_slice("decode", row, moment.at_ms, span.end_ms, Json::object());
+      add_slice("prefill", row, span.begin_ms, moment.at_ms, OrderedJson::object());
+      add_slice("decode", row, moment.at_ms, span.end_ms, OrderedJson::object());
     }
   }
 
   /// From the end of one turn, one microsecond before it, so that it is still within it, to the beginning of another.
   void add_arrow(const TraceSpan& from, const TraceSpan& to) {
-    Json start = {{"ph", "s"}, {"name", "answer"}, {"cat", "baton"}, {"id", ++arrows_}, {"pid", kProcess}};
-    Json end = start;
+    OrderedJson start = {{"ph", "s"}, {"name", "answer"}, {"cat", "baton"}, {"id", ++arrows_}, {"pid", kProcess}};
+    OrderedJson end = start;
     start["tid"] = row_of_.at(from.id);
     start["ts"] = std::max(us(from.begin_ms), us(from.end_ms) - 1);
     end["ph"] = "f";
@@ -106,7 +107,7 @@ class ChromeTrace {
   }
 
   const RunTrace& trace_;
-  Json events_ = Json::array();
+  OrderedJson events_ = OrderedJson::array();
   std::size_t rows_ = 0;
   std::map<std::string, std::multimap<double, std::size_t>> free_;  // rows of an agent, by the end of their last slice
   std::unordered_map<std::uint64_t, std::size_t> row_of_;           // by span
@@ -117,10 +118,10 @@ class ChromeTrace {
 }  // namespace
 
 std::string chrome_json(const RunTrace& trace) {
-  const Json all = {{"displayTimeUnit", "ms"},
-                    {"otherData", {{"trace", trace.id}, {"start_unix_ns", std::to_string(trace.start_unix_ns)}}},
-                    {"traceEvents", ChromeTrace(trace).events()}};
-  return all.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  const OrderedJson all = {{"displayTimeUnit", "ms"},
+                           {"otherData", {{"trace", trace.id}, {"start_unix_ns", std::to_string(trace.start_unix_ns)}}},
+                           {"traceEvents", ChromeTrace(trace).events()}};
+  return all.dump(-1, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
 }
 
 }  // namespace baton

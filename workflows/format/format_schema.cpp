@@ -14,7 +14,7 @@
 namespace baton {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 using Kind = FormatType::Kind;
 
 constexpr const char* kIdPattern = "^[a-z][a-z0-9_]{0,63}$";
@@ -29,14 +29,14 @@ std::vector<std::string> object_names() {
   return names;
 }
 
-Json bound(double value) {
+OrderedJson bound(double value) {
   if (value == std::floor(value)) return static_cast<std::int64_t>(value);
   return value;
 }
 
 /// A number may also come from the environment.
-Json number_schema(const FormatType& type, const char* name) {
-  Json number = {{"type", name}};
+OrderedJson number_schema(const FormatType& type, const char* name) {
+  OrderedJson number = {{"type", name}};
   number[type.above_low ? "exclusiveMinimum" : "minimum"] = bound(type.low);
   number["maximum"] = bound(type.high);
   return {{"anyOf", {number, {{"$ref", "#/definitions/environment"}}}}};
@@ -50,10 +50,10 @@ std::string definition(const std::string& object, Form form) {
   return "#/definitions/" + (object.empty() ? "file" : object) + (form == Form::part ? "_part" : "");
 }
 
-Json schema_of(const FormatType& type, Form form) {
+OrderedJson schema_of(const FormatType& type, Form form) {
   switch (type.kind) {
     case Kind::any:
-      return Json::object();
+      return OrderedJson::object();
     case Kind::string:
     case Kind::prompt:
       return {{"type", "string"}};
@@ -79,30 +79,30 @@ Json schema_of(const FormatType& type, Form form) {
     case Kind::list:
       return {{"type", "array"}, {"items", schema_of(type.of[0], Form::whole)}};  // lists are replaced, not merged
     case Kind::map: {
-      Json element = schema_of(type.of[0], form);
+      OrderedJson element = schema_of(type.of[0], form);
       if (form == Form::part) element = {{"anyOf", {element, {{"type", "null"}}}}};
       if (type.free_keys) return {{"type", "object"}, {"additionalProperties", std::move(element)}};
-      Json map = {{"type", "object"}, {"additionalProperties", false}};
-      map["patternProperties"] = {{kIdPattern, std::move(element)}, {"^x-", Json::object()}};
+      OrderedJson map = {{"type", "object"}, {"additionalProperties", false}};
+      map["patternProperties"] = {{kIdPattern, std::move(element)}, {"^x-", OrderedJson::object()}};
       return map;
     }
     case Kind::either: {
-      Json alternatives = Json::array();
+      OrderedJson alternatives = OrderedJson::array();
       for (const FormatType& one : type.of) alternatives.push_back(schema_of(one, form));
       return {{"anyOf", alternatives}};
     }
   }
-  return Json::object();
+  return OrderedJson::object();
 }
 
 /// An object with all of its keys.
-Json keys_schema(const std::string& object, Form form) {
-  Json properties = Json::object(), required = Json::array(), one_of = Json::array();
+OrderedJson keys_schema(const std::string& object, Form form) {
+  OrderedJson properties = OrderedJson::object(), required = OrderedJson::array(), one_of = OrderedJson::array();
   for (const FormatKey& key : format_keys()) {
     if (key.object != object) continue;
-    Json alternatives = Json::array({schema_of(key.type, form)});
+    OrderedJson alternatives = OrderedJson::array({schema_of(key.type, form)});
     if (form == Form::part) alternatives.push_back({{"type", "null"}});
-    Json property = {{"description", key.description}};
+    OrderedJson property = {{"description", key.description}};
     if (alternatives.size() == 1 && !alternatives[0].contains("$ref")) {  // draft-07 ignores keys next to $ref
       property.update(alternatives[0]);
     } else {
@@ -114,10 +114,10 @@ Json keys_schema(const std::string& object, Form form) {
     one_of = {{{"required", {key.key}}}};
     for (const std::string& other : key.unless) one_of.push_back({{"required", {other}}});
   }
-  Json schema = {{"type", "object"},
-                 {"properties", properties},
-                 {"patternProperties", {{"^x-", Json::object()}}},
-                 {"additionalProperties", false}};
+  OrderedJson schema = {{"type", "object"},
+                        {"properties", properties},
+                        {"patternProperties", {{"^x-", OrderedJson::object()}}},
+                        {"additionalProperties", false}};
   if (form == Form::whole && !required.empty()) schema["required"] = required;
   if (form == Form::whole && !one_of.empty()) schema["anyOf"] = one_of;
   return schema;
@@ -128,7 +128,7 @@ const char* base_key(const std::string& object) {
   return object.empty() ? "extends" : object == "agent" ? "use" : nullptr;
 }
 
-void add_definitions(Json& definitions, const std::string& object) {
+void add_definitions(OrderedJson& definitions, const std::string& object) {
   const auto name = [](const std::string& reference) {
     return reference.substr(std::string_view("#/definitions/").size());
   };
@@ -157,13 +157,13 @@ std::string required_text(const FormatKey& key) {
 }  // namespace
 
 std::string workflow_json_schema() {
-  Json definitions = {{"environment", {{"type", "string"}, {"pattern", "\\$\\{env:"}}}};
+  OrderedJson definitions = {{"environment", {{"type", "string"}, {"pattern", "\\$\\{env:"}}}};
   add_definitions(definitions, "");
   for (const std::string& name : object_names()) add_definitions(definitions, name);
-  const Json schema = {{"$schema", "http://json-schema.org/draft-07/schema#"},
-                       {"title", "Baton workflow, version 1"},
-                       {"allOf", {{{"$ref", definition("", Form::whole)}}}},
-                       {"definitions", std::move(definitions)}};
+  const OrderedJson schema = {{"$schema", "http://json-schema.org/draft-07/schema#"},
+                              {"title", "Baton workflow, version 1"},
+                              {"allOf", {{{"$ref", definition("", Form::whole)}}}},
+                              {"definitions", std::move(definitions)}};
   return schema.dump(2) + "\n";
 }
 

@@ -8,7 +8,7 @@
 namespace baton {
 namespace {
 
-constexpr std::size_t kMaxNodes = 1u << 20;  // of all grammars; about 100 bytes and 1 microsecond each
+constexpr std::size_t kMaxGrammarNodes = 1u << 20;  // of all grammars; about 100 bytes and 1 microsecond each
 
 /// The constraint with its kind; empty: there is none.
 std::string key_of(const OutputSpec& output) {
@@ -39,9 +39,9 @@ std::shared_ptr<const Grammar> OutputGrammars::get(const OutputSpec& output) {
   auto& [grammar, error] = found->second;
   if (added) {
     try {
-      if (nodes_ > kMaxNodes)
+      if (nodes_ > kMaxGrammarNodes)
         throw ConstraintError(
-            fmt::format("the constraints of all outputs have more than {} states together", kMaxNodes));
+            fmt::format("the constraints of all outputs have more than {} states together", kMaxGrammarNodes));
       grammar = compile(output);
       nodes_ += grammar->nodes();
     } catch (const ConstraintError& wrong) {

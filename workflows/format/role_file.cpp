@@ -13,7 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kMaxNodes = 500'000;  // of the agent files of all agents
+constexpr std::size_t kMaxRoleNodes = 500'000;  // of the agent files of all agents
 
 std::vector<fs::path> folders_for(const fs::path& beside, std::span<const fs::path> role_folders) {
   std::vector<fs::path> folders = {beside, beside / "roles"};
@@ -51,9 +51,9 @@ void RoleFiles::apply(YamlNode& agent) {
     return;
   }
   nodes_ += size_of(*role).nodes;
-  if (nodes_ > kMaxNodes) {
+  if (nodes_ > kMaxRoleNodes) {
     diagnostics_.error(use->value.where(), "E0106",
-                       fmt::format("more than {} nodes in the agent files of all agents", kMaxNodes));
+                       fmt::format("more than {} nodes in the agent files of all agents", kMaxRoleNodes));
     diagnostics_.fail();
   }
   std::erase_if(agent.entries, [](const YamlEntry& entry) { return entry.key.text == "use"; });

@@ -6,9 +6,9 @@
 namespace baton {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
-Json json_of(const YamlNode& node) {
+OrderedJson json_of(const YamlNode& node) {
   switch (node.kind) {
     case YamlNode::Kind::null:
       return nullptr;
@@ -23,12 +23,12 @@ Json json_of(const YamlNode& node) {
     case YamlNode::Kind::string:
       break;
     case YamlNode::Kind::list: {
-      Json list = Json::array();
+      OrderedJson list = OrderedJson::array();
       for (const YamlNode& item : node.items) list.push_back(json_of(item));
       return list;
     }
     case YamlNode::Kind::map: {
-      Json map = Json::object();
+      OrderedJson map = OrderedJson::object();
       for (const YamlEntry& entry : node.entries) map[entry.key.text] = json_of(entry.value);
       return map;
     }

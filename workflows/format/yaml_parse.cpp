@@ -18,7 +18,7 @@ namespace baton {
 namespace {
 
 constexpr std::size_t kMaxDepth = 64;
-constexpr std::size_t kMaxNodes = 50'000;           // with the copies that anchors and aliases make
+constexpr std::size_t kMaxYamlNodes = 50'000;       // with the copies that anchors and aliases make
 constexpr std::size_t kMaxScalarBytes = 16u << 20;  // of scalar text, the same
 
 struct YamlProblem {
@@ -146,7 +146,8 @@ class TreeBuilder final : public YAML::EventHandler {
   }
 
   void check_size(const YAML::Mark& mark) const {
-    if (nodes_ > kMaxNodes) fail(mark, "E0106", fmt::format("more than {} nodes once aliases are resolved", kMaxNodes));
+    if (nodes_ > kMaxYamlNodes)
+      fail(mark, "E0106", fmt::format("more than {} nodes once aliases are resolved", kMaxYamlNodes));
     if (bytes_ > kMaxScalarBytes)
       fail(mark, "E0106", fmt::format("more than {} bytes once aliases are resolved", kMaxScalarBytes));
   }

@@ -9,13 +9,13 @@
 namespace baton {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
-Json json_of_event(const RunStarted& event) {
+OrderedJson json_of_event(const RunStarted& event) {
   return {{"type", "run_started"}, {"workflow", event.workflow}, {"turns", event.turns}};
 }
 
-Json json_of_event(const AgentStarted& event) {
+OrderedJson json_of_event(const AgentStarted& event) {
   return {{"type", "agent_started"},
           {"agent", event.agent},
           {"role", event.role},
@@ -23,7 +23,7 @@ Json json_of_event(const AgentStarted& event) {
           {"prompt_tokens", event.prompt_tokens}};
 }
 
-Json json_of_event(const Prefill& event) {
+OrderedJson json_of_event(const Prefill& event) {
   return {{"type", "prefill"},
           {"agent", event.agent},
           {"round", event.round},
@@ -31,11 +31,11 @@ Json json_of_event(const Prefill& event) {
           {"prefill_ms", finite(event.prefill_ms)}};
 }
 
-Json json_of_event(const Token& event) {
+OrderedJson json_of_event(const Token& event) {
   return {{"type", "token"}, {"agent", event.agent}, {"round", event.round}, {"id", event.id}, {"text", event.text}};
 }
 
-Json json_of_event(const ToolCalled& event) {
+OrderedJson json_of_event(const ToolCalled& event) {
   return {{"type", "tool_called"},  {"agent", event.agent},
           {"turn", event.turn},     {"round", event.round},
           {"tool", event.tool},     {"arguments", event.arguments},
@@ -43,11 +43,11 @@ Json json_of_event(const ToolCalled& event) {
           {"result", event.result}, {"wall_ms", finite(event.wall_ms)}};
 }
 
-Json json_of_event(const AgentFinished& event) {
+OrderedJson json_of_event(const AgentFinished& event) {
   return {{"type", "agent_finished"}, {"record", json_of(event.record)}};
 }
 
-Json json_of_event(const Relayed& event) {
+OrderedJson json_of_event(const Relayed& event) {
   return {{"type", "relayed"},
           {"from", event.from},
           {"to", event.to},
@@ -55,9 +55,9 @@ Json json_of_event(const Relayed& event) {
           {"slot", json_of(event.slot)}};
 }
 
-Json json_of_event(const Warning& event) { return {{"type", "warning"}, {"message", event.message}}; }
+OrderedJson json_of_event(const Warning& event) { return {{"type", "warning"}, {"message", event.message}}; }
 
-Json json_of_event(const PrefillProgress& event) {
+OrderedJson json_of_event(const PrefillProgress& event) {
   return {{"type", "prefill_progress"},
           {"agent", event.agent},
           {"round", event.round},
@@ -65,7 +65,7 @@ Json json_of_event(const PrefillProgress& event) {
           {"prompt_tokens", event.prompt_tokens}};
 }
 
-Json json_of_event(const TentativeToken& event) {
+OrderedJson json_of_event(const TentativeToken& event) {
   return {{"type", "tentative_token"},
           {"agent", event.agent},
           {"round", event.round},
@@ -73,7 +73,7 @@ Json json_of_event(const TentativeToken& event) {
           {"text", event.text}};
 }
 
-Json json_of_event(const Confirmed& event) {
+OrderedJson json_of_event(const Confirmed& event) {
   return {{"type", "confirmed"},
           {"agent", event.agent},
           {"round", event.round},
@@ -81,17 +81,19 @@ Json json_of_event(const Confirmed& event) {
           {"tentative", event.tentative}};
 }
 
-Json json_of_event(const Asked& event) {
+OrderedJson json_of_event(const Asked& event) {
   return {{"type", "asked"},      {"agent", event.agent},       {"turn", event.turn},
           {"round", event.round}, {"question", event.question}, {"choices", event.choices}};
 }
 
-Json json_of_event(const RunFinished& event) { return {{"type", "run_finished"}, {"record", json_of(event.record)}}; }
+OrderedJson json_of_event(const RunFinished& event) {
+  return {{"type", "run_finished"}, {"record", json_of(event.record)}};
+}
 
 }  // namespace
 
 std::string to_json(const Event& event, std::optional<double> t_ms) {
-  Json json = std::visit([](const auto& typed) { return json_of_event(typed); }, event);
+  OrderedJson json = std::visit([](const auto& typed) { return json_of_event(typed); }, event);
   if (t_ms) json["t_ms"] = finite(std::round(*t_ms * 1000) / 1000);  // microseconds
   return dump(json, -1);
 }

@@ -18,7 +18,7 @@ namespace {
 constexpr std::size_t kMaxOutputBytes = 64u << 20;  // of all outputs of the workflow
 
 /// With four decimals, which is what texts and conditions need.
-std::string json_of(const std::vector<std::pair<std::string, double>>& probabilities) {
+std::string json_text_of(const std::vector<std::pair<std::string, double>>& probabilities) {
   nlohmann::ordered_json json = nlohmann::ordered_json::object();
   for (const auto& [text, probability] : probabilities) json[text] = std::round(probability * 1e4) / 1e4;
   return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
@@ -86,7 +86,7 @@ void RunProgress::set_answer(std::size_t turn, std::string answer) {
       state.answers.merge(answer_texts(text, names->second));
   };
   state.answers.clear();
-  state.probabilities = json_of(state.record.probabilities);
+  state.probabilities = json_text_of(state.record.probabilities);
   read(read_answers_, answer);
   read(read_probabilities_, state.probabilities);
   state.record.answer = std::move(answer);

@@ -8,22 +8,24 @@
 
 namespace baton {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 double finite(double value) { return std::isfinite(value) ? value : 0.0; }
 
-Json known(double value) { return value < 0.0 ? Json(nullptr) : Json(finite(value)); }
+OrderedJson known(double value) { return value < 0.0 ? OrderedJson(nullptr) : OrderedJson(finite(value)); }
 
-std::string dump(const Json& json, int indent) { return json.dump(indent, ' ', false, Json::error_handler_t::replace); }
+std::string dump(const OrderedJson& json, int indent) {
+  return json.dump(indent, ' ', false, OrderedJson::error_handler_t::replace);
+}
 
 /// In the order of the texts.
-Json json_of(const NamedTexts& texts) {
-  Json json = Json::object();
+OrderedJson json_of(const NamedTexts& texts) {
+  OrderedJson json = OrderedJson::object();
   for (const auto& [name, text] : texts) json[name] = text;
   return json;
 }
 
-Json json_of(const KvRecord& record) {
+OrderedJson json_of(const KvRecord& record) {
   return {{"entries", record.entries},
           {"reused", record.reused},
           {"computed", record.computed},
@@ -31,14 +33,14 @@ Json json_of(const KvRecord& record) {
           {"reuse_rate", finite(record.reuse_rate)}};
 }
 
-Json json_of(const SlotAnchors& anchors) {
+OrderedJson json_of(const SlotAnchors& anchors) {
   return {{"anchors", anchors.anchors},
           {"ambiguity", finite(anchors.ambiguity)},
           {"distance", finite(anchors.distance)},
           {"predicted_error", known(anchors.predicted_error)}};
 }
 
-Json json_of(const SlotRecord& record) {
+OrderedJson json_of(const SlotRecord& record) {
   return {{"name", record.name},
           {"tokens", record.tokens},
           {"method", record.method},
@@ -50,16 +52,16 @@ Json json_of(const SlotRecord& record) {
           {"hops", record.hops},
           {"corrected", record.corrected},
           {"reason", record.reason},
-          {"anchors", record.anchors ? json_of(*record.anchors) : Json(nullptr)}};
+          {"anchors", record.anchors ? json_of(*record.anchors) : OrderedJson(nullptr)}};
 }
 
-Json json_of(const std::vector<std::pair<std::string, double>>& probabilities) {
-  Json json = Json::object();
+OrderedJson json_of(const std::vector<std::pair<std::string, double>>& probabilities) {
+  OrderedJson json = OrderedJson::object();
   for (const auto& [text, probability] : probabilities) json[text] = finite(probability);
   return json;
 }
 
-Json json_of(const ToolUse& use) {
+OrderedJson json_of(const ToolUse& use) {
   return {{"tool", use.tool},
           {"arguments", use.arguments},
           {"code", use.code},
@@ -69,7 +71,7 @@ Json json_of(const ToolUse& use) {
           {"generation", use.generation}};
 }
 
-Json json_of(const std::optional<HistoryRecord>& history) {
+OrderedJson json_of(const std::optional<HistoryRecord>& history) {
   if (!history) return nullptr;
   return {{"runs", history->runs},
           {"forgotten", history->forgotten},
@@ -77,10 +79,10 @@ Json json_of(const std::optional<HistoryRecord>& history) {
           {"continued", history->continued}};
 }
 
-Json json_of(const AgentRecord& record) {
-  Json tools = Json::array();
+OrderedJson json_of(const AgentRecord& record) {
+  OrderedJson tools = OrderedJson::array();
   for (const ToolUse& use : record.tools) tools.push_back(json_of(use));
-  Json slots = Json::array();
+  OrderedJson slots = OrderedJson::array();
   for (const SlotRecord& slot : record.slots) slots.push_back(json_of(slot));
   return {{"agent", record.agent},
           {"turn", record.turn},
@@ -115,10 +117,10 @@ Json json_of(const AgentRecord& record) {
           {"history", json_of(record.history)}};
 }
 
-Json json_of(const RunRecord& record) {
-  Json agents = Json::array();
+OrderedJson json_of(const RunRecord& record) {
+  OrderedJson agents = OrderedJson::array();
   for (const AgentRecord& agent : record.agents) agents.push_back(json_of(agent));
-  Json servers = Json::array();
+  OrderedJson servers = OrderedJson::array();
   for (const ServerRecord& server : record.servers) {
     servers.push_back({{"name", server.name},
                        {"title", server.title},

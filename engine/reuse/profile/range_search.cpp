@@ -13,7 +13,7 @@
 namespace baton {
 namespace {
 
-constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+constexpr double kNotMeasured = std::numeric_limits<double>::quiet_NaN();
 constexpr double kNothing = 1e-9;   // nats; smaller divergences are rounding
 constexpr double kMinShare = 0.01;  // minimum fraction of tokens that makes a choice meaningful
 
@@ -28,7 +28,7 @@ std::optional<LayerEffect> search_range(std::int32_t layers, const MeasureCandid
         fmt::format("a model of {} layers has no layer range; at least {} are needed", layers, kMinRangeLayers));
   }
   LayerEffect effect;
-  for (auto* curve : {&effect.start, &effect.end, &effect.detect}) curve->assign(index_of(layers), kUnknown);
+  for (auto* curve : {&effect.start, &effect.end, &effect.detect}) curve->assign(index_of(layers), kNotMeasured);
   const std::int32_t last = layers - 1;
   const RangeCandidate none{{0, 1, last}, 0.0};
   const auto direct = measure({&none, 1});

@@ -14,7 +14,7 @@ namespace {
 
 using namespace constrain;
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr std::string_view kBlanks = " \t\r\n";
 constexpr std::string_view kJsonBlock = "```json";
@@ -75,20 +75,20 @@ ExpressionPtr plain_text(const CallSyntax& syntax, bool blocks) {
 }
 
 /// References to definitions of the tool's own schema, which all schemas have in one place.
-void rename_references(Json& schema, const std::string& tool) {
+void rename_references(OrderedJson& schema, const std::string& tool) {
   constexpr std::string_view kDefinitions = "#/definitions/";
   if (schema.is_object() && schema.contains("$ref") && schema["$ref"].is_string()) {
     const auto& target = schema["$ref"].get_ref<const std::string&>();
     if (target.starts_with(kDefinitions))
       schema["$ref"] = fmt::format("{}{}.{}", kDefinitions, tool, target.substr(kDefinitions.size()));
   }
-  for (Json& part : schema) {
+  for (OrderedJson& part : schema) {
     if (part.is_structured()) rename_references(part, tool);
   }
 }
 
 /// Here, so that an error names the tool.
-void check_enforceable(const std::string& tool, Json parameters, const Json& definitions) {
+void check_enforceable(const std::string& tool, OrderedJson parameters, const OrderedJson& definitions) {
   if (parameters.is_object()) parameters["definitions"] = definitions;
   try {
     schema_grammar(parameters.dump());
@@ -99,7 +99,7 @@ void check_enforceable(const std::string& tool, Json parameters, const Json& def
 
 /// The schema of a call of any of the tools.
 std::string schema_of_call(const CallSyntax& syntax, std::span<const ToolSchema> tools) {
-  Json ways = Json::array(), definitions = Json::object();
+  OrderedJson ways = OrderedJson::array(), definitions = OrderedJson::object();
   for (const ToolSchema& tool : tools) {
     JsonLimits limits;
     limits.unique_keys = true;
@@ -108,7 +108,7 @@ std::string schema_of_call(const CallSyntax& syntax, std::span<const ToolSchema>
     } catch (const JsonError& error) {
       throw ConstraintError(fmt::format("tool '{}': {}", tool.name, error.what()));
     }
-    Json parameters = Json::parse(tool.parameters);
+    OrderedJson parameters = OrderedJson::parse(tool.parameters);
     rename_references(parameters, tool.name);
     if (parameters.is_object() && parameters.contains("definitions")) {
       for (const auto& [name, one] : parameters["definitions"].items()) definitions[tool.name + "." + name] = one;
@@ -120,7 +120,7 @@ std::string schema_of_call(const CallSyntax& syntax, std::span<const ToolSchema>
                     {"required", {syntax.name_key, syntax.arguments_key}},
                     {"additionalProperties", false}});
   }
-  Json schema = ways.size() == 1 ? ways[0] : Json{{"anyOf", ways}};
+  OrderedJson schema = ways.size() == 1 ? ways[0] : OrderedJson{{"anyOf", ways}};
   schema["definitions"] = std::move(definitions);
   return schema.dump();
 }

@@ -12,7 +12,7 @@ namespace {
 
 using namespace constrain;
 
-constexpr std::size_t kMaxBytes = 65'536;
+constexpr std::size_t kMaxGbnfBytes = 65'536;
 constexpr int kMaxNesting = 64;
 constexpr std::int32_t kMaxDepth = 256;  // of calls that are open at once
 constexpr std::string_view kRoot = "root";
@@ -48,7 +48,7 @@ bool is_name(char32_t c) {
 
 class GbnfReader {
  public:
-  explicit GbnfReader(std::string_view text) : reader_(text, "the grammar", kMaxBytes) {}
+  explicit GbnfReader(std::string_view text) : reader_(text, "the grammar", kMaxGbnfBytes) {}
 
   std::shared_ptr<const Grammar> read() {
     rule_of(std::string(kRoot));  // the first rule

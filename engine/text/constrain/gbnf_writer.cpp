@@ -12,7 +12,7 @@ namespace {
 using namespace constrain;
 using Kind = GrammarExpression::Kind;
 
-constexpr std::size_t kMaxBytes = std::size_t{4} << 20;
+constexpr std::size_t kMaxWrittenBytes = std::size_t{4} << 20;
 
 class GbnfWriter {
  public:
@@ -35,7 +35,8 @@ class GbnfWriter {
 
   void add(const std::string& name, const std::string& body) {
     out_ += fmt::format("{} ::= {}\n", name, body);
-    if (out_.size() > kMaxBytes) throw ConstraintError(fmt::format("as GBNF it has more than {} MiB", kMaxBytes >> 20));
+    if (out_.size() > kMaxWrittenBytes)
+      throw ConstraintError(fmt::format("as GBNF it has more than {} MiB", kMaxWrittenBytes >> 20));
   }
 
   /// An expression that stands in a sequence as it is.

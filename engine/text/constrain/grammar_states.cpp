@@ -18,7 +18,7 @@ constexpr std::size_t kCrowdedStates = 20'000;
 constexpr std::size_t kMaxWork = 8'000'000;  // between two calls of clear(); a visit takes up to 0.2 microseconds
 constexpr std::size_t kMaxStates = 100'000;  // between two calls of clear()
 constexpr std::size_t kCrowdedBytes = std::size_t{64} << 20;
-constexpr std::size_t kMaxBytes = std::size_t{256} << 20;  // of states between two calls of clear()
+constexpr std::size_t kMaxStateBytes = std::size_t{256} << 20;  // of states between two calls of clear()
 
 // What checking a whole text may cost, in visits.
 constexpr std::size_t kPlacesPerByte = 16;
@@ -140,9 +140,9 @@ GrammarStates::State* GrammarStates::find(std::shared_ptr<const GrammarPlaces> p
   if (states_.size() == kMaxStates)
     throw std::runtime_error(fmt::format("the answer's constraint needs more than {} states in a step", kMaxStates));
   bytes_ += sizeof(State) + grammar_->classes() * sizeof(void*) + places->places.size() * kPlaceBytes;
-  if (bytes_ > kMaxBytes)
+  if (bytes_ > kMaxStateBytes)
     throw std::runtime_error(
-        fmt::format("the answer's constraint needs more than {} MiB for the states of a step", kMaxBytes >> 20));
+        fmt::format("the answer's constraint needs more than {} MiB for the states of a step", kMaxStateBytes >> 20));
   State& state = states_.emplace_back();
   state.next.assign(grammar_->classes(), nullptr);
   state.id = static_cast<std::uint32_t>(states_.size() - 1);

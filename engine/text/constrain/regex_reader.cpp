@@ -10,7 +10,7 @@
 namespace baton::constrain {
 namespace {
 
-constexpr std::size_t kMaxBytes = 4096;
+constexpr std::size_t kMaxRegexBytes = 4096;
 constexpr int kMaxNesting = 64;
 
 const CodePointSet& digits() {
@@ -76,7 +76,7 @@ CodePointSet escape(CharacterReader& reader) {
 class RegexReader {
  public:
   RegexReader(std::string_view regex, bool search)
-      : reader_(regex, "the regular expression", kMaxBytes), search_(search) {}
+      : reader_(regex, "the regular expression", kMaxRegexBytes), search_(search) {}
 
   ExpressionPtr read() {
     ExpressionPtr out = alternatives(0);

@@ -25,7 +25,7 @@
 namespace baton::cli {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 struct PlanArguments {
   WorkflowArguments workflow;
@@ -78,7 +78,7 @@ class PlanText {
     const int room = columns_ - display_width(name) - 2;
     if (!part.text.empty() && room >= 8) {
       const std::string text =
-          Json(printable(part.text, Lines::keep)).dump(-1, ' ', false, Json::error_handler_t::replace);
+          OrderedJson(printable(part.text, Lines::keep)).dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
       add(Style::dim, "  " + (display_width(text) > room ? head(text, room - 3) + "..." : text));
     }
     out_ += '\n';
@@ -129,10 +129,10 @@ std::string summary_of(const Workflow& workflow, const std::optional<Preview>& p
                             size(static_cast<double>(preview->kv_peak_bytes)));
 }
 
-Json json_of(const RunEstimate& estimate) {
-  Json rates = Json::array(), turns = Json::array();
+OrderedJson json_of(const RunEstimate& estimate) {
+  OrderedJson rates = OrderedJson::array(), turns = OrderedJson::array();
   for (const ModelRates& one : estimate.rates) {
-    Json steps = Json::array();
+    OrderedJson steps = OrderedJson::array();
     for (const auto& [sequences, ms] : one.step_ms) steps.push_back({{"sequences", sequences}, {"ms", ms}});
     rates.push_back({{"model", one.model},
                      {"device", one.device},
@@ -141,11 +141,11 @@ Json json_of(const RunEstimate& estimate) {
                      {"decode_steps", std::move(steps)}});
   }
   for (const TurnEstimate& one : estimate.turns) {
-    turns.push_back(one.known ? Json{{"prompt_ms", one.prompt_ms},
-                                     {"least_prompt_ms", one.least_prompt_ms},
-                                     {"answer_ms", one.answer_ms},
-                                     {"handed_over", one.handed_over}}
-                              : Json());
+    turns.push_back(one.known ? OrderedJson{{"prompt_ms", one.prompt_ms},
+                                            {"least_prompt_ms", one.least_prompt_ms},
+                                            {"answer_ms", one.answer_ms},
+                                            {"handed_over", one.handed_over}}
+                              : OrderedJson());
   }
   return {{"total_ms", estimate.total_ms},
           {"least_total_ms", estimate.least_total_ms},
@@ -208,13 +208,13 @@ std::string text_of(const Workflow& workflow, const std::optional<Preview>& prev
   return out.text();
 }
 
-Json json_of(const Workflow& workflow, const std::optional<Preview>& preview, const std::optional<RunEstimate>& times,
-             const std::map<std::string, std::string>& inputs) {
+OrderedJson json_of(const Workflow& workflow, const std::optional<Preview>& preview,
+                    const std::optional<RunEstimate>& times, const std::map<std::string, std::string>& inputs) {
   const auto turns = workflow.turns();
-  Json list = Json::array();
+  OrderedJson list = OrderedJson::array();
   for (std::size_t i = 0; i < turns.size(); ++i) {
     const TurnInfo& turn = turns[i];
-    Json slots = Json::array();
+    OrderedJson slots = OrderedJson::array();
     for (const auto& slot : turn.slots) {
       slots.push_back({{"name", slot.name},
                        {"source", name_of(slot.source)},
@@ -222,12 +222,12 @@ Json json_of(const Workflow& workflow, const std::optional<Preview>& preview, co
                        {"method", slot.method},
                        {"reason", slot.reason}});
     }
-    Json one = {
+    OrderedJson one = {
         {"agent", turn.agent},       {"role", turn.role},   {"round", turn.round},     {"needs", turn.needs},
         {"tools", turn.tools},       {"model", turn.model}, {"decides", turn.decides}, {"max_tokens", turn.max_tokens},
         {"slots", std::move(slots)}, {"order", turn.order}, {"calls", turn.calls}};
     if (preview) {
-      Json parts = Json::array();
+      OrderedJson parts = OrderedJson::array();
       for (const auto& part : preview->turns[i].prompt) {
         parts.push_back({{"slot", part.slot},
                          {"known", part.known},
@@ -241,7 +241,7 @@ Json json_of(const Workflow& workflow, const std::optional<Preview>& preview, co
     }
     list.push_back(std::move(one));
   }
-  Json json = {{"schema", 1}, {"workflow", workflow.name()}, {"turns", std::move(list)}};
+  OrderedJson json = {{"schema", 1}, {"workflow", workflow.name()}, {"turns", std::move(list)}};
   json["warnings"] = plan_warnings(workflow, preview, inputs);
   json["hints"] = plan_hints(workflow, preview);
   if (preview)
@@ -270,7 +270,7 @@ int plan(const PlanArguments& arguments) {
         estimate(turns, *preview, measure_rates(turns, *preview, arguments.device, arguments.threads, arguments.json));
   }
   if (arguments.json) {
-    result(json_of(workflow, preview, times, inputs).dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+    result(json_of(workflow, preview, times, inputs).dump(2, ' ', false, OrderedJson::error_handler_t::replace) + "\n");
   } else {
     coloured_result(text_of(workflow, preview, times, inputs, arguments.ids));
   }

@@ -18,7 +18,7 @@
 namespace baton::cli {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 struct RenderArguments {
   WorkflowArguments workflow;
@@ -49,11 +49,11 @@ const TurnPreview& find_turn(const Preview& preview, const RenderArguments& argu
                                                   : fmt::format("did you mean '{}'?", close)));
 }
 
-Json json_of(const TurnPreview& turn) {
-  Json parts = Json::array();
-  Json ids = Json::array();
+OrderedJson json_of(const TurnPreview& turn) {
+  OrderedJson parts = OrderedJson::array();
+  OrderedJson ids = OrderedJson::array();
   for (const auto& part : turn.prompt) {
-    Json one = {{"slot", part.slot}, {"known", part.known}, {"text", part.text}, {"tokens", part.tokens}};
+    OrderedJson one = {{"slot", part.slot}, {"known", part.known}, {"text", part.text}, {"tokens", part.tokens}};
     parts.push_back(std::move(one));
     for (const auto id : part.tokens) ids.push_back(id);
   }
@@ -84,7 +84,7 @@ int render(const RenderArguments& arguments) {
   const Preview preview = engine.preview(workflow, known);
   const TurnPreview& turn = find_turn(preview, arguments);
   if (arguments.json) {
-    result(json_of(turn).dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+    result(json_of(turn).dump(2, ' ', false, OrderedJson::error_handler_t::replace) + "\n");
     return kOk;
   }
   std::int64_t tokens = 0;

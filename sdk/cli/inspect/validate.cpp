@@ -24,9 +24,9 @@ struct ValidateArguments {
   bool json = false;
 };
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
-Json json_of(const Diagnostic& item) {
+OrderedJson json_of(const Diagnostic& item) {
   return {{"file", item.file}, {"line", item.line},       {"column", item.column}, {"length", item.length},
           {"code", item.code}, {"message", item.message}, {"hint", item.hint}};
 }
@@ -34,11 +34,11 @@ Json json_of(const Diagnostic& item) {
 int validate(const ValidateArguments& arguments) {
   WorkflowOptions options{.absent_tools = true};
   for (const auto& setting : arguments.set) options.set.push_back(split_setting(setting));
-  Json list = Json::array();
+  OrderedJson list = OrderedJson::array();
   std::set<std::string> codes;
   bool sound = true;
   for (const auto& file : arguments.files) {
-    Json errors = Json::array(), host_tools = Json::array();
+    OrderedJson errors = OrderedJson::array(), host_tools = OrderedJson::array();
     try {
       const Workflow workflow = Workflow::load(file, options);
       host_tools = workflow.absent_tools();
@@ -59,7 +59,7 @@ int validate(const ValidateArguments& arguments) {
     list.push_back(
         {{"file", file}, {"ok", errors.empty()}, {"errors", std::move(errors)}, {"host_tools", std::move(host_tools)}});
   }
-  if (arguments.json) result(list.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+  if (arguments.json) result(list.dump(2, ' ', false, OrderedJson::error_handler_t::replace) + "\n");
   note_explain(codes);
   return sound ? kOk : kInvalidFile;
 }

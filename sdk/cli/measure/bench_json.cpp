@@ -8,9 +8,9 @@
 namespace baton::cli {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
-Json json_of(const BenchBreakdown& parts) {
+OrderedJson json_of(const BenchBreakdown& parts) {
   return {{"match", parts.match},
           {"copy", parts.copy},
           {"full_layers", parts.full_layers},
@@ -20,8 +20,8 @@ Json json_of(const BenchBreakdown& parts) {
           {"other", parts.other}};
 }
 
-Json json_of(const BenchMethod& method) {
-  Json agents = Json::array();
+OrderedJson json_of(const BenchMethod& method) {
+  OrderedJson agents = OrderedJson::array();
   for (const auto& agent : method.agents) {
     agents.push_back({{"agent", agent.agent},
                       {"prompt_tokens", agent.prompt_tokens},
@@ -33,7 +33,7 @@ Json json_of(const BenchMethod& method) {
     agents.back()["ahead_rate"] = agent.ahead_rate;
     agents.back()["text_pass_ms"] = agent.text_pass_ms;
   }
-  Json json = {{"method", method.method}};
+  OrderedJson json = {{"method", method.method}};
   if (method.anchors > 0) json["anchors"] = method.anchors;
   if (method.select > 0) json["select"] = method.select;
   json["agents"] = std::move(agents);
@@ -42,19 +42,19 @@ Json json_of(const BenchMethod& method) {
   return json;
 }
 
-Json json_of(const std::vector<BenchMethod>& methods) {
-  Json json = Json::array();
+OrderedJson json_of(const std::vector<BenchMethod>& methods) {
+  OrderedJson json = OrderedJson::array();
   for (const auto& method : methods) json.push_back(json_of(method));
   return json;
 }
 
-Json json_of(const BenchCase& one) {
-  Json json = {{"prefix", one.prefix}, {"output", one.output}, {"methods", json_of(one.methods)}};
+OrderedJson json_of(const BenchCase& one) {
+  OrderedJson json = {{"prefix", one.prefix}, {"output", one.output}, {"methods", json_of(one.methods)}};
   if (!one.error.empty()) json["error"] = one.error;
   return json;
 }
 
-Json json_of(const BenchMemory& memory) {
+OrderedJson json_of(const BenchMemory& memory) {
   return {{"method", memory.method},
           {"cache", memory.cache},
           {"cache_recording", memory.cache_recording},
@@ -69,20 +69,20 @@ Json json_of(const BenchMemory& memory) {
 
 /// The value itself where there is one.
 template <typename T>
-Json one_or_more(const std::vector<T>& values) {
-  return values.size() == 1 ? Json(values.front()) : Json(values);
+OrderedJson one_or_more(const std::vector<T>& values) {
+  return values.size() == 1 ? OrderedJson(values.front()) : OrderedJson(values);
 }
 
-Json json_of(const RowCosts& costs) {
-  Json steps = Json::array();
+OrderedJson json_of(const RowCosts& costs) {
+  OrderedJson steps = OrderedJson::array();
   for (const auto& step : costs.steps) steps.push_back({{"rows", step.rows}, {"ms", step.ms}});
   return {{"depth", costs.depth}, {"slowdown", costs.slowdown}, {"knee", costs.knee}, {"steps", std::move(steps)}};
 }
 
 }  // namespace
 
-Json json_of(const BenchResult& result, const BenchOptions& options) {
-  Json prefill = Json::array(), decode = Json::array();
+OrderedJson json_of(const BenchResult& result, const BenchOptions& options) {
+  OrderedJson prefill = OrderedJson::array(), decode = OrderedJson::array();
   for (const auto& line : result.prefill) {
     prefill.push_back({{"tokens", line.tokens}, {"tokens_per_s", line.tokens_per_s}, {"share", line.share}});
   }
@@ -93,43 +93,43 @@ Json json_of(const BenchResult& result, const BenchOptions& options) {
                       {"share", line.share},
                       {"recording", line.recording}});
   }
-  Json json = {{"schema", 1},
-               {"device", result.device},
-               {"shape", result.shape},
-               {"dtype", result.dtype},
-               {"activations", result.activations},
-               {"threads", result.threads},
-               {"params",
-                {{"layers", result.layers},
-                 {"layers_range", result.layers_range},
-                 {"agents", options.agents},
-                 {"prefix", one_or_more(options.prefix)},
-                 {"question", options.question},
-                 {"output", one_or_more(options.output)},
-                 {"select", one_or_more(options.select)},
-                 {"from_host", options.from_host},
-                 {"seed", options.seed},
-                 {"repeat", result.repeat}}},
-               {"limits", {{"gemm_gflops", result.gemm_gflops}, {"bandwidth_gbs", result.bandwidth_gbs}}},
-               {"logits_hash", result.logits_hash},
-               {"prefill", std::move(prefill)},
-               {"decode", std::move(decode)},
-               {"methods", json_of(result.methods)},
-               {"memory",
-                {{"weights_bytes", result.weights_bytes},
-                 {"kv_bytes_per_token", result.kv_bytes_per_token},
-                 {"segment_bytes_per_token", result.segment_bytes_per_token},
-                 {"kv_peak_bytes", result.kv_peak_bytes},
-                 {"segments_peak_bytes", result.segments_peak_bytes}}},
-               {"load_ms", result.load_ms},
-               {"complete", result.complete}};
+  OrderedJson json = {{"schema", 1},
+                      {"device", result.device},
+                      {"shape", result.shape},
+                      {"dtype", result.dtype},
+                      {"activations", result.activations},
+                      {"threads", result.threads},
+                      {"params",
+                       {{"layers", result.layers},
+                        {"layers_range", result.layers_range},
+                        {"agents", options.agents},
+                        {"prefix", one_or_more(options.prefix)},
+                        {"question", options.question},
+                        {"output", one_or_more(options.output)},
+                        {"select", one_or_more(options.select)},
+                        {"from_host", options.from_host},
+                        {"seed", options.seed},
+                        {"repeat", result.repeat}}},
+                      {"limits", {{"gemm_gflops", result.gemm_gflops}, {"bandwidth_gbs", result.bandwidth_gbs}}},
+                      {"logits_hash", result.logits_hash},
+                      {"prefill", std::move(prefill)},
+                      {"decode", std::move(decode)},
+                      {"methods", json_of(result.methods)},
+                      {"memory",
+                       {{"weights_bytes", result.weights_bytes},
+                        {"kv_bytes_per_token", result.kv_bytes_per_token},
+                        {"segment_bytes_per_token", result.segment_bytes_per_token},
+                        {"kv_peak_bytes", result.kv_peak_bytes},
+                        {"segments_peak_bytes", result.segments_peak_bytes}}},
+                      {"load_ms", result.load_ms},
+                      {"complete", result.complete}};
   if (result.row_costs) json["row_costs"] = json_of(*result.row_costs);
   if (options.prefix.size() * options.output.size() > 1) {
-    json["cases"] = Json::array();
+    json["cases"] = OrderedJson::array();
     for (const auto& one : result.cases) json["cases"].push_back(json_of(one));
   }
   if (options.memory) {
-    json["memory"]["by_method"] = Json::array();
+    json["memory"]["by_method"] = OrderedJson::array();
     for (const auto& one : result.memory) json["memory"]["by_method"].push_back(json_of(one));
   }
   return json;

@@ -16,7 +16,7 @@ namespace baton::cli {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr const char* kHead = "baton_eval";  // the first key of the first line
 constexpr int kFormat = 2;
@@ -51,10 +51,10 @@ struct SumField {
 };
 constexpr SumField kSums[] = {{"score", &Tally::score}, {"ttft_ms", &Tally::ttft_ms}, {"wall_ms", &Tally::wall_ms}};
 
-Json json_of(const Share& share) { return {share.part, share.whole}; }
+OrderedJson json_of(const Share& share) { return {share.part, share.whole}; }
 
-Json json_of(const Distances& distances) {
-  Json json = Json::object();
+OrderedJson json_of(const Distances& distances) {
+  OrderedJson json = OrderedJson::object();
   for (const auto& [turn, distance] : distances) {
     json[turn] = {{"agreeing", distance.agreeing}, {"kl", distance.kl}};
     if (distance.guard >= 0.0) json[turn]["guard"] = distance.guard;
@@ -62,10 +62,10 @@ Json json_of(const Distances& distances) {
   return json;
 }
 
-Json json_of(const MethodOutcome& outcome) {
-  Json json = Json::object();
+OrderedJson json_of(const MethodOutcome& outcome) {
+  OrderedJson json = OrderedJson::object();
   for (const auto& [name, share] : kShares) json[name] = json_of(outcome.tally.*share);
-  Json& agents = json["right_by_agent"] = Json::array();
+  OrderedJson& agents = json["right_by_agent"] = OrderedJson::array();
   for (const auto& [agent, share] : outcome.tally.right_by_agent) agents.push_back({agent, share.part, share.whole});
   for (const auto& [name, count] : kCounts) json[name] = outcome.tally.*count;
   for (const auto& [name, sum] : kSums) json[name] = outcome.tally.*sum;
@@ -73,30 +73,30 @@ Json json_of(const MethodOutcome& outcome) {
   return json;
 }
 
-// Reading throws Json::exception for a missing key and another type.
+// Reading throws OrderedJson::exception for a missing key and another type.
 
-Share share_of(const Json& json) { return {json.at(0).get<std::int64_t>(), json.at(1).get<std::int64_t>()}; }
+Share share_of(const OrderedJson& json) { return {json.at(0).get<std::int64_t>(), json.at(1).get<std::int64_t>()}; }
 
 /// A number that is not finite was written as null.
-double number_of(const Json& json) {
+double number_of(const OrderedJson& json) {
   return json.is_null() ? std::numeric_limits<double>::quiet_NaN() : json.get<double>();
 }
 
-Distances distances_of(const Json& json) {
+Distances distances_of(const OrderedJson& json) {
   Distances distances;
-  for (const auto& [turn, one] : json.get<std::map<std::string, Json>>()) {
+  for (const auto& [turn, one] : json.get<std::map<std::string, OrderedJson>>()) {
     TurnDistance& distance = distances[turn];
     distance.agreeing = one.at("agreeing").get<std::int64_t>();
-    for (const Json& kl : one.at("kl")) distance.kl.push_back(number_of(kl));
+    for (const OrderedJson& kl : one.at("kl")) distance.kl.push_back(number_of(kl));
     distance.guard = one.value("guard", -1.0);
   }
   return distances;
 }
 
-MethodOutcome outcome_of(const Json& json) {
+MethodOutcome outcome_of(const OrderedJson& json) {
   MethodOutcome outcome;
   for (const auto& [name, share] : kShares) outcome.tally.*share = share_of(json.at(name));
-  for (const Json& one : json.at("right_by_agent")) {
+  for (const OrderedJson& one : json.at("right_by_agent")) {
     outcome.tally.right_by_agent.emplace_back(one.at(0).get<std::string>(),
                                               Share{one.at(1).get<std::int64_t>(), one.at(2).get<std::int64_t>()});
   }
@@ -106,10 +106,10 @@ MethodOutcome outcome_of(const Json& json) {
   return outcome;
 }
 
-std::string dump(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
+std::string dump(const OrderedJson& json) { return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace); }
 
 /// "methods: [...] in the file, [...] now" for each setting that differs.
-std::string differences(const Json& theirs, const Json& ours) {
+std::string differences(const OrderedJson& theirs, const OrderedJson& ours) {
   std::string text;
   const auto add = [&](const std::string& name, const std::string& there, const std::string& here) {
     text += fmt::format("\n  {}: {} in the file, {} now", name, there, here);
@@ -133,9 +133,9 @@ JsonDocument read_line_of(const std::string& path, const std::string& line, std:
   }
 }
 
-Json settings_of(const std::string& path, const std::string& line) {
+OrderedJson settings_of(const std::string& path, const std::string& line) {
   const JsonDocument document = read_line_of(path, line, 1, "not a file of an evaluation");
-  const Json& head = *document;
+  const OrderedJson& head = *document;
   if (!head.is_object() || !head.contains(kHead) || !head.contains("settings") || !head["settings"].is_object()) {
     throw Failure(kInvalidFile,
                   fmt::format("--resume {}:1: not a file of an evaluation: expected an object with \"{}\" "
@@ -157,7 +157,7 @@ std::string digest(const std::string& text) {
   return fmt::format("{:016x}", hash);
 }
 
-EvalLog::EvalLog(std::string path, const Json& settings) : path_(std::move(path)) {
+EvalLog::EvalLog(std::string path, const OrderedJson& settings) : path_(std::move(path)) {
   const std::string head = dump({{kHead, kFormat}, {"settings", settings}});
   std::error_code error;
   const std::string text = fs::exists(path_, error) ? read_file(path_) : std::string();
@@ -182,20 +182,20 @@ EvalLog::EvalLog(std::string path, const Json& settings) : path_(std::move(path)
 
 void EvalLog::read_line(const std::string& line, std::size_t number) {
   const JsonDocument document = read_line_of(path_, line, number, "not a finished question");
-  const Json& json = *document;
+  const OrderedJson& json = *document;
   try {
     QuestionOutcome outcome;
     const std::pair<int, std::string> key(json.at("agents").get<int>(), json.at("id").get<std::string>());
     outcome.model = json.at("model").get<std::string>();
     outcome.full_score = json.at("full").get<double>();
-    for (const Json& method : json.at("methods")) outcome.methods.push_back(outcome_of(method));
-    if (const Json& floor = json.at("floor"); !floor.is_null()) outcome.floor = distances_of(floor);
+    for (const OrderedJson& method : json.at("methods")) outcome.methods.push_back(outcome_of(method));
+    if (const OrderedJson& floor = json.at("floor"); !floor.is_null()) outcome.floor = distances_of(floor);
     check_model(outcome.model);
     if (!outcomes_.emplace(key, std::move(outcome)).second) {
       throw Failure(kInvalidFile,
                     fmt::format("--resume {}:{}: question '{}' has a line already", path_, number, key.second));
     }
-  } catch (const Json::exception& wrong) {
+  } catch (const OrderedJson::exception& wrong) {
     throw Failure(kInvalidFile,
                   fmt::format("--resume {}:{}: not a finished question: {}", path_, number, wrong.what()));
   }
@@ -227,14 +227,14 @@ std::optional<QuestionOutcome> EvalLog::take(int team, const std::string& questi
 
 void EvalLog::add(int team, const std::string& question, const QuestionOutcome& outcome) {
   check_model(outcome.model);
-  Json methods = Json::array();
+  OrderedJson methods = OrderedJson::array();
   for (const MethodOutcome& one : outcome.methods) methods.push_back(json_of(one));
-  const Json line = {{"agents", team},
-                     {"id", question},
-                     {"model", outcome.model},
-                     {"full", outcome.full_score},
-                     {"methods", std::move(methods)},
-                     {"floor", outcome.floor ? json_of(*outcome.floor) : Json(nullptr)}};
+  const OrderedJson line = {{"agents", team},
+                            {"id", question},
+                            {"model", outcome.model},
+                            {"full", outcome.full_score},
+                            {"methods", std::move(methods)},
+                            {"floor", outcome.floor ? json_of(*outcome.floor) : OrderedJson(nullptr)}};
   file_->add(dump(line));
 }
 

@@ -15,7 +15,7 @@
 namespace baton::cli {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 /// The last turn of an agent that came to an end, or null.
 const AgentRecord* last_turn(const RunRecord& record, const std::string& agent) {
@@ -156,26 +156,28 @@ double first_token_ms(const Tally& tally) {
 
 }  // namespace
 
-Json json_of(const Score& score) {
+OrderedJson json_of(const Score& score) {
   const Tally& tally = score.tally;
   const PairedScore pairs = paired(score);
   const bool compared = !score.method.is_reference();
-  const auto if_compared = [&](Json value) { return compared ? std::move(value) : Json(nullptr); };
-  const auto if_free = [&](Json value) { return compared && score.free ? std::move(value) : Json(nullptr); };
-  Json by_agent = Json::object();
+  const auto if_compared = [&](OrderedJson value) { return compared ? std::move(value) : OrderedJson(nullptr); };
+  const auto if_free = [&](OrderedJson value) {
+    return compared && score.free ? std::move(value) : OrderedJson(nullptr);
+  };
+  OrderedJson by_agent = OrderedJson::object();
   for (const auto& [agent, share] : tally.right_by_agent) by_agent[agent] = share.value();
-  Json params = {{"agents", agents_at_work(*score.workflow).size()}};
+  OrderedJson params = {{"agents", agents_at_work(*score.workflow).size()}};
   for (const auto& [key, value] : score.method.settings) params[key] = value;
   return {{"method", score.method.name},
           {"params", std::move(params)},
           {"questions", tally.right.whole},
-          {"accuracy", score.free ? Json(accuracy(tally)) : Json(nullptr)},
+          {"accuracy", score.free ? OrderedJson(accuracy(tally)) : OrderedJson(nullptr)},
           {"accuracy_difference", if_free(pairs.difference)},
           {"accuracy_interval", if_free({pairs.interval.low, pairs.interval.high})},
           {"wins", if_free(pairs.wins)},
           {"losses", if_free(pairs.losses)},
           {"accuracy_by_agent", std::move(by_agent)},
-          {"exact_match", score.free ? Json(tally.exact.value()) : Json(nullptr)},
+          {"exact_match", score.free ? OrderedJson(tally.exact.value()) : OrderedJson(nullptr)},
           {"greedy_agreement", score.quality.agreement()},
           {"kl_first_token", score.quality.kl_first_token()},
           {"kl_mean", score.quality.kl_mean()},
@@ -183,13 +185,14 @@ Json json_of(const Score& score) {
           {"turns_within_tolerance", score.quality.within_tolerance()},
           {"kv_reuse_rate", tally.relayed_entries.value()},
           {"kv_reuse_bound", tally.relayed_bound.value()},
-          {"kv_reuse_rate_long", tally.long_entries.whole > 0 ? Json(tally.long_entries.value()) : Json(nullptr)},
+          {"kv_reuse_rate_long",
+           tally.long_entries.whole > 0 ? OrderedJson(tally.long_entries.value()) : OrderedJson(nullptr)},
           {"recomputed_share", tally.recomputed_tokens.value()},
           {"kv_reuse_rate_prompt", tally.reused_entries.value()},
           {"ahead_rate", tally.ahead_entries.value()},
           {"agent_turn_reuse", tally.reused_turns.value()},
           {"agent_turn_reuse_after_50",
-           tally.warm_reused_turns.whole > 0 ? Json(tally.warm_reused_turns.value()) : Json(nullptr)},
+           tally.warm_reused_turns.whole > 0 ? OrderedJson(tally.warm_reused_turns.value()) : OrderedJson(nullptr)},
           {"anchors_bytes", tally.anchors_bytes},
           {"ttft_ms", first_token_ms(tally)},
           {"output_tokens", tally.output_tokens},

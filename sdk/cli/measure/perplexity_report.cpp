@@ -16,7 +16,7 @@
 namespace baton::cli {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 using Clock = std::chrono::steady_clock;
 
 std::string text_of(const PerplexityArguments& arguments, const PerplexityResult& found) {
@@ -29,21 +29,21 @@ std::string text_of(const PerplexityArguments& arguments, const PerplexityResult
 }
 
 std::string json_of(const PerplexityArguments& arguments, const std::string& model, const PerplexityResult& found) {
-  const Json all = {{"schema", 1},
-                    {"model", model},
-                    {"text", arguments.file},
-                    {"device", found.device},
-                    {"dtype", arguments.dtype},
-                    {"activations", arguments.activations},
-                    {"context", arguments.context},
-                    {"chunks", found.chunks},
-                    {"tokens", found.tokens},
-                    {"scored", found.scored},
-                    {"bos", found.begins_with_bos},
-                    {"nll", found.nll},
-                    {"perplexity", found.perplexity},
-                    {"error", found.error}};
-  return all.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  const OrderedJson all = {{"schema", 1},
+                           {"model", model},
+                           {"text", arguments.file},
+                           {"device", found.device},
+                           {"dtype", arguments.dtype},
+                           {"activations", arguments.activations},
+                           {"context", arguments.context},
+                           {"chunks", found.chunks},
+                           {"tokens", found.tokens},
+                           {"scored", found.scored},
+                           {"bos", found.begins_with_bos},
+                           {"nll", found.nll},
+                           {"perplexity", found.perplexity},
+                           {"error", found.error}};
+  return all.dump(2, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
 }
 
 /// One line, drawn anew, in a terminal; otherwise a line now and then.

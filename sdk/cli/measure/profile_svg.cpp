@@ -12,11 +12,11 @@
 namespace baton::cli {
 namespace {
 
-constexpr double kWidth = 720, kLeft = 70, kRight = 24;
-constexpr double kTitle = 72, kUpper = 230, kGap = 34, kLower = 120, kBelow = 66;
+constexpr double kProfileWidth = 720, kProfileLeft = 70, kProfileRight = 24;
+constexpr double kProfileTitle = 72, kUpper = 230, kProfileGap = 34, kLower = 120, kProfileBelow = 66;
 
 /// A round step that cuts [low, 1] into at most `pieces`.
-double step_for(double low, double pieces) {
+double profile_step_for(double low, double pieces) {
   for (const double step : {0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2}) {
     if ((1 - low) / step <= pieces) return step;
   }
@@ -31,13 +31,13 @@ class PlotPanel {
     for (std::size_t i = 0; i < values.size(); ++i) {
       if (!std::isnan(values[i])) lowest = std::min(lowest, values[i] - error(i));
     }
-    step_ = step_for(std::max(lowest, -1.0), height / 35);
+    step_ = profile_step_for(std::max(lowest, -1.0), height / 35);
     low_ = std::max(-1.0, std::floor(lowest / step_) * step_);
     if (1 - low_ < step_) low_ = 1 - step_;
   }
 
   double x(double layer) const {
-    return kLeft + 10 + layer * (kWidth - kLeft - kRight - 20) / std::max(1, layers_ - 1);
+    return kProfileLeft + 10 + layer * (kProfileWidth - kProfileLeft - kProfileRight - 20) / std::max(1, layers_ - 1);
   }
 
   Markup axes(const std::string& title) const {
@@ -47,7 +47,8 @@ class PlotPanel {
       out += html(
           "<line x1='{}' x2='{}' y1='{:.1f}' y2='{:.1f}' class='grid'/><text x='{}' y='{:.1f}' "
           "class='end'>{:.{}f}</text>\n",
-          kLeft, kWidth - kRight, y(value), y(value), kLeft - 8, y(value) + 4, value, step_ < 0.01 ? 3 : 2);
+          kProfileLeft, kProfileWidth - kProfileRight, y(value), y(value), kProfileLeft - 8, y(value) + 4, value,
+          step_ < 0.01 ? 3 : 2);
     }
     const double middle = top_ + height_ / 2;
     return out + html("<text class='middle' transform='translate(18 {:.1f}) rotate(-90)'>{}</text>\n", middle, title);
@@ -96,19 +97,20 @@ class PlotPanel {
 Markup profile_svg(const ModelProfile& profile) {
   const auto layers = static_cast<int>(profile.similarity.size());
   const ProfiledRange range = profile.range();
-  const PlotPanel upper(kTitle, kUpper, layers, profile.similarity, profile.similarity_error);
-  const PlotPanel lower(kTitle + kUpper + kGap, kLower, layers, profile.correlation, profile.correlation_error);
+  const PlotPanel upper(kProfileTitle, kUpper, layers, profile.similarity, profile.similarity_error);
+  const PlotPanel lower(kProfileTitle + kUpper + kProfileGap, kLower, layers, profile.correlation,
+                        profile.correlation_error);
   std::vector<double> left = profile.effect ? profile.effect->left_end : std::vector<double>();
   const std::vector<double> no_errors;
   for (double& share : left) share = std::min(share, 1.0);  // a NaN stays one
-  const PlotPanel effect(kTitle + kUpper + kLower + 2 * kGap, kLower, layers, left, no_errors);
-  const double bottom = kTitle + kUpper + kGap + kLower + (left.empty() ? 0.0 : kGap + kLower);
-  const double height = bottom + kBelow;
+  const PlotPanel effect(kProfileTitle + kUpper + kLower + 2 * kProfileGap, kLower, layers, left, no_errors);
+  const double bottom = kProfileTitle + kUpper + kProfileGap + kLower + (left.empty() ? 0.0 : kProfileGap + kLower);
+  const double height = bottom + kProfileBelow;
 
-  Markup out =
-      begin_svg(kWidth, height, kLeft, profile.model.filename().string() + ": which layers RelayCaching recomputes");
-  out += html("<rect x='{:.1f}' y='{}' width='{:.1f}' height='{}' fill='#f3efe2'/>\n", upper.x(range.start), kTitle,
-              upper.x(range.end) - upper.x(range.start), bottom - kTitle);
+  Markup out = begin_svg(kProfileWidth, height, kProfileLeft,
+                         profile.model.filename().string() + ": which layers RelayCaching recomputes");
+  out += html("<rect x='{:.1f}' y='{}' width='{:.1f}' height='{}' fill='#f3efe2'/>\n", upper.x(range.start),
+              kProfileTitle, upper.x(range.end) - upper.x(range.start), bottom - kProfileTitle);
   out += upper.axes("similarity S") + lower.axes("correlation ρ");
   if (!left.empty()) out += effect.axes("KL left up to l");
   struct Mark {
@@ -120,20 +122,21 @@ Markup profile_svg(const ModelProfile& profile) {
        {Mark{range.start, "start", 22}, Mark{range.detect, "detect", 8}, Mark{range.end, "end", 22}}) {
     const double x = upper.x(mark.layer);
     out += html("<line x1='{0:.1f}' x2='{0:.1f}' y1='{1}' y2='{2}' stroke='#a05a00' stroke-dasharray='4 3'/>\n", x,
-                kTitle, bottom);
+                kProfileTitle, bottom);
     out += html("<text x='{:.1f}' y='{}' class='middle' fill='#a05a00'>{} {}</text>\n",
-                std::min(x, kWidth - kRight - 22), kTitle - mark.above, mark.name, mark.layer);
+                std::min(x, kProfileWidth - kProfileRight - 22), kProfileTitle - mark.above, mark.name, mark.layer);
   }
   out += upper.curve("#1f5fa8") + lower.curve("#2a7d4f") + (left.empty() ? "" : effect.curve("#8a3f8f"));
   const int every = std::max(1, (layers + 19) / 20);
   for (int layer = 0; layer < layers; layer += every) {
     out += html("<text x='{:.1f}' y='{}' class='middle'>{}</text>\n", upper.x(layer), bottom + 18, layer);
   }
-  out += html("<text x='{}' y='{}' class='middle'>layer</text>\n", (kLeft + kWidth - kRight) / 2, bottom + 36);
+  out += html("<text x='{}' y='{}' class='middle'>layer</text>\n", (kProfileLeft + kProfileWidth - kProfileRight) / 2,
+              bottom + 36);
   out += html(
       "<text x='{}' y='{}' class='end' font-size='10' fill='#777'>{} hand-overs ({}), {} tokens; bands: standard "
       "error</text>\n",
-      kWidth - kRight, height - 8, profile.hand_overs, escaped(profile.source), profile.tokens);
+      kProfileWidth - kProfileRight, height - 8, profile.hand_overs, escaped(profile.source), profile.tokens);
   return out + "</svg>\n";
 }
 
