@@ -13,7 +13,7 @@ SYSTEM = "engine/base/system"
 BASE = ["engine/base", "engine/base/baton", "engine/base/json", SYSTEM]
 BACKEND = [*BASE, "engine/tensor", "engine/backend"]
 MODEL = [*BACKEND, "engine/kv", "engine/text", "engine/text/constrain", "engine/model"]
-REUSE = [*MODEL, "engine/reuse", "engine/reuse/anchors", "engine/reuse/profile", "engine/reuse/corrections"]
+REUSE = [*MODEL, "engine/reuse", "engine/reuse/anchors", "engine/reuse/auto", "engine/reuse/rectify"]
 ENGINE = [*REUSE, "engine"]
 ENGINE_ALL = [*ENGINE, "engine/loop", "engine/learning", "engine/remote"]
 AGENTS = [*ENGINE_ALL, "agents", "agents/mcp"]
@@ -43,8 +43,11 @@ ALLOWED = {
     "engine/model": MODEL,
     "engine/reuse": REUSE,
     "engine/reuse/anchors": REUSE,
-    "engine/reuse/profile": REUSE,
-    "engine/reuse/corrections": REUSE,
+    "engine/reuse/auto": REUSE,
+    "engine/reuse/droidspeak": REUSE,
+    "engine/reuse/exact": REUSE,
+    "engine/reuse/lab": REUSE,
+    "engine/reuse/rectify": REUSE,
     "engine": ENGINE,
     "engine/loop": ENGINE,
     "engine/learning": [*ENGINE, "engine/loop"],
@@ -82,7 +85,7 @@ HOMES = {
     r"fmt/": r"(engine|agents|workflows|sdk)/.*\.cpp|sdk/cli/console/html\.h",
     r"nlohmann/": r"samples/(own_tool|bakery)/\w+\.cpp|(engine/(base|text|model|learning|remote)|agents|workflows|sdk/(src|record|lab|cli|report|serve|trace))/.*",
     r"hwy/": r"engine/(cpu/.*|base/(distributions\.cpp|simd_targets\.h))",
-    r"Eigen/": r"engine/reuse/corrections/linear_fit\.cpp",
+    r"Eigen/": r"engine/learning/correction_learner\.cpp",
     r"pcre2\.h": r"engine/text/regex\.cpp|agents/pattern\.cpp",
     r"utf8proc\.h": r"engine/(base|text)/.*\.cpp|sdk/cli/console/.*\.cpp",
     r"xxhash\.h": r"engine/base/hash\.cpp",

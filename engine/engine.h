@@ -38,7 +38,8 @@ struct EngineStats {
   std::int64_t rows_ahead = 0;     // the rows among them that belong to early prompts
   bool busy_ahead = false;         // early prompts have rows left to run, and there is memory for them
   std::int32_t spare_rows = 0;     // rows that a decode step of one sequence can add within `slowdown`; 0: not measured
-  /// Turns that are being measured for a place (relay_history.h) about which too little is known to decide by it.
+  /// Turns that are being measured for a place (engine/reuse/auto/levels.h) about which too little is known to decide
+  /// by it.
   std::int32_t measuring = 0;
   SegmentStoreStats segments;
   AnchorStoreStats anchors;

@@ -15,8 +15,8 @@
 #include "engine/kv/segment.h"
 #include "engine/model/model.h"
 #include "engine/reuse/anchors/anchor_store.h"
-#include "engine/reuse/corrections/linear_correction.h"
-#include "engine/reuse/relay_history.h"
+#include "engine/reuse/auto/levels.h"
+#include "engine/reuse/rectify/corrections.h"
 
 namespace baton {
 

@@ -8,7 +8,7 @@
 #include <memory>
 
 #include "engine/model/model.h"
-#include "engine/reuse/corrections/linear_correction.h"
+#include "engine/reuse/rectify/corrections.h"
 
 namespace baton {
 

@@ -3,17 +3,54 @@
 // corrections.
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <set>
+#include <span>
 #include <stop_token>
 #include <string>
 #include <vector>
 
 #include "engine/reuse/anchors/anchor_store.h"
-#include "engine/reuse/corrections/linear_fit.h"
+#include "engine/reuse/rectify/corrections.h"
 
 namespace baton {
+struct LinearFitOptions {
+  std::int32_t rank = 256;  // maximum rank of the map; 0: not limited
+  /// Up to max_inputs inputs (L * 2 K D), the fit uses the covariance of all tokens. With more inputs it uses the inner
+  /// products of at most max_tokens tokens, evenly drawn, or as many as fit into max_bytes.
+  std::int64_t max_inputs = 2048;
+  std::int64_t max_tokens = 2048;
+  std::int64_t max_bytes = std::int64_t{512} << 20;
+};
+
+/// Not thread-safe.
+class LinearFit {
+ public:
+  explicit LinearFit(AnchorShape shape, const LinearFitOptions& options = {});
+  ~LinearFit();
+  LinearFit(LinearFit&&) noexcept;
+
+  /// Adds a text of n tokens: its KV as handed over and as computed in the place, each [L, n, 2 K D] bf16. One text in
+  /// eight is held out, to choose the penalty and to measure the remaining change. Throws std::invalid_argument when
+  /// the sizes differ from the shape.
+  void add(std::span<const std::uint16_t> base, std::span<const std::uint16_t> truth, std::int32_t n);
+
+  std::int32_t texts() const;
+  std::int64_t tokens() const;
+  /// Returns the correction; null with fewer than two texts, since one must be held out.
+  std::shared_ptr<const LinearCorrection> fit() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+/// Returns the changes of n tokens, [n, (L - 1) * 2 K D], computed on the host by the definition; for tests and code
+/// that is not performance-critical.
+std::vector<float> apply(const LinearCorrection& correction, std::span<const std::uint16_t> base, std::int32_t n);
 
 struct LearnedPlace {
   AnchorKey key;

@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "engine/learning/hand_over_measurement.h"
-#include "engine/reuse/relay_history.h"
+#include "engine/reuse/auto/levels.h"
 
 namespace baton {
 namespace {

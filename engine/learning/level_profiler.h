@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "engine/learning/profiler.h"
-#include "engine/reuse/relay_levels.h"
+#include "engine/reuse/auto/levels.h"
 
 namespace baton {
 

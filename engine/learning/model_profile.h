@@ -9,9 +9,9 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/learning/effect_profiler.h"
 #include "engine/learning/profiler.h"
 #include "engine/model/model.h"
-#include "engine/reuse/profile/range_search.h"
 
 namespace baton {
 

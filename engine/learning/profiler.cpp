@@ -8,7 +8,7 @@
 #include <iterator>
 #include <stdexcept>
 
-#include "engine/learning/run_all.h"
+#include "engine/learning/hand_over_measurement.h"
 
 namespace baton {
 namespace {

@@ -10,8 +10,8 @@
 #include <stop_token>
 #include <vector>
 
+#include "engine/learning/layer_profile.h"
 #include "engine/local_engine.h"
-#include "engine/reuse/profile/layer_samples.h"
 
 namespace baton {
 

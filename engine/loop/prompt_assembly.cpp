@@ -6,9 +6,9 @@
 #include <algorithm>
 
 #include "engine/loop/contexts.h"
+#include "engine/reuse/auto/levels.h"
 #include "engine/reuse/placement.h"
-#include "engine/reuse/relay_levels.h"
-#include "engine/reuse/selection.h"
+#include "engine/reuse/rectify/selection.h"
 
 namespace baton {
 namespace {

@@ -8,7 +8,7 @@
 #include "engine/loop/anchors.h"
 #include "engine/loop/live_prefix.h"
 #include "engine/request.h"
-#include "engine/reuse/corrections/corrector.h"
+#include "engine/reuse/rectify/corrections.h"
 #include "engine/reuse/schedule.h"
 
 namespace baton {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "engine/request.h"
-#include "engine/reuse/relay_history.h"
+#include "engine/reuse/auto/levels.h"
 
 namespace baton {
 

@@ -5,7 +5,7 @@
 #include <array>
 #include <cstddef>
 
-#include "engine/reuse/policy.h"
+#include "engine/reuse/schedule.h"
 
 namespace baton {
 namespace {

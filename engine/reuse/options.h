@@ -101,7 +101,7 @@ struct ReuseOptions {
   LayerRange range;
   bool paper_layers = false;  // rectify: a missing range is that of RelayCaching's own profiler
   SelectionOptions selection = SelectionOptions::by_change();  // rectify
-  bool correct = true;             // rectify: add the learned correction (linear_correction.h), if any
+  bool correct = true;             // rectify: add the learned correction (engine/reuse/rectify/corrections.h), if any
   std::int32_t epic_tokens = 16;   // epic: number of first tokens of each segment to recompute (LegoLink-k)
   double cacheblend_share = 0.15;  // cacheblend: the fraction of the reused tokens to recompute
   /// cacheblend: values: by the squared distance of values, over all segments of the prompt (CacheBlend). cosine
@@ -118,9 +118,9 @@ struct ReuseOptions {
   /// auto: texts are rectified only where the mean KL divergence from full prefill over a turn is expected to be at
   /// most this, in nats per token. 0, also with verified: nothing is; the prompt's KV is exact.
   float tolerance = 0.02f;
-  std::string exact_because;     // auto: why the prompt is exact, for the record
-  float predicted = -1.0f;       // auto: the expected divergence, nats per token; below 0: unknown
-  bool history = true;           // auto: the turns of the prompt's place are measured, and decide (relay_history.h)
+  std::string exact_because;  // auto: why the prompt is exact, for the record
+  float predicted = -1.0f;    // auto: the expected divergence, nats per token; below 0: unknown
+  bool history = true;  // auto: the turns of the prompt's place are measured, and decide (engine/reuse/auto/levels.h)
   std::int32_t turns = 0;        // auto: measured turns of the place from which `predicted` follows; 0: the model's
   float max_left = -1.0f;        // auto: the prompt is computed in full when the guard measures more; below 0: never
   std::int32_t min_tokens = 32;  // shorter segments are computed in full

@@ -6,8 +6,6 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "engine/reuse/policy.h"
-
 namespace baton {
 SparseLayers sparse_layers_of(const PromptSchedule& schedule, std::int32_t layers) {
   if (!schedule.detections.empty()) {

@@ -10,11 +10,10 @@
 #include <string>
 #include <utility>
 
-#include "engine/learning/level_file.h"
+#include "engine/learning/auto_files.h"
 #include "engine/learning/level_profiler.h"
 #include "engine/learning/model_profile.h"
 #include "engine/learning/pair_profile.h"
-#include "engine/learning/place_file.h"
 #include "workflows/plan/plan.h"
 
 namespace baton {

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/reuse/anchors/alignment.h"
 #include "engine/reuse/anchors/anchor.h"
+#include "engine/reuse/anchors/token_sketch.h"
 #include "engine/reuse/options.h"
 
 namespace baton {

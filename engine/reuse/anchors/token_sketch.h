@@ -12,7 +12,6 @@
 #include "engine/model/model.h"
 
 namespace baton {
-
 /// Token ids with their sketches; equal ids give equal hashes. Immutable and shared.
 struct SketchedText {
   std::vector<TokenId> tokens;
@@ -61,5 +60,11 @@ class TokenSketcher {
   Buffer device_;                       // copy of sketches_, where the backend does not read host memory
   std::size_t sent_ = 0;                // bytes of sketches_ that were uploaded
 };
+
+Alignment align(const SketchedText& text, const SketchedText& other);
+
+/// Pairs token i with token i, as in the paper. The distance is the root mean square of the tokens' distances. Throws
+/// std::invalid_argument when `other` is shorter than `text`.
+Alignment align_by_index(const SketchedText& text, const SketchedText& other);
 
 }  // namespace baton

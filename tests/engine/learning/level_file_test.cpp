@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/learning/level_file.h"
+#include "engine/learning/auto_files.h"
 
 #include <catch2/catch.hpp>
 #include <string>

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/reuse/auto/levels.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+namespace baton {
+std::string measured_turns(std::int32_t turns) {
+  return turns == 0 ? "" : fmt::format("{} measured turns of this place: ", turns);
+}
+
+const RelayLevel* RelayLevels::within(double tolerance) const {
+  const bool guarded = guard_scale > 0.0 && unguarded.empty();
+  const auto found = std::find_if(levels.begin(), levels.end(), [&](const RelayLevel& level) {
+    const bool watched = guarded && level.reuse >= kMinGuardedReuse && level.reuse <= kMaxGuardedReuse;
+    return level.high <= tolerance || (watched && level.divergence <= tolerance);
+  });
+  return found == levels.end() ? nullptr : &*found;
+}
+
+void RelayLevels::complete(ReuseOptions& reuse) const {
+  if (!reuse.range.given()) reuse.range = range;
+  if (!takes_segments(reuse)) return;
+  if (const RelayLevel* level = within(reuse.tolerance)) {
+    reuse.reuse = level->reuse;
+    reuse.predicted = static_cast<float>(level->divergence);
+    reuse.turns = turns;
+    if (guard_scale > 0.0) reuse.max_left = static_cast<float>(reuse.tolerance / guard_scale);
+    return;
+  }
+  reuse.exact_because =
+      levels.empty() ? std::string("nothing is known about rectification on this model")
+                     : fmt::format("{}rectification is expected to reach {:.3g} nats {}{}; the tolerance is {:.3g}",
+                                   measured_turns(turns), levels.back().high,
+                                   turns > 0 ? fmt::format("at {:.0f} %", 100 * levels.back().reuse) : "on this model",
+                                   unguarded.empty() ? "" : " and " + unguarded, reuse.tolerance);
+  reuse.tolerance = 0.0f;
+}
+
+namespace {
+
+constexpr double kMinDeviation = 0.5;  // of the logarithms: a few values can agree by chance
+
+/// Returns the divergence at any reuse: between two levels by its logarithm, beyond them that of the nearest.
+double divergence_at(const std::vector<RelayLevel>& levels, double reuse) {
+  const auto below =
+      std::find_if(levels.begin(), levels.end(), [&](const RelayLevel& level) { return level.reuse <= reuse; });
+  if (below == levels.begin()) return std::max(levels.front().divergence, kMinDivergence);
+  if (below == levels.end()) return std::max(levels.back().divergence, kMinDivergence);
+  const RelayLevel& above = *std::prev(below);
+  const double weight = (reuse - below->reuse) / (above.reuse - below->reuse);
+  return std::exp(weight * std::log(std::max(above.divergence, kMinDivergence)) +
+                  (1.0 - weight) * std::log(std::max(below->divergence, kMinDivergence)));
+}
+
+/// Why the guard cannot decide after these turns; empty: it can.
+std::string unguarded_because(const std::vector<RelayObservation>& observations, double tolerance) {
+  constexpr std::size_t kPassedWell = 20;  // of so many turns that the guard passes, one may be above the tolerance
+  std::size_t refused = 0, above = 0;
+  for (const RelayObservation& one : observations) {
+    if (one.guard > tolerance)
+      ++refused;
+    else if (one.divergence > tolerance)
+      ++above;
+  }
+  if (2 * refused >= observations.size()) return fmt::format("its guard refused {} of them", refused);
+  if (above > 1 + (observations.size() - refused) / kPassedWell)
+    return fmt::format("its guard missed {} of them", above);
+  return "";
+}
+
+}  // namespace
+
+double student_quantile(std::size_t freedom) {
+  constexpr std::array kQuantiles = {6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812, 1.796,
+                                     1.782, 1.771, 1.761, 1.753, 1.746, 1.740, 1.734, 1.729, 1.725, 1.721, 1.717,
+                                     1.714, 1.711, 1.708, 1.706, 1.703, 1.701, 1.699, 1.697, 1.696};
+  return kQuantiles[std::clamp<std::size_t>(freedom, 1, kQuantiles.size()) - 1];
+}
+
+double next_margin(std::span<const double> logs) {
+  double mean = 0.0, squares = 0.0;
+  const auto n = static_cast<double>(logs.size());
+  for (const double log : logs) mean += log / n;
+  for (const double log : logs) squares += (log - mean) * (log - mean);
+  const std::size_t freedom = std::max<std::size_t>(logs.size(), 2) - 1;
+  const double deviation = std::max(std::sqrt(squares / static_cast<double>(freedom)), kMinDeviation);
+  return student_quantile(freedom) * deviation * std::sqrt(1.0 + 1.0 / n);
+}
+
+RelayHistory::Place& RelayHistory::use(PlaceId id) {
+  Place& place = places_[id];
+  place.last_use = ++uses_;
+  if (places_.size() > kMaxPlaces) {
+    places_.erase(std::min_element(places_.begin(), places_.end(),
+                                   [](const auto& a, const auto& b) { return a.second.last_use < b.second.last_use; }));
+  }
+  return place;
+}
+
+bool RelayHistory::wants(PlaceId id) {
+  Place& place = use(id);
+  return place.observations.size() < kEnough || ++place.turns % kCheck == 0;
+}
+
+void RelayHistory::add(PlaceId id, const RelayObservation& observation) {
+  Place& place = use(id);
+  place.observations.push_back(observation);
+  if (place.observations.size() > kMaxObservations) place.observations.erase(place.observations.begin());
+}
+
+bool RelayHistory::knows_enough(PlaceId id) const {
+  const auto found = places_.find(id);
+  return found != places_.end() && found->second.observations.size() >= kEnough;
+}
+
+void RelayHistory::restore(PlaceId id, std::vector<RelayObservation> observations, std::uint32_t turns) {
+  Place& place = use(id);
+  place.observations = std::move(observations);
+  place.turns = turns;
+}
+
+RelayLevels RelayHistory::levels_for(PlaceId id, const RelayLevels& of_model, double tolerance) const {
+  if (!knows_enough(id) || of_model.levels.empty()) return of_model;
+  const std::vector<RelayObservation>& observations = places_.at(id).observations;
+  double mean = 0.0;
+  std::vector<double> logs;
+  for (const RelayObservation& one : observations) {
+    logs.push_back(std::log(std::max(one.divergence, kMinDivergence) / divergence_at(of_model.levels, one.reuse)));
+    mean += logs.back() / static_cast<double>(observations.size());
+  }
+  const double margin = next_margin(logs);
+  RelayLevels levels = of_model;
+  levels.turns = static_cast<std::int32_t>(observations.size());
+  levels.unguarded = unguarded_because(observations, tolerance);
+  for (RelayLevel& level : levels.levels) {
+    level.divergence *= std::exp(mean);
+    level.high = level.divergence * std::exp(margin);
+  }
+  return levels;
+}
+
+}  // namespace baton
