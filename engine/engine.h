@@ -75,11 +75,11 @@ class InferenceEngine {
   /// Drops an early prompt whose request will not be submitted. Unknown ids are ignored.
   virtual void forget(EarlyId id) = 0;
 
-  /// Returns the KV of a handle of this engine in host memory, for use as PromptPart::portable by engines with an equal
-  /// EngineInfo::kv. The memory stays valid for as long as the result lives. Returns null when the segment was evicted,
-  /// when it is on a device and was not made with `elsewhere`, when host memory had no room for the copy, or when this
-  /// engine hands no KV over.
-  virtual std::shared_ptr<const Segment> portable(const SegmentHandle& handle) const = 0;
+  /// Returns the KV of a handle of this engine in host memory, for use as PromptPart::imported_kv by engines with an
+  /// equal EngineInfo::kv. The memory stays valid for as long as the result lives. Returns null when the segment was
+  /// evicted, when it is on a device and was not made with PromptPart::export_kv, when host memory had no room for the
+  /// copy, or when this engine hands no KV over.
+  virtual std::shared_ptr<const Segment> exported_kv(const SegmentHandle& handle) const = 0;
 
   /// The model's identity, tokenizer and chat template. The reference is valid for as long as the engine.
   virtual const ModelText& text() const = 0;

@@ -40,11 +40,11 @@ struct PromptPart {
   std::vector<TokenId> tokens;
   SegmentHandle segment;     // KV of exactly these tokens, from the same engine; may be null
   std::int64_t readers = 0;  // above 0: the part becomes a segment for this many later readers
-  bool elsewhere = false;    // some of these readers are engines of other models; see InferenceEngine::portable
+  bool export_kv = false;    // some of these readers are engines of other models (InferenceEngine::exported_kv)
   /// Used when `segment` is null: KV of exactly these tokens from an engine of another model in the same format
   /// (kv_difference). May be null.
-  std::shared_ptr<const Segment> portable;
-  std::string without;  // for the report: why both `segment` and `portable` are null
+  std::shared_ptr<const Segment> imported_kv;
+  std::string why_no_kv;  // for the report: why both `segment` and `imported_kv` are null
 };
 
 /// How the anchors judged the text of a placeholder.
@@ -146,7 +146,7 @@ struct GenerationRequest {
   ContextHandle context;
   bool keep_context = false;        // the result has the context of the prompt and the answer
   std::int64_t output_readers = 0;  // with reuse.record: number of later prompts that will hold the answer
-  bool output_elsewhere = false;    // some of these later prompts are for other models
+  bool export_output = false;       // some of these later prompts are for other models
   std::string output_slot;          // the answer's placeholder in the later prompts, for anchors
   std::string reader;               // whose prompt this is: "inspector", "inspector#2"
   std::uint64_t run = 0;  // running requests of the same number, above 0, hand the texts of their prompts to each other

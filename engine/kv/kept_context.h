@@ -24,7 +24,7 @@ struct KeptContext {
   std::vector<Piece> pieces;         // contiguous, from position 0 to n
   std::int32_t exact = 0;            // positions [0, exact) hold exact KV
   int hops = 0;                      // of the positions behind them; 0: there are none
-  bool foreign = false;              // some of it was read from a file: nothing but what continues it may have it
+  bool imported_kv = false;          // some of the KV was read from a file: only requests that continue it may use it
   const void* engine = nullptr;      // that made it; others cannot read it
 };
 

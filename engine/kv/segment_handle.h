@@ -21,12 +21,12 @@ class StoredSegment {
  private:
   friend class SegmentStore;
   friend class SegmentTiers;
-  std::weak_ptr<StoredSegment> self_;       // of the handle that the store gave out first
-  std::shared_ptr<const Segment> segment_;  // guarded by the store's mutex; null: evicted
-  std::shared_ptr<const Segment> lent_;     // guarded by the store's mutex; null: not lent
-  bool in_host_ = false;                    // counts in the host tier: it is there, or is being downloaded
-  std::int64_t readers_ = 0;                // planned readers that have not read the segment yet
-  std::int64_t holds_ = 0;                  // SegmentStore::hold
+  std::weak_ptr<StoredSegment> self_;        // of the handle that the store gave out first
+  std::shared_ptr<const Segment> segment_;   // guarded by the store's mutex; null: evicted
+  std::shared_ptr<const Segment> exported_;  // guarded by the store's mutex; null: not exported
+  bool in_host_ = false;                     // counts in the host tier: it is there, or is being downloaded
+  std::int64_t readers_ = 0;                 // planned readers that have not read the segment yet
+  std::int64_t holds_ = 0;                   // SegmentStore::hold
   std::uint64_t last_use_ = 0;
 };
 
@@ -40,7 +40,7 @@ struct SegmentStoreStats {
   std::int64_t host_bytes = 0;     // in the host tier
   std::int64_t host_peak_bytes = 0;
   std::int64_t host_segments = 0;
-  std::int64_t lent_bytes = 0;  // copies for readers of other engines, in the host tier's budget
+  std::int64_t exported_bytes = 0;  // copies for readers of other engines, in the host tier's budget
   std::int64_t downloaded = 0;  // segments moved to the host tier
   std::int64_t uploaded = 0;    // segments moved from the host tier to the device
   std::int64_t evicted = 0;     // segments freed while handles to them existed; their readers recompute them

@@ -101,18 +101,18 @@ std::shared_ptr<const Segment> SegmentStore::peek(const SegmentHandle& handle) c
   return handle->segment_;
 }
 
-void SegmentStore::lend(const SegmentHandle& handle, std::shared_ptr<const Segment> copy) {
+void SegmentStore::export_kv(const SegmentHandle& handle, std::shared_ptr<const Segment> copy) {
   if (!handle || !copy) return;
   Released released;
   const std::lock_guard lock(state_->mutex);
   released = state_->tiers.room_for_all();
-  if (!state_->closed) state_->tiers.lend(*handle, std::move(copy), released);
+  if (!state_->closed) state_->tiers.export_kv(*handle, std::move(copy), released);
 }
 
-std::shared_ptr<const Segment> SegmentStore::lent(const SegmentHandle& handle) const {
+std::shared_ptr<const Segment> SegmentStore::exported_kv(const SegmentHandle& handle) const {
   if (!handle) return nullptr;
   const std::lock_guard lock(state_->mutex);
-  return handle->lent_;
+  return handle->exported_;
 }
 
 void SegmentStore::charge(std::int64_t bytes) {
@@ -146,7 +146,7 @@ void SegmentStore::close() {
   const auto& entries = state_->tiers.entries;
   for (std::size_t i = 0; i < entries.size();) {
     Taken taken = state_->tiers.take(*entries[i]);
-    if (!taken.segment && !taken.lent) {
+    if (!taken.segment && !taken.exported) {
       ++i;
       continue;
     }

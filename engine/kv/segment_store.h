@@ -47,9 +47,9 @@ class SegmentStore {
 
   /// Stores a copy in host memory for readers of other engines; it is freed with the handle. The copy counts in the
   /// host tier's budget and is dropped when it does not fit.
-  void lend(const SegmentHandle& handle, std::shared_ptr<const Segment> copy);
+  void export_kv(const SegmentHandle& handle, std::shared_ptr<const Segment> copy);
   /// Returns that copy, or null.
-  std::shared_ptr<const Segment> lent(const SegmentHandle& handle) const;
+  std::shared_ptr<const Segment> exported_kv(const SegmentHandle& handle) const;
 
   /// charge() adds `bytes` (negative: subtracts them) of other data to the same budget and evicts segments to make
   /// room. With a host tier that takes copies, so the eviction is left to settle() or to the next add or read.

@@ -39,8 +39,8 @@ void SegmentTiers::add(StoredSegment& entry, std::shared_ptr<const Segment> segm
 
 SegmentTiers::Taken SegmentTiers::take(StoredSegment& entry) noexcept {
   if (entry.segment_) count(entry, -1);
-  if (entry.lent_) stats.lent_bytes -= bytes_of(*entry.lent_);
-  return {std::move(entry.segment_), std::move(entry.lent_)};
+  if (entry.exported_) stats.exported_bytes -= bytes_of(*entry.exported_);
+  return {std::move(entry.segment_), std::move(entry.exported_)};
 }
 
 SegmentTiers::Taken SegmentTiers::remove(StoredSegment& entry) noexcept {
@@ -54,22 +54,22 @@ void SegmentTiers::release_segment(StoredSegment& entry, Released& released) {
   released.push_back(std::move(entry.segment_));
 }
 
-void SegmentTiers::lend(StoredSegment& entry, std::shared_ptr<const Segment> copy, Released& released) {
+void SegmentTiers::export_kv(StoredSegment& entry, std::shared_ptr<const Segment> copy, Released& released) {
   release_lent(entry, released);
   const std::int64_t bytes = bytes_of(*copy);
-  if (stats.lent_bytes + bytes > host_budget) {
+  if (stats.exported_bytes + bytes > host_budget) {
     released.push_back(std::move(copy));
     return;
   }
-  entry.lent_ = std::move(copy);
-  stats.lent_bytes += bytes;
+  entry.exported_ = std::move(copy);
+  stats.exported_bytes += bytes;
   make_room_in_host(released);
 }
 
 void SegmentTiers::release_lent(StoredSegment& entry, Released& released) {
-  if (!entry.lent_) return;
-  stats.lent_bytes -= bytes_of(*entry.lent_);
-  released.push_back(std::move(entry.lent_));
+  if (!entry.exported_) return;
+  stats.exported_bytes -= bytes_of(*entry.exported_);
+  released.push_back(std::move(entry.exported_));
 }
 
 void SegmentTiers::make_room(Lock& lock, Released& released, const StoredSegment* except) {
@@ -159,8 +159,8 @@ void SegmentTiers::evict(StoredSegment& entry, Released& released) {
 }
 
 void SegmentTiers::make_room_in_host(Released& released) {
-  while (stats.host_bytes + stats.lent_bytes > host_budget) evict(*next_to_evict(true, nullptr), released);
-  stats.host_peak_bytes = std::max(stats.host_peak_bytes, stats.host_bytes + stats.lent_bytes);
+  while (stats.host_bytes + stats.exported_bytes > host_budget) evict(*next_to_evict(true, nullptr), released);
+  stats.host_peak_bytes = std::max(stats.host_peak_bytes, stats.host_bytes + stats.exported_bytes);
 }
 
 }  // namespace baton

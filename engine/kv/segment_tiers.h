@@ -28,14 +28,14 @@ class SegmentTiers {
   void add(StoredSegment& entry, std::shared_ptr<const Segment> segment);
   /// An entry's segment and its copy for other engines.
   struct Taken {
-    std::shared_ptr<const Segment> segment, lent;
+    std::shared_ptr<const Segment> segment, exported;
   };
   /// Takes both out of the entry, which stays; remove() removes it. The caller frees them without the lock.
   Taken take(StoredSegment& entry) noexcept;
   Taken remove(StoredSegment& entry) noexcept;
 
   /// Stores a copy for other engines, or releases it where the host tier has no room for it.
-  void lend(StoredSegment& entry, std::shared_ptr<const Segment> copy, Released& released);
+  void export_kv(StoredSegment& entry, std::shared_ptr<const Segment> copy, Released& released);
 
   /// Downloads segments other than `except` that no caller holds, until the device's budget holds. Without a host tier
   /// they are evicted, whether held or not.

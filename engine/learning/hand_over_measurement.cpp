@@ -205,7 +205,7 @@ bool HandOverMeasurement::fits(std::size_t tokens) const {
 std::vector<PromptPart> HandOverMeasurement::prompt_of(const Case& one, const SegmentHandle& segment) const {
   PromptPart answer{"answer", one.from.answer};
   if (between() && segment)
-    answer.portable = author_.portable(segment);
+    answer.imported_kv = author_.exported_kv(segment);
   else
     answer.segment = segment;
   return consumer_prompt(one.from, std::move(answer));
@@ -218,7 +218,7 @@ std::optional<std::vector<SegmentHandle>> HandOverMeasurement::record(const Reus
   std::vector<GenerationRequest> requests;
   for (const Case& one : cases_) {
     PromptPart answer{"answer", one.from.answer, nullptr, readers};
-    answer.elsewhere = between();
+    answer.export_kv = between();
     requests.push_back(request_of({{"", one.from.producer}, std::move(answer)}, 1));
     requests.back().reuse.record = true;
     requests.back().reuse.range = {range.start, range.start + 1, last_};

@@ -44,11 +44,12 @@ ContextHandle keep_context(Sequence& sequence, Backend& backend, SegmentStore& s
   kept->engine = &store;
   kept->tokens.assign(sequence.tokens().begin(), sequence.tokens().begin() + n);
   kept->hops = assembly.hops;
-  kept->foreign = sequence.is_foreign();
+  kept->imported_kv = sequence.has_imported_kv();
   kept->exact = assembly.hops == 0 ? n : std::min(n, assembly.exact_length);
   if (assembly.continued() > 0) kept->pieces = share(sequence.request().context->pieces, assembly.continued(), store);
   std::vector<KeptContext::Piece> cached;
-  if (!kept->foreign) cached = prefixes.pieces(std::span(kept->tokens).first(static_cast<std::size_t>(kept->exact)));
+  if (!kept->imported_kv)
+    cached = prefixes.pieces(std::span(kept->tokens).first(static_cast<std::size_t>(kept->exact)));
   if (end_of(cached) > end_of(kept->pieces)) kept->pieces = share(cached, kept->exact, store);
   if (const std::int32_t at = end_of(kept->pieces); at < n) {
     const auto rest = std::span(kept->tokens).subspan(static_cast<std::size_t>(at));
@@ -95,7 +96,7 @@ ContextHandle with_bytes(const std::shared_ptr<KeptContext>& context, const KvLa
   const SegmentHandle handle = store.add(segment, 0);
   if (!handle) return nullptr;
   context->engine = &store;
-  context->foreign = true;
+  context->imported_kv = true;
   context->pieces = {{store.hold(handle), 0, n}};
   return context;
 }

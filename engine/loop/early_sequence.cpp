@@ -111,7 +111,7 @@ void EarlySequence::start(KvCache cache, std::int32_t placed) {
 }
 
 LivePrefix EarlySequence::live() const {
-  if (!cache_ || !cache_->layout().raw_keys || (prompt_.context && prompt_.context->foreign)) return {};
+  if (!cache_ || !cache_->layout().raw_keys || (prompt_.context && prompt_.context->imported_kv)) return {};
   return {id_, &*cache_, known_.tokens, done_, static_cast<std::int32_t>(known_.tokens.size())};
 }
 

@@ -147,8 +147,8 @@ EngineStats EngineCore::stats() const {
   return stats;
 }
 
-std::shared_ptr<const Segment> EngineCore::portable(const SegmentHandle& handle) const {
-  return device_.host_memory ? store_.peek(handle) : store_.lent(handle);
+std::shared_ptr<const Segment> EngineCore::exported_kv(const SegmentHandle& handle) const {
+  return device_.host_memory ? store_.peek(handle) : store_.exported_kv(handle);
 }
 
 void EngineCore::set_corrections(std::shared_ptr<const Corrections> corrections) {

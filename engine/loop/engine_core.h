@@ -48,7 +48,7 @@ class EngineCore {
   const EngineInfo& info() const { return info_; }
   EngineStats stats() const;
   std::shared_ptr<const Segment> segment(const SegmentHandle& handle) const { return store_.peek(handle); }
-  std::shared_ptr<const Segment> portable(const SegmentHandle& handle) const;
+  std::shared_ptr<const Segment> exported_kv(const SegmentHandle& handle) const;
   void set_corrections(std::shared_ptr<const Corrections> corrections);
   std::shared_ptr<const Corrections> corrections() const;
   AnchorStore& anchors() { return anchors_.store(); }

@@ -112,7 +112,7 @@ std::int32_t EngineCore::known_beginning(const Sequence& next) {
 bool EngineCore::takes_text(const GenerationRequest& request, const PromptPart& part, int hops) {
   const ReuseOptions& reuse = request.reuse;
   if (request.run == 0 || !takes_segments(reuse) || reuse.method->anchors || reads_attention(reuse)) return false;
-  if (part.slot.empty() || part.segment || part.portable) return false;
+  if (part.slot.empty() || part.segment || part.imported_kv) return false;
   if (reuse.max_hops > 0 && hops >= reuse.max_hops) return false;
   return static_cast<std::int32_t>(part.tokens.size()) >= std::max(reuse.min_tokens, kMinFollowedTokens);
 }
@@ -127,12 +127,12 @@ bool EngineCore::follows_texts(Sequence& next) {
     const std::int32_t at = begin;
     begin += static_cast<std::int32_t>(text.tokens.size());
     if (!takes_text(request, text, 0)) continue;
-    const LentText found = find_text(running_, request.run, text.tokens);
+    const RunningText found = find_running_text(running_, request.run, text.tokens);
     if (found.author == nullptr || found.author->is_tentative() || !takes_text(request, text, found.hops)) continue;
     if (known < 0) known = known_beginning(next);
     if (at < known) continue;  // it is there already
     if (!found.author->decoding()) return true;
-    if (SegmentHandle segment = lend_text(found, *backend_, store_)) next.give(part, std::move(segment));
+    if (SegmentHandle segment = store_running_text(found, *backend_, store_)) next.give(part, std::move(segment));
   }
   return false;
 }

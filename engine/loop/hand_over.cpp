@@ -16,7 +16,7 @@ struct Kept {
   int hops = 0;
   std::string origin;
   std::span<const float> entropy;
-  bool elsewhere = false;  // some readers are engines of other models
+  bool export_kv = false;  // some readers are engines of other models
 };
 
 /// Returns null when the cache holds none of the tokens or the store has no room.
@@ -29,10 +29,10 @@ SegmentHandle keep(const KvCache& cache, Kept kept, Backend& backend, SegmentSto
   kept.entropy = kept.entropy.first(std::min(kept.entropy.size(), static_cast<std::size_t>(n)));
   segment->entropy.assign(kept.entropy.begin(), kept.entropy.end());
   SegmentHandle handle = store.add(segment, kept.readers);
-  const bool lends = !backend.info().host_memory;  // other engines can read host memory directly
-  if (handle && kept.elsewhere && lends) {
+  const bool exports = !backend.info().host_memory;  // other engines can read host memory directly
+  if (handle && kept.export_kv && exports) {
     try {
-      store.lend(handle, segment->copy_to_host());
+      store.export_kv(handle, segment->copy_to_host());
       backend.wait();
     } catch (const BackendError&) {  // readers of this model still have the segment
     }
@@ -52,7 +52,7 @@ int hops_of(Sequence& sequence, std::size_t part) {
 }
 
 /// True when the part's KV, which the sequence computes, becomes a segment.
-bool is_lent(Sequence& sequence, std::size_t part) {
+bool becomes_segment(Sequence& sequence, std::size_t part) {
   const GenerationRequest& request = sequence.request();
   const PromptPart& text = request.prompt[part];
   return request.reuse.record && sequence.cache().layout().raw_keys && text.readers > 0 && !text.tokens.empty() &&
@@ -62,20 +62,20 @@ bool is_lent(Sequence& sequence, std::size_t part) {
 
 }  // namespace
 
-LentText find_text(const std::deque<std::unique_ptr<Sequence>>& running, std::uint64_t run,
-                   const std::vector<TokenId>& tokens) {
+RunningText find_running_text(const std::deque<std::unique_ptr<Sequence>>& running, std::uint64_t run,
+                              const std::vector<TokenId>& tokens) {
   for (const auto& sequence : running) {
     if (sequence->request().run != run) continue;
     const std::vector<PromptPart>& prompt = sequence->request().prompt;
     for (std::size_t part = 0; part < prompt.size(); ++part) {
-      if (prompt[part].tokens == tokens && is_lent(*sequence, part))
+      if (prompt[part].tokens == tokens && becomes_segment(*sequence, part))
         return {sequence.get(), part, hops_of(*sequence, part)};
     }
   }
   return {};
 }
 
-SegmentHandle lend_text(const LentText& text, Backend& backend, SegmentStore& store) {
+SegmentHandle store_running_text(const RunningText& text, Backend& backend, SegmentStore& store) {
   Sequence& author = *text.author;
   const std::vector<PromptPart>& prompt = author.request().prompt;
   const PromptPart& part = prompt[text.part];
@@ -85,7 +85,7 @@ SegmentHandle lend_text(const LentText& text, Backend& backend, SegmentStore& st
     if (!made[text.part]) {
       made[text.part] =
           keep(author.cache(),
-               {begin_of(prompt, text.part), part.tokens, part.readers, text.hops, part.slot, {}, part.elsewhere},
+               {begin_of(prompt, text.part), part.tokens, part.readers, text.hops, part.slot, {}, part.export_kv},
                backend, store);
     }
     return made[text.part];
@@ -103,7 +103,7 @@ void hand_over(Sequence& sequence, Backend& backend, SegmentStore& store, Prefix
   if (!cache.layout().raw_keys) return;
   const std::span<const TokenId> tokens(sequence.tokens());
   for (std::size_t part = 0; part < request.prompt.size(); ++part) {
-    if (is_lent(sequence, part)) lend_text({&sequence, part, hops_of(sequence, part)}, backend, store);
+    if (becomes_segment(sequence, part)) store_running_text({&sequence, part, hops_of(sequence, part)}, backend, store);
   }
   try {
     if (request.reuse.record && request.output_readers > 0) {
@@ -114,11 +114,11 @@ void hand_over(Sequence& sequence, Backend& backend, SegmentStore& store, Prefix
                             assembly.hops,
                             {},
                             sequence.entropy(),
-                            request.output_elsewhere},
+                            request.export_output},
                            backend, store);
     }
     if (assembly.anchor_turn().learning) anchors.learn(assembly.anchor_turn(), cache, request.reuse.anchors);
-    if (keeps_prefixes(request.reuse) && !sequence.is_foreign()) {
+    if (keeps_prefixes(request.reuse) && !sequence.has_imported_kv()) {
       const std::int32_t exact = assembly.hops == 0 ? cache.length() : assembly.exact_length;
       // A prompt that will go on behind this one is computed ahead from the prefix.
       const std::int32_t least = request.keep_context ? 1 : PrefixCache::kWorthKeeping;

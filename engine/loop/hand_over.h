@@ -18,18 +18,18 @@ namespace baton {
 void hand_over(Sequence& sequence, Backend& backend, SegmentStore& store, PrefixCache& prefixes, Anchors& anchors);
 
 /// A part of a running prompt that becomes a segment.
-struct LentText {
+struct RunningText {
   Sequence* author = nullptr;  // null: there is none
   std::size_t part = 0;
   int hops = 0;  // of the text's KV
 };
 
 /// Returns the first running prompt of `run` in which `tokens` are a text that becomes a segment.
-LentText find_text(const std::deque<std::unique_ptr<Sequence>>& running, std::uint64_t run,
-                   const std::vector<TokenId>& tokens);
+RunningText find_running_text(const std::deque<std::unique_ptr<Sequence>>& running, std::uint64_t run,
+                              const std::vector<TokenId>& tokens);
 
 /// Stores the KV of such a text now, while its author, whose prompt must be complete, is still running. Returns null
 /// when memory is short.
-SegmentHandle lend_text(const LentText& text, Backend& backend, SegmentStore& store);
+SegmentHandle store_running_text(const RunningText& text, Backend& backend, SegmentStore& store);
 
 }  // namespace baton

@@ -191,12 +191,12 @@ std::shared_ptr<const Segment> PromptAssembly::usable(const GenerationRequest& r
     if (part.segment) use.reason = request.reuse.exact_because;
     return nullptr;
   }
-  const bool portable = !part.segment && part.portable;
-  if (!part.segment && !portable) {
-    use.reason = part.without;
+  const bool imported = !part.segment && part.imported_kv;
+  if (!part.segment && !imported) {
+    use.reason = part.why_no_kv;
     return nullptr;
   }
-  const std::shared_ptr<const Segment> segment = portable ? part.portable : store.peek(part.segment);
+  const std::shared_ptr<const Segment> segment = imported ? part.imported_kv : store.peek(part.segment);
   const KvLayout expected = layout_for(request, model, request.reuse.range);
   const bool injects = request.reuse.method->hidden_states;
   if (!segment) {
@@ -215,7 +215,7 @@ std::shared_ptr<const Segment> PromptAssembly::usable(const GenerationRequest& r
              (segment->layout().hidden_width != expected.hidden_width ||
               segment->layout().hidden_layer != expected.hidden_layer)) {
     use.reason = fmt::format("its segment holds no hidden states of layer {}", request.reuse.range.start);
-  } else if (portable) {
+  } else if (imported) {
     return upload_portable(segment, backend, use);
   } else {
     std::shared_ptr<const Segment> read = store.read(part.segment);

@@ -95,7 +95,7 @@ void Sequence::start(KvCache cache, PromptAssembly assembly, const PrefillTimes&
 }
 
 LivePrefix Sequence::live() const {
-  if (!cache_ || !keeps_prefixes(request_.reuse) || is_foreign()) return {};
+  if (!cache_ || !keeps_prefixes(request_.reuse) || has_imported_kv()) return {};
   const std::int32_t length = decoding() ? cache_->length() : prompt_length_;
   const std::int32_t exact = assembly_->hops == 0 ? length : std::min(length, assembly_->exact_length);
   const std::int32_t ready = assembly_->is_uploading() ? 0 : std::min(cache_->length(), exact);

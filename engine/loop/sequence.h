@@ -63,7 +63,7 @@ class Sequence {
   PromptAssembly& assembly() { return *assembly_; }
 
   /// Some of the KV was read from a file, and is not for other prompts.
-  bool is_foreign() const { return request_.context && request_.context->foreign; }
+  bool has_imported_kv() const { return request_.context && request_.context->imported_kv; }
 
   /// The exact KV of the first tokens, for prompts that begin with the same tokens. Without a cache when the sequence
   /// is not running or its method keeps no prefixes.

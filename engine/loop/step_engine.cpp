@@ -62,12 +62,12 @@ const EngineInfo& StepEngine::info() const { return core_->info(); }
 EngineStats StepEngine::stats() const { return core_->stats(); }
 AnchorStore& StepEngine::anchors() { return core_->anchors(); }
 std::shared_ptr<const Segment> StepEngine::segment(const SegmentHandle& handle) const { return core_->segment(handle); }
-std::shared_ptr<const Segment> StepEngine::portable(const SegmentHandle& handle) const {
+std::shared_ptr<const Segment> StepEngine::exported_kv(const SegmentHandle& handle) const {
   struct Kept {
     std::shared_ptr<const EngineCore> core;  // keeps alive the core, which owns the segment's memory
     std::shared_ptr<const Segment> segment;
   };
-  auto kept = std::make_shared<const Kept>(Kept{core_, core_->portable(handle)});
+  auto kept = std::make_shared<const Kept>(Kept{core_, core_->exported_kv(handle)});
   if (!kept->segment) return nullptr;
   return {kept, kept->segment.get()};
 }

@@ -29,7 +29,7 @@ class StepEngine final : public LocalEngine {
   EarlyId prepare(EarlyPrompt prompt) override;
   void update(EarlyId id, std::vector<EarlyPart> parts, bool complete) override;
   void forget(EarlyId id) override;
-  std::shared_ptr<const Segment> portable(const SegmentHandle& handle) const override;
+  std::shared_ptr<const Segment> exported_kv(const SegmentHandle& handle) const override;
   const ModelText& text() const override;
   const EngineInfo& info() const override;
   EngineStats stats() const override;

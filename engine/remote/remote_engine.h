@@ -48,7 +48,7 @@ class RemoteEngine final : public InferenceEngine {
   EarlyId prepare(EarlyPrompt prompt) override;
   void update(EarlyId id, std::vector<EarlyPart> parts, bool complete) override;
   void forget(EarlyId id) override;
-  std::shared_ptr<const Segment> portable(const SegmentHandle&) const override { return nullptr; }
+  std::shared_ptr<const Segment> exported_kv(const SegmentHandle&) const override { return nullptr; }
   const ModelText& text() const override { return *parts_.text; }
   const EngineInfo& info() const override { return parts_.info; }
   EngineStats stats() const override { return {}; }

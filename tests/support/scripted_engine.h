@@ -86,7 +86,7 @@ class ScriptedEngine final : public InferenceEngine {
   void update(EarlyId, std::vector<EarlyPart>, bool) override {}
   void forget(EarlyId) override {}
 
-  std::shared_ptr<const Segment> portable(const SegmentHandle&) const override { return nullptr; }
+  std::shared_ptr<const Segment> exported_kv(const SegmentHandle&) const override { return nullptr; }
   const ModelText& text() const override { return *model_; }
   const EngineInfo& info() const override { return info_; }
   EngineStats stats() const override { return {.weights_bytes = 1000, .kv_peak_bytes = 2000}; }

@@ -58,8 +58,8 @@ class Tap final : public InferenceEngine {
     engine_->update(id, std::move(parts), complete);
   }
   void forget(EarlyId id) override { engine_->forget(id); }
-  std::shared_ptr<const Segment> portable(const SegmentHandle& handle) const override {
-    return engine_->portable(handle);
+  std::shared_ptr<const Segment> exported_kv(const SegmentHandle& handle) const override {
+    return engine_->exported_kv(handle);
   }
   const ModelText& text() const override { return engine_->text(); }
   const EngineInfo& info() const override { return engine_->info(); }

@@ -172,7 +172,7 @@ void RunLoop::submit(std::size_t turn) {
       for (PromptPart& part : prompt) part.readers = 0;
     }
     request.output_readers = hand_over_.output_readers(turn);
-    request.output_elsewhere = hand_over_.output_elsewhere(turn);
+    request.export_output = hand_over_.export_output(turn);
     request.output_slot = placeholder_name({Placeholder::Kind::agent, planned_turn.agent, 0});
   }
   request.context = continues ? attempt.calls.context : attempt.memory ? attempt.memory->context : nullptr;

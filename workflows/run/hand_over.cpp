@@ -31,7 +31,7 @@ void RunSegments::attach(std::size_t turn, const InferenceEngine* engine, std::v
     const std::set<std::size_t> readers = readers_of(*source, turn);
     const bool refused = part.segment && plan_.reuse.max_hops > 0 && part.segment->hops >= plan_.reuse.max_hops;
     part.readers = part.segment && !refused ? 0 : static_cast<std::int64_t>(readers.size());
-    part.elsewhere = read_elsewhere(turn, readers);
+    part.export_kv = read_by_other_models(turn, readers);
   }
 }
 
@@ -40,14 +40,14 @@ void RunSegments::attach_portable(const InferenceEngine* engine, PromptPart& par
     const InferenceEngine* author = key.first;
     if (author == engine || key.second != part.tokens) continue;
     const std::string difference = kv_difference(author->info().kv, engine->info().kv);
-    if (difference.empty()) part.portable = author->portable(entry.handle);
-    if (part.portable) return;
-    part.without = difference.empty() ? "its KV, of another model, was evicted: over the memory budget"
-                                      : "of another model, whose KV does not fit: " + difference;
+    if (difference.empty()) part.imported_kv = author->exported_kv(entry.handle);
+    if (part.imported_kv) return;
+    part.why_no_kv = difference.empty() ? "its KV, of another model, was evicted: over the memory budget"
+                                        : "of another model, whose KV does not fit: " + difference;
   }
 }
 
-bool RunSegments::read_elsewhere(std::size_t turn, const std::set<std::size_t>& readers) const {
+bool RunSegments::read_by_other_models(std::size_t turn, const std::set<std::size_t>& readers) const {
   return plan_.reuse.method->models && std::any_of(readers.begin(), readers.end(), [&](std::size_t reader) {
            return plan_.turns[reader].model != plan_.turns[turn].model;
          });

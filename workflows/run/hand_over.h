@@ -27,7 +27,7 @@ class RunSegments {
   }
 
   /// True when some of those turns run on other models that may read the output.
-  bool output_elsewhere(std::size_t turn) const { return read_elsewhere(turn, readers_of_output(turn)); }
+  bool export_output(std::size_t turn) const { return read_by_other_models(turn, readers_of_output(turn)); }
 
   /// Takes the segments that the engine made of a prompt (with tokens `prompt`) and of its answer.
   void take(std::size_t turn, const InferenceEngine* engine, const std::vector<PromptPart>& prompt,
@@ -45,7 +45,7 @@ class RunSegments {
     std::set<std::size_t> readers;  // turns
   };
 
-  bool read_elsewhere(std::size_t turn, const std::set<std::size_t>& readers) const;
+  bool read_by_other_models(std::size_t turn, const std::set<std::size_t>& readers) const;
   void attach_portable(const InferenceEngine* engine, PromptPart& part) const;
   std::set<std::size_t> readers_of(const SlotSource& source, std::size_t but) const;
   std::set<std::size_t> readers_of_output(std::size_t turn) const;

@@ -51,7 +51,7 @@ PromptPart answer(InferenceEngine& author, std::size_t n, const ReuseOptions& re
   request.reuse = reuse;
   request.reuse.record = true;
   request.output_readers = 4;
-  request.output_elsewhere = true;
+  request.export_output = true;
   request.forced = random_tokens(n, n + 1);
   const Run run = start(author, std::move(request)).get();
   REQUIRE(run.result.output);
@@ -61,8 +61,8 @@ PromptPart answer(InferenceEngine& author, std::size_t n, const ReuseOptions& re
 /// The same for an engine of another model.
 PromptPart portable(const InferenceEngine& author, const PromptPart& own) {
   PromptPart part{own.slot, own.tokens};
-  part.portable = author.portable(own.segment);
-  REQUIRE(part.portable);
+  part.imported_kv = author.exported_kv(own.segment);
+  REQUIRE(part.imported_kv);
   return part;
 }
 
@@ -146,10 +146,10 @@ TEST_CASE("droidspeak: the group is recomputed from the author's hidden states, 
       rows.path.push_back({first, last + 1, -1, false, first > 0});
       for (std::int32_t layer = 0; layer < kLayers; ++layer) {
         const auto l = static_cast<std::size_t>(layer);
-        cache.k[l][position] = oracle.rotated(row(part.portable->raw_keys(layer), i), at, layer);
-        cache.v[l][position] = row(part.portable->values(layer), i);
+        cache.k[l][position] = oracle.rotated(row(part.imported_kv->raw_keys(layer), i), at, layer);
+        cache.v[l][position] = row(part.imported_kv->values(layer), i);
       }
-      if (first > 0) cache.hidden[position] = row(part.portable->hidden(), i);
+      if (first > 0) cache.hidden[position] = row(part.imported_kv->hidden(), i);
     }
     rows.logits_rows = {static_cast<std::int32_t>(tokens.size()) - 1};
     const Vec expected = oracle.run(rows, caches, {}).front();
@@ -179,7 +179,7 @@ TEST_CASE("droidspeak: what cannot be read is computed, and why is said", "[reus
   other.tokens.front() ^= 1;
   CHECK(reason(*reader, other, droidspeak(2, 4)) == "its segment holds other tokens");
   PromptPart none{"answer", part.tokens};
-  none.without = "nobody wrote it";
+  none.why_no_kv = "nobody wrote it";
   CHECK(reason(*reader, none, droidspeak(2, 4)) == "nobody wrote it");
   for (const LayerRange& wrong : {LayerRange{}, LayerRange::group(3, 3), LayerRange::group(1, kLayers),
                                   LayerRange::group(-1, 2), LayerRange{1, 2, 3}}) {

@@ -33,7 +33,7 @@ PromptPart answer(InferenceEngine& author, bool elsewhere) {
   request.reuse = droidspeak();
   request.reuse.record = true;
   request.output_readers = 4;
-  request.output_elsewhere = elsewhere;
+  request.export_output = elsewhere;
   request.forced = random_tokens(30, 2);
   const Run run = start(author, std::move(request)).get();
   REQUIRE(run.result.output);
@@ -100,29 +100,29 @@ TEST_CASE("the memory of another device is free again when nobody waits for its 
 TEST_CASE("KV for other models leaves a copy in host memory, which goes with its segment", "[segments]") {
   const auto author = engine_on(make_emulated_backend());
   PromptPart kept = answer(*author, false), lent = answer(*author, true);
-  CHECK(author->portable(kept.segment) == nullptr);
-  const auto copy = author->portable(lent.segment);
+  CHECK(author->exported_kv(kept.segment) == nullptr);
+  const auto copy = author->exported_kv(lent.segment);
   REQUIRE(copy);
   CHECK(copy->on_host());
-  CHECK(author->stats().segments.lent_bytes == static_cast<std::int64_t>(copy->bytes()));
+  CHECK(author->stats().segments.exported_bytes == static_cast<std::int64_t>(copy->bytes()));
   CHECK(author->stats().segments.host_peak_bytes == static_cast<std::int64_t>(copy->bytes()));
   const auto own = author->segment(lent.segment);  // nothing runs: this thread may look
   for (std::int32_t layer = 0; layer < kLayers; ++layer)
     CHECK(copy->values_on_host(layer) == own->values_on_host(layer));
   lent.segment = nullptr;
-  CHECK(author->stats().segments.lent_bytes == 0);
+  CHECK(author->stats().segments.exported_bytes == 0);
 }
 
 TEST_CASE("KV is lent within the host tier's budget", "[segments]") {
   const auto none = engine_on(make_emulated_backend(), {.host_segment_budget_bytes = -1});
-  CHECK(none->portable(answer(*none, true).segment) == nullptr);
+  CHECK(none->exported_kv(answer(*none, true).segment) == nullptr);
   const auto first = engine_on(make_emulated_backend());
-  const std::int64_t bytes = static_cast<std::int64_t>(first->portable(answer(*first, true).segment)->bytes());
+  const std::int64_t bytes = static_cast<std::int64_t>(first->exported_kv(answer(*first, true).segment)->bytes());
   const auto narrow = engine_on(make_emulated_backend(), {.host_segment_budget_bytes = bytes + bytes / 2});
   const PromptPart one = answer(*narrow, true), two = answer(*narrow, true);
-  CHECK(narrow->portable(one.segment) != nullptr);
-  CHECK(narrow->portable(two.segment) == nullptr);
-  CHECK(narrow->stats().segments.lent_bytes == bytes);
+  CHECK(narrow->exported_kv(one.segment) != nullptr);
+  CHECK(narrow->exported_kv(two.segment) == nullptr);
+  CHECK(narrow->stats().segments.exported_bytes == bytes);
 }
 
 TEST_CASE("a device reads what another device, or the CPU, lends it", "[segments]") {
@@ -130,19 +130,19 @@ TEST_CASE("a device reads what another device, or the CPU, lends it", "[segments
   const Run expected = read(*reader, answer(*reader, false));
   const auto device = engine_on(make_emulated_backend());
   PromptPart part = answer(*device, true);
-  part.portable = device->portable(part.segment);
+  part.imported_kv = device->exported_kv(part.segment);
   part.segment = nullptr;
   CHECK(same(read(*reader, part), expected));  // the weights are the same
 
   const auto cpu = engine_on(make_cpu_backend(1));
   part = answer(*cpu, true);
   const Run on_cpu = read(*cpu, part);
-  part.portable = cpu->portable(part.segment);
+  part.imported_kv = cpu->exported_kv(part.segment);
   part.segment = nullptr;
   CHECK(distance(read(*reader, part), expected) <
         0.05 * distance(expected,
                         Run{{}, std::vector(expected.logits.size(), std::vector<float>(expected.logits[0].size()))}));
-  part.portable = device->portable(answer(*device, true).segment);
+  part.imported_kv = device->exported_kv(answer(*device, true).segment);
   CHECK(distance(read(*cpu, part), on_cpu) <
         0.05 *
             distance(on_cpu, Run{{}, std::vector(on_cpu.logits.size(), std::vector<float>(on_cpu.logits[0].size()))}));
