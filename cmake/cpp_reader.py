@@ -10,7 +10,7 @@ import re
 
 TOKEN = re.compile(
     r"""(?P<skip>\s+|//[^\n]*|/\*.*?\*/)
-      |(?P<directive>(?<![^\n])[ \t]*\#(?:[^\n\\]|\\\r?\n|\\.)*)
+      |(?P<directive>\#(?:[^\n\\]|\\\r?\n|\\.)*)
       |(?P<raw>(?:u8|[uUL])?R"(?P<delimiter>[^()\\\s]{0,16})\(.*?\)(?P=delimiter)")
       |(?P<string>(?:u8|[uUL])?"(?:[^"\\\n]|\\.)*")
       |(?P<char>(?:u8|[uUL])?'(?:[^'\\\n]|\\.)+')
@@ -300,6 +300,8 @@ class Reader:
                 i = self._angle(i, end) or end
             elif token in ("{", ":"):
                 break
+            elif token == ";" and len([word for word in name if word != "::"]) <= name.count("::") + 1:
+                return i + 1  # a forward declaration
             elif token == "::" or token[0].isalpha() or token[0] == "_":
                 name.append(token)
                 i += 1
