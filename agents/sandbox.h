@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A confined process for code that a model wrote, in layers: a seccomp filter that allows listed system calls only,
 // Landlock, namespaces with a file tree of its own, an unprivileged user, and limits. The first and the last hold
-// everywhere, the others where the system has them. docs/decisions/0034-sandbox-allowlist.md
+// everywhere, the others where the system has them. docs/decisions/tools.md
 #pragma once
 
 #include <chrono>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The seccomp filter of a confined process: the system calls that it may make, and with which arguments.
-// docs/decisions/0034-sandbox-allowlist.md
+// docs/decisions/tools.md
 #pragma once
 
 #include <linux/filter.h>

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # BATON_STATIC: programs that need nothing but the C library of the machine they run on, with the library for exceptions
 # that it comes with, libgcc_s (with CUDA the driver and cuBLASLt are found at run time). What ./dev gpu --pack builds. BATON_LIBC: a folder with an older C library to link
-# with, so that they run on machines that have that one (docs/decisions/0053-pack-libc.md).
+# with, so that they run on machines that have that one (docs/decisions/interfaces.md).
 
 add_link_options(-static-libstdc++)
 set(CMAKE_SKIP_RPATH ON)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // McpServer: a running server, its tools, resources and prompts. The protocol is MCP 2025-11-25 and its three
-// predecessors, which begin with a handshake (docs/decisions/0049-mcp.md).
+// predecessors, which begin with a handshake (docs/decisions/tools.md).
 #pragma once
 
 #include <map>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Functions of newer C libraries, for programs that are linked with an older one (BATON_LIBC): the compiler's own
-// libraries and headers, and MCP servers, use them. Decision 53.
+// libraries and headers, and MCP servers, use them. docs/decisions/interfaces.md
 #include <dirent.h>
 #include <errno.h>
 #include <spawn.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rows are rounded first, once for all tasks. Where the processor multiplies pairs of bf16, the loop orders of
 // matmul.cpp follow, without the widening of panels; elsewhere the product of f32 does.
-// docs/decisions/0030-bf16-activations.md
+// docs/decisions/numerics.md
 #include "engine/base/simd_targets.h"
 
 #undef HWY_TARGET_INCLUDE

@@ -3,7 +3,7 @@
 // adds two products of bf16 to each f32 lane (VDPBF16PS). It is two fused multiply-adds in turn, that of the high
 // halves first, rounded to nearest, with denormals as zeros. With even elements in the high halves and without
 // denormals (kSmallestOperand) an element of C is the chain of tile-inl.h, bit for bit:
-// docs/decisions/0030-bf16-activations.md.
+// docs/decisions/numerics.md.
 //
 // Included once per target by files that use Highway's foreach_target.
 #if defined(BATON_CPU_BF16_MATMUL_INL_H_) == defined(HWY_TARGET_TOGGLE)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // PiecewiseUpload: a copy from host to device memory in pieces, concurrent with the operations, so that a reader of the
-// first piece does not wait for the last one (docs/decisions/0018-host-tier.md). Threads: the engine's thread only; the
+// first piece does not wait for the last one (docs/decisions/memory.md). Threads: the engine's thread only; the
 // destructor may run on any thread.
 #pragma once
 

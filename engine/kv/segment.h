@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Segment: the KV of a text that is handed from one prompt to others; immutable. Keys are kept before RoPE, so a
 // segment has no position of its own. It is shared by reference and copied into the caches of its readers. A segment
-// without a current reader may lie in host memory (docs/decisions/0018-host-tier.md).
+// without a current reader may lie in host memory (docs/decisions/memory.md).
 #pragma once
 
 #include <cstdint>

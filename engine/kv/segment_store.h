@@ -2,7 +2,7 @@
 // SegmentStore: accounts for the segments of an engine and keeps them within a budget. A handle does not keep its
 // segment in memory: beyond the budget the store evicts the segments that are cheapest to lose, and their readers
 // compute them again. With a host tier, segments are downloaded to host memory first, which has a budget of its own,
-// and uploaded when they are read (docs/decisions/0018-host-tier.md).
+// and uploaded when they are read (docs/decisions/memory.md).
 #pragma once
 
 #include <cstdint>

@@ -2,7 +2,7 @@
 // EngineCore: the state that StepEngine and its thread share. The public functions may be called from any thread; the
 // private functions run on the engine's thread. A step is a transaction: plan rows, reserve memory, run, then commit,
 // or fail the requests that took part. Nothing that a request or a shortage of memory causes ends the thread
-// (docs/decisions/0035-exhaustion.md).
+// (docs/decisions/memory.md).
 #pragma once
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // LivePrefix: exact KV at the beginning of a prompt that is being prefilled or answered right now. Another prompt that
 // begins with the same tokens follows it: it waits until the common beginning is computed, and copies the KV
-// (docs/decisions/0025-shared-beginnings.md).
+// (docs/decisions/scheduling.md).
 #pragma once
 
 #include <cstdint>

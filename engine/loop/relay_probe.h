@@ -2,7 +2,7 @@
 // The probe of a turn: a request that the engine makes itself, after a turn of method auto has ended, with the turn's
 // prompt and the first tokens of its answer. A turn whose prompt was exact is rectified by its probe, a rectified one
 // is computed exactly, and the divergence of both is what rectification leaves in the turn's place
-// (docs/decisions/0040-place-history.md).
+// (docs/decisions/auto.md).
 #pragma once
 
 #include <functional>

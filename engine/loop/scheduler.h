@@ -44,7 +44,7 @@ std::int32_t rows_in_tiles(std::int32_t spare, std::int32_t decoding, std::int32
 std::int32_t rows_to_fill(std::int32_t decoding, std::int32_t max_rows);
 
 /// Rows for which the CPU's product takes quantised weights apart once, with AVX-512; elsewhere a multiple of them. A
-/// ninth row costs a model of 0.5B as much as five others (decision 25).
+/// ninth row costs a model of 0.5B as much as five others.
 constexpr std::int32_t kRowTile = 8;
 
 }  // namespace baton

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The values of weights that a safetensors checkpoint holds in 8 or 4 bits, with scales in tensors of their own
-// (docs/decisions/0027-quantised-checkpoints.md). Pure functions over tensors whose shapes were checked.
+// (docs/decisions/numerics.md). Pure functions over tensors whose shapes were checked.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // RequestBody: the JSON object of a request to a server, written as it is made. A nlohmann::json would end the process
-// where memory runs out meanwhile: its destructor allocates (docs/decisions/0035-exhaustion.md).
+// where memory runs out meanwhile: its destructor allocates (docs/decisions/memory.md).
 #pragma once
 
 #include <string>

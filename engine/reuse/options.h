@@ -19,7 +19,7 @@ struct LayerRange {
   bool given() const { return *this != LayerRange{}; }
   bool valid(std::int32_t layers) const { return 0 <= start && start < detect && detect < end && end < layers; }
 
-  /// rectify's layers where a profile names no others (docs/decisions/0037-one-range.md); not valid in models of fewer
+  /// rectify's layers where a profile names no others (docs/decisions/rectify.md); not valid in models of fewer
   /// than three layers.
   static LayerRange by_depth(std::int32_t layers) { return {layers / 8, layers / 8 + 1, layers * 2 / 3}; }
 

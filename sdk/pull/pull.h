@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Downloading published models into the cache that find_model() looks in. The only room that opens connections
-// (libcurl); the library for hosts does not link it. docs/models.md, docs/decisions/0024-pull.md.
+// (libcurl); the library for hosts does not link it. docs/models.md, docs/decisions/program.md.
 #pragma once
 
 #include <cstdint>

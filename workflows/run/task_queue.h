@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // TaskQueue: what other threads ask one thread to do, in the order in which they ask. Making a task allocates memory;
 // posting it does not and cannot fail, so a task that was made in advance always arrives
-// (docs/decisions/0035-exhaustion.md).
+// (docs/decisions/memory.md).
 #pragma once
 
 #include <condition_variable>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // RunRecord: the record of a run, agent by agent and placeholder by placeholder. Plain data: together with event.h and
-// named_texts.h it is the vocabulary that every layer may include (docs/decisions/0003).
+// named_texts.h it is the vocabulary that every layer may include (docs/decisions/structure.md).
 #pragma once
 
 #include <cstdint>

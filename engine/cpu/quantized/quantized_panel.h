@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How quantised weights lie in memory: panels of 32 outputs, streamed from begin to end. A panel is a chain of chunks
-// of 256 inputs, a chunk a chain of blocks of 32 inputs (docs/decisions/0023-quantised-weights.md).
+// of 256 inputs, a chunk a chain of blocks of 32 inputs (docs/decisions/numerics.md).
 //
 // A block holds 1,024 quants as unsigned codes of 4, 5 or 6 bits (quant = code - offset) or signed bytes:
 //   words       8 rows of 16 words: byte j of word n in row g holds the low four bits of input 4 g + j, of output n in

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // LaunchLog: everything that an engine step would do on the device, as bytes: every launch with its kernel, grid and
 // arguments, and every product. Two steps with equal logs do the same work in the same memory, so the second can be a
-// replay of the first (docs/decisions/0017-replayed-steps.md).
+// replay of the first (docs/decisions/cuda.md).
 #pragma once
 
 #include <cstddef>

@@ -2,7 +2,7 @@
 // Replays: engine steps that repeat, kept as CUDA graphs. The launches of a step are first written to a log, without
 // launching. A step whose log has occurred before is captured, and from then on replayed. So the host only checks and
 // compares in a decode step, and the device runs it without gaps. A replay is exact: every kernel, grid, address and
-// number in it equals that of the current step (docs/decisions/0017-replayed-steps.md).
+// number in it equals that of the current step (docs/decisions/cuda.md).
 #pragma once
 
 #include <cstdint>

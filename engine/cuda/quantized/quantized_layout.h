@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How quantised weights lie in device memory: in the order in which the lanes of a warp hold operand A of a tensor core
 // (multiply_16x8x16), so that every load is of neighbouring words and nothing goes through shared memory
-// (docs/decisions/0052-quantised-weights-on-a-device.md). Host code and kernels share it.
+// (docs/decisions/cuda.md). Host code and kernels share it.
 #pragma once
 
 #include <cstddef>

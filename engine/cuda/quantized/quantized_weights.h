@@ -34,7 +34,7 @@ class QuantizedOperations {
 
   /// Few rows: products of the codes, with the same bits in any batch. From unpacked_rows_ rows on the weight is
   /// rounded to bf16, a piece at a time, and the library multiplies
-  /// (docs/decisions/0052-quantised-weights-on-a-device.md). `bias`: on the device, or null.
+  /// (docs/decisions/cuda.md). `bias`: on the device, or null.
   void matmul(Stream stream, TensorView out, ConstTensorView x, const DeviceBlocks& w, const float* bias);
   /// `ids`: on the device.
   static void embed(Stream stream, TensorView out, const DeviceBlocks& table, const std::int32_t* ids);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The decision of an anchor pool about a text: correct it, make it a new anchor, or compute it in full (KVComm eq. 5;
-// ours: docs/decisions/0015).
+// ours: docs/decisions/anchors.md).
 #pragma once
 
 #include <functional>

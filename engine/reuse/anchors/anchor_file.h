@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Anchor files: one checksummed file for one model. Each anchor is read into memory of its own, which ends with it; a
-// memory map would end the process when another one truncates the file (docs/decisions/0035-exhaustion.md).
+// memory map would end the process when another one truncates the file (docs/decisions/memory.md).
 #pragma once
 
 #include <filesystem>

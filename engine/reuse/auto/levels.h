@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What method auto knows: RelayLevels, what rectification costs and leaves on one model, as its profile measured it,
 // and RelayHistory, what it left in turns that were measured (engine/loop/relay_probe.h), for each place. The history
-// corrects the levels (docs/decisions/0040-place-history.md). Data alone: no clock, no files.
+// corrects the levels (docs/decisions/auto.md). Data alone: no clock, no files.
 #pragma once
 
 #include <cstdint>

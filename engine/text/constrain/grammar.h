@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Grammar: what an answer must be as a whole, compiled to a machine over bytes whose rules call one another. Regular
-// expressions and lists of texts need no calls; JSON and GBNF do. See docs/decisions/0039-constrained-decoding.md.
+// expressions and lists of texts need no calls; JSON and GBNF do. See docs/decisions/answers.md.
 #pragma once
 
 #include <array>

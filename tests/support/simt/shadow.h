@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shadow: finds races, reads of memory that nothing wrote, and reads of asynchronous copies that are not complete, in
 // kernels on the emulator. It remembers who accessed each byte, so that a mistake is found whatever the order in which
-// the threads run, and whether or not it changes a result (docs/decisions/0054-shadow-memory.md).
+// the threads run, and whether or not it changes a result (docs/decisions/cuda_tests.md).
 //
 // Kernels are compiled with -fsanitize=thread, which makes every access of theirs a call (accesses.cpp). What orders
 // two accesses is what the PTX manual says: the barrier of a block orders those of its threads, the barrier of a warp
