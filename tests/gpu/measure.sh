@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Runs the GPU tests and the benchmark tables, each part under its own time limit; ./dev gpu and a pack's run.sh call it.
-# What the parts are, and how to read the results: docs/performance.md, "How to measure on a GPU".
+# What the parts are, and how to read the results: docs/performance/gpu.md, "How to measure on a GPU".
 set -uo pipefail
 
 usage() {

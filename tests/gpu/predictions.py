@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Predicts times of the CUDA backend on devices that nobody has measured, from counted operations, bytes, instructions and
-launches. Prints the tables of docs/performance.md ("Predictions"). Everything that is not counted is a named constant
-here: where a measurement differs, one of them is wrong.
+"""Predicts times of the CUDA backend on devices that nobody has measured, from counted operations, bytes, instructions
+and launches. Prints the tables of docs/performance/gpu.md ("Predictions"). Everything that is not counted is a named
+constant here: where a measurement differs, one of them is wrong.
 
     python3 tests/gpu/predictions.py
 """

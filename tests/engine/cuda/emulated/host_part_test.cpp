@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The host's part of steps of real shapes, over a device that does nothing: how much of decoding is replayed, what is
-// sent, and, when asked for by name, how long it takes ([host_time]; docs/performance.md).
+// sent, and, when asked for by name, how long it takes ([host_time]; docs/performance/gpu.md).
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <chrono>
