@@ -4,7 +4,7 @@
 
 #include "agents/prompt.h"
 #include "sdk/src/internal.h"
-#include "workflows/format/answer_path.h"
+#include "workflows/format/placeholder.h"
 
 namespace baton::inline v1 {
 namespace {

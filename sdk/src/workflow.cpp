@@ -12,7 +12,7 @@
 #include <baton/turns.h>
 
 #include "sdk/src/share_folders.h"
-#include "workflows/format/error_codes.h"
+#include "workflows/format/diagnostics.h"
 #include "workflows/format/placeholder.h"
 
 namespace baton::inline v1 {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "tests/support/scripted_engine.h"
-#include "workflows/format/output_grammar.h"
+#include "workflows/format/output.h"
 #include "workflows/run/executor.h"
 
 namespace baton::test {

@@ -5,7 +5,7 @@
 #include "tests/support/process_memory.h"
 #include "tests/support/thread_time.h"
 #include "tests/support/workflow_files.h"
-#include "workflows/format/source_text.h"
+#include "workflows/format/diagnostics.h"
 
 namespace baton::test {
 namespace {

@@ -1,15 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// Errors of a workflow file: all of them in one pass, sorted, compiler style, with a stable code, a caret and a
-// suggestion. Codes are listed in docs/yaml.md.
+// Mistakes in workflow files: their place, message and suggestion, the sources that they point into, and the list of
+// their codes (docs/yaml.md).
 #pragma once
 
+#include <baton/errors.h>
+
+#include <cstddef>
+#include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
-
-#include <baton/errors.h>
 
 namespace baton {
 
@@ -56,5 +61,52 @@ class Diagnostics {
 
 /// The closest of `candidates` to a misspelt word, or empty when none is close (edit distance).
 std::string closest(const std::string& word, const std::vector<std::string>& candidates);
+
+class SourceText {
+ public:
+  /// `name` stands in errors; relative paths in the text start at `folder`.
+  SourceText(std::string name, std::filesystem::path folder, std::string text);
+
+  const std::string& name() const { return name_; }
+  const std::filesystem::path& folder() const { return folder_; }
+  const std::string& text() const { return text_; }
+
+  /// The place of `length_bytes` bytes from `offset`, cut at the end of the line.
+  SourceLocation at(std::size_t offset, std::size_t length_bytes) const;
+
+ private:
+  std::size_t characters_before(std::size_t offset) const;
+
+  std::string name_;
+  std::filesystem::path folder_;
+  std::string text_;
+  std::vector<std::size_t> line_starts_;
+  std::vector<std::size_t> characters_;  // before each block of bytes: a line may be as long as the file
+};
+
+using SourcePtr = std::shared_ptr<const SourceText>;
+
+/// Takes bytes as the text of a file: drops a byte order mark and wants UTF-8 without control characters.
+/// Errors go to `diagnostics`; null when the text cannot be used. The text is added to the diagnostics' sources.
+SourcePtr make_source(std::string name, std::filesystem::path folder, std::string bytes, Diagnostics& diagnostics);
+
+/// Reads a file named at `where`, where it was not read before; null, with an error at `where`, when it does not exist,
+/// is too large, or is one too many.
+SourcePtr read_source(const std::filesystem::path& file, const SourceLocation& where, Diagnostics& diagnostics);
+
+struct ErrorCode {
+  std::string_view code;
+  std::string_view meaning;  // one sentence, that of the table in docs/yaml.md
+  std::string_view causes;   // what usually leads to it
+  std::string_view remedy;   // what to do
+  std::string_view wrong;    // lines of a workflow file, or a `--set` option, that get this code
+  std::string_view right;    // in their place, without any error
+};
+
+/// In ascending order.
+std::span<const ErrorCode> error_codes();
+
+/// Those of values and files, a part of `error_codes()`.
+std::span<const ErrorCode> error_codes_of_values();
 
 }  // namespace baton

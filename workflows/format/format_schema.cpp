@@ -7,7 +7,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "workflows/format/error_codes.h"
+#include "workflows/format/diagnostics.h"
 #include "workflows/format/format_table.h"
 #include "workflows/format/spec.h"
 

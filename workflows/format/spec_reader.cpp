@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "workflows/format/spec_reader.h"
 
 #include <fmt/format.h>
 
@@ -7,14 +6,10 @@
 #include <unordered_set>
 
 #include "agents/conversation.h"
-#include "workflows/format/agent_reader.h"
-#include "workflows/format/answer_path.h"
 #include "workflows/format/format_table.h"
 #include "workflows/format/placeholder.h"
-#include "workflows/format/prompt_reader.h"
+#include "workflows/format/readers.h"
 #include "workflows/format/relay_reader.h"
-#include "workflows/format/tool_reader.h"
-#include "workflows/format/topology_reader.h"
 
 namespace baton {
 namespace {

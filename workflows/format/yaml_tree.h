@@ -9,7 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "workflows/format/source_text.h"
+#include "agents/json_check.h"
+#include "workflows/format/diagnostics.h"
 
 namespace baton {
 
@@ -78,5 +79,21 @@ std::optional<double> number_of(std::string_view text);
 
 /// Null, with errors in `diagnostics`, when the text is not YAML that Baton reads. An empty text is a null node.
 std::optional<YamlNode> parse_yaml(const SourcePtr& source, Diagnostics& diagnostics);
+
+/// `child` over `base`: maps are merged key by key, anything else is replaced; a null in `child` removes the key.
+YamlNode merged(YamlNode base, YamlNode child);
+
+/// The tree of a file with everything that it extends. Empty, with errors, when one of the files cannot be used.
+std::optional<YamlNode> load_tree(const SourcePtr& source, Diagnostics& diagnostics);
+
+/// Sets "a.b.c" to a value written as YAML. A list is entered by index, or by the id or agent of an element.
+void set_value(YamlNode& root, const std::string& path, const std::string& value, Diagnostics& diagnostics);
+
+/// Keys of `x-` included; integers beyond 64 bits and .inf/.nan, which a checked tree does not hold, become strings.
+std::string to_json(const YamlNode& node);
+
+/// Reports each mistake in the schema that `node` holds. `owner` begins the messages ("agent 'judge': output schema").
+void report_schema_mistakes(const YamlNode& node, const std::vector<SchemaMistake>& mistakes, const std::string& owner,
+                            Diagnostics& diagnostics);
 
 }  // namespace baton

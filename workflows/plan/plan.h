@@ -12,6 +12,7 @@
 
 #include "agents/prompt.h"
 #include "engine/text/constrain/grammar.h"
+#include "workflows/format/output.h"
 #include "workflows/format/spec.h"
 
 namespace baton {
@@ -91,5 +92,8 @@ Plan make_plan(std::shared_ptr<const WorkflowSpec> spec, std::vector<PlannedTurn
 
 /// Forms of the expanded graph: ascii, mermaid, dot, json. Throws std::invalid_argument for another.
 std::string format_graph(const Plan& plan, const std::string& format);
+
+/// All turns of all rounds and the decision. With errors the result is of no use.
+std::vector<PlannedTurn> build_turns(const WorkflowSpec& spec, OutputGrammars& grammars, Diagnostics& diagnostics);
 
 }  // namespace baton

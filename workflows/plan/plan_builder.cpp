@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "workflows/plan/plan_builder.h"
+#include "workflows/plan/plan.h"
 
 #include <fmt/format.h>
 
@@ -12,7 +12,7 @@
 #include <unordered_set>
 
 #include "engine/base/clock.h"
-#include "workflows/plan/visibility.h"
+#include "workflows/plan/topology.h"
 
 namespace baton {
 namespace {

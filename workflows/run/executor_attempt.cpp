@@ -5,9 +5,9 @@
 #include <algorithm>
 
 #include "engine/base/errors.h"
+#include "workflows/format/output.h"
 #include "workflows/format/placeholder.h"
 #include "workflows/run/executor_loop.h"
-#include "workflows/run/output_check.h"
 
 namespace baton {
 namespace {

@@ -15,10 +15,9 @@
 #include "engine/base/errors.h"
 #include "workflows/run/early_turns.h"
 #include "workflows/run/executor.h"
-#include "workflows/run/feedback.h"
 #include "workflows/run/hand_over.h"
 #include "workflows/run/run_progress.h"
-#include "workflows/run/task_queue.h"
+#include "workflows/run/turn.h"
 #include "workflows/run/turn_record.h"
 #include "workflows/run/workers.h"
 

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <set>
 
+#include "workflows/format/output.h"
 #include "workflows/run/executor_loop.h"
-#include "workflows/run/output_check.h"
 
 namespace baton {
 namespace {

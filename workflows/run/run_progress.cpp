@@ -10,7 +10,7 @@
 #include <stdexcept>
 
 #include "agents/pattern.h"
-#include "workflows/format/answer_path.h"
+#include "workflows/format/placeholder.h"
 
 namespace baton {
 namespace {

@@ -6,7 +6,7 @@
 #include <set>
 
 #include "tests/support/workflow_files.h"
-#include "workflows/format/error_codes.h"
+#include "workflows/format/diagnostics.h"
 
 namespace baton::test {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "agents/json_check.h"
 #include "tests/support/workflow_files.h"
-#include "workflows/format/yaml_json.h"
+#include "workflows/format/yaml_tree.h"
 
 namespace baton::test {
 namespace {

@@ -3,8 +3,6 @@
 
 #include <catch2/catch.hpp>
 
-#include "workflows/format/yaml_json.h"
-
 namespace baton {
 namespace {
 

@@ -8,7 +8,7 @@
 #include "tests/support/plans.h"
 #include "tests/support/thread_time.h"
 #include "tests/support/workflow_files.h"
-#include "workflows/format/answer_path.h"
+#include "workflows/format/placeholder.h"
 #include "workflows/run/executor.h"
 
 namespace baton::test {

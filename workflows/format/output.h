@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The constraints of agents' outputs, compiled.
+// What an agent's output has to be: the compiled constraint, and the check of what was written.
 #pragma once
 
 #include <map>
@@ -26,5 +26,14 @@ class OutputGrammars {
   std::map<std::string, Compiled> compiled_;  // by the constraint with its kind
   std::size_t nodes_ = 0;
 };
+
+struct CheckedOutput {
+  std::string answer;   // the first group of the pattern's last match, the JSON that fits the schema, or the output
+  std::string problem;  // empty: the output passes
+};
+
+/// `grammar`: that of the spec. JSON may stand alone or in the last fenced code block. A pattern that takes
+/// too long is a problem, not an exception.
+CheckedOutput check_output(const OutputSpec& spec, const Grammar* grammar, const std::string& output);
 
 }  // namespace baton

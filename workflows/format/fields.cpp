@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "workflows/format/values.h"
+#include "workflows/format/fields.h"
 
 #include <fmt/format.h>
 
