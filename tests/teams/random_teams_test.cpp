@@ -3,6 +3,7 @@
 //
 //   BATON_RANDOM_TEAMS=2000   how many teams, in place of 200
 //   BATON_RANDOM_TEAM=SEED    this team alone, as often as BATON_RANDOM_TEAMS says (once): threads differ each time
+//   BATON_TEAM_HASHES=FILE    appends a line for each team: its seed, and a hash of its tokens (tests/bits/same_bits.py)
 //   BATON_TEST_MODELS=DIR     also the smallest .gguf file of a folder, with BATON_RANDOM_TEAMS teams (20)
 #include <algorithm>
 #include <catch2/catch.hpp>

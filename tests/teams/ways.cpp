@@ -5,11 +5,14 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <cstdlib>
 #include <exception>
+#include <fstream>
 #include <functional>
 #include <mutex>
 #include <thread>
 
+#include "engine/base/hash.h"
 #include "engine/cpu/cpu.h"
 #include "tests/teams/draw.h"
 #include "tests/teams/team_tools.h"
@@ -366,6 +369,32 @@ std::shared_ptr<TeamTrials::Team> TeamTrials::team(std::uint64_t seed) {
   return std::make_shared<Team>(random_team(seed, limits_), model_);
 }
 
+/// Returns a line with the seed and a hash of all tokens that `full` gave, of prompts and of answers.
+std::string TeamTrials::hash_line(std::uint64_t seed, const Team& team) {
+  std::uint64_t hash = 0;
+  const auto add = [&](const std::vector<TokenId>& tokens) {
+    hash = hash_bytes(tokens.data(), tokens.size() * sizeof(TokenId), hash + tokens.size());
+  };
+  const auto add_all = [&](const TeamAnswers& answers) {
+    for (const std::string& turn : answers.turns) {
+      const auto found = answers.answers.find(turn);
+      if (found == answers.answers.end()) continue;
+      for (const TurnAnswer& answer : found->second) {
+        add(answer.prompt);
+        add(answer.tokens);
+        hash = hash_bytes(answer.logits.data(), answer.logits.size() * sizeof(std::uint64_t), hash);
+      }
+    }
+  };
+  for (const auto& answers : team.full) {
+    if (answers) add_all(*answers);
+  }
+  for (const auto& session : team.full_session) {
+    for (const TeamAnswers& answers : session) add_all(answers);
+  }
+  return fmt::format("{} {:016x}\n", seed, hash);
+}
+
 std::string TeamTrials::run(std::uint64_t seed) {
   const std::shared_ptr<Team> other = team(seed - 1), made = team(seed);
   const auto report = [&](const std::string& way, const std::string& what) {
@@ -386,6 +415,7 @@ std::string TeamTrials::run(std::uint64_t seed) {
   } catch (const std::exception& error) {
     return report(way, error.what());
   }
+  if (const char* file = std::getenv("BATON_TEAM_HASHES")) std::ofstream(file, std::ios::app) << hash_line(seed, *made);
   last_ = made;
   return {};
 }

@@ -41,6 +41,7 @@ class TeamTrials {
   class Trial;
 
   std::shared_ptr<Team> team(std::uint64_t seed);
+  static std::string hash_line(std::uint64_t seed, const Team& team);
 
   const TeamModel& model_;
   TeamLimits limits_;
