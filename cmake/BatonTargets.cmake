@@ -119,6 +119,7 @@ function(baton_test area folders)
     BATON_TEST_DIR="${PROJECT_SOURCE_DIR}/tests" BATON_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   set_target_properties(baton_test_${area} PROPERTIES POSITION_INDEPENDENT_CODE OFF)  # as the precompiled header has it
   target_precompile_headers(baton_test_${area} REUSE_FROM baton_test_main)
+  baton_unity(baton_test_${area})
   # Tests of tools count processes and temporary folders: nothing else runs beside them.
   if(area STREQUAL "agents")
     set(serial TRUE)

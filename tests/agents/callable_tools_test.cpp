@@ -3,6 +3,8 @@
 
 #include <catch2/catch.hpp>
 
+namespace callable_tools_test {
+
 using namespace baton;
 
 namespace {
@@ -126,3 +128,5 @@ TEST_CASE("a result is shown without control characters, and a long one without 
   const std::string cut = shown_result(euros, 20);
   CHECK(cut.starts_with("\xe2\x82\xac\xe2\x82\xac\xe2\x82\xac\n[... 72 bytes"));
 }
+
+}  // namespace callable_tools_test

@@ -3,6 +3,8 @@
 
 #include <catch2/catch.hpp>
 
+namespace code_block_test {
+
 using baton::last_code_block;
 
 TEST_CASE("the last fenced block of a text") {
@@ -26,3 +28,5 @@ TEST_CASE("a longer fence holds shorter ones, and a line with more than the fenc
   CHECK(*last_code_block("````\n```\nx\n```\n````") == "```\nx\n```");
   CHECK(*last_code_block("```\ns = '''\n``` not the end\n```") == "s = '''\n``` not the end");
 }
+
+}  // namespace code_block_test

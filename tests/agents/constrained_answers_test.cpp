@@ -12,6 +12,8 @@
 #include "tests/support/folders.h"
 #include "tests/support/random_schema.h"
 
+namespace constrained_answers_test {
+
 using namespace baton;
 using namespace baton::test;
 
@@ -50,3 +52,5 @@ TEST_CASE("the nano model's answers under random schemas are valid JSON of them"
   }
   CHECK(complete == answers.size());
 }
+
+}  // namespace constrained_answers_test

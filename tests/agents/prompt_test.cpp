@@ -6,6 +6,8 @@
 
 #include "tests/support/toy_model.h"
 
+namespace prompt_test {
+
 using namespace baton;
 using namespace baton::test;
 
@@ -128,3 +130,5 @@ TEST_CASE("a value that stands in a prompt very often is refused before it fills
   CHECK_THROWS_WITH(fill_frame(frame, value), "the prompt has more than 16777216 tokens");
   CHECK(fill_frame(std::vector<PromptPart>(800, {"answer", {}}), value).size() == 800);
 }
+
+}  // namespace prompt_test

@@ -14,6 +14,8 @@
 
 #include "agents/sandbox.h"
 
+namespace python_tool_test {
+
 using namespace baton;
 using namespace std::chrono_literals;
 
@@ -256,3 +258,5 @@ TEST_CASE("python: many runs leave nothing behind") {
   CHECK(children() == 0);
   CHECK(prctl(PR_GET_DUMPABLE) == 1);  // as before, also where a child became another user
 }
+
+}  // namespace python_tool_test

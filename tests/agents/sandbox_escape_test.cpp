@@ -25,6 +25,8 @@
 #include "engine/base/system/unique_fd.h"
 #include "tests/agents/in_child.h"
 
+namespace sandbox_escape_test {
+
 using namespace baton;
 using namespace std::chrono_literals;
 namespace fs = std::filesystem;
@@ -515,3 +517,5 @@ TEST_CASE("sandbox: ordinary code works in all layers") {
     return result.output == "alarm\nno processes\nworks\n" ? std::string() : result.output;
   });
 }
+
+}  // namespace sandbox_escape_test

@@ -29,6 +29,8 @@
 #include "engine/base/system/unique_fd.h"
 #include "tests/agents/in_child.h"
 
+namespace sandbox_host_test {
+
 using namespace baton;
 using namespace std::chrono_literals;
 namespace fs = std::filesystem;
@@ -437,3 +439,5 @@ TEST_CASE("python: the tool says what confines its own sandbox") {
     CHECK(tool[i].text == sandbox[i].text);
   }
 }
+
+}  // namespace sandbox_host_test

@@ -35,6 +35,8 @@
 #include "agents/sandbox_filter.h"
 #include "tests/agents/in_child.h"
 
+namespace sandbox_layers_test {
+
 using namespace baton;
 namespace fs = std::filesystem;
 
@@ -278,3 +280,5 @@ TEST_CASE("sandbox: the filter alone denies what needs rights") {
   }
   CHECK(wrong_calls(calls_of_root, false) == "");
 }
+
+}  // namespace sandbox_layers_test

@@ -12,6 +12,8 @@
 #include "tests/support/random_schema.h"
 #include "tests/support/small_stack.h"
 
+namespace schema_grammar_test {
+
 using namespace baton;
 using namespace baton::test;
 using Catch::Contains;
@@ -382,3 +384,5 @@ TEST_CASE("annotations, those of the author's own too, constrain nothing") {
     CHECK_FALSE(holds(schema, "-5"));
   }
 }
+
+}  // namespace schema_grammar_test

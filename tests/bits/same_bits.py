@@ -49,7 +49,7 @@ class Build:
 def logits(build: Build, models: list[pathlib.Path]):
     smollm = [str(model) for model in models if "smollm2" in model.name]
     for name in ["nano", *smollm]:
-        found = json.loads(build.measure("bench", "--model", name, "--methods", "none", "--prefill", "64,300",
+        found = json.loads(build.measure("bench", "--model", name, "--methods", "full,rectify", "--agents", "2", "--prefix", "40", "--question", "60", "--output", "30", "--prefill", "64,300",
                                          "--decode", "1x64,4x64", "--repeat", "1", "--json", "-q"))
         yield f"logits {pathlib.Path(name).stem}", found["logits_hash"]
 

@@ -9,6 +9,8 @@
 #include "tests/exhaustion/faults.h"
 #include "tests/support/tiny_model.h"
 
+namespace anchors_test {
+
 using namespace baton;
 using namespace baton::test;
 
@@ -40,3 +42,5 @@ TEST_CASE("an answer goes on where no memory is left to compare it with anchors"
   }
   CHECK(failures > 0);
 }
+
+}  // namespace anchors_test

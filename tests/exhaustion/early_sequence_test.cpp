@@ -6,6 +6,8 @@
 #include "engine/loop/early_sequence.h"
 #include "tests/exhaustion/faults.h"
 
+namespace early_sequence_test {
+
 using namespace baton;
 using namespace baton::test;
 
@@ -40,3 +42,5 @@ TEST_CASE("an early prompt that finds no memory for an update stays as it was", 
   }
   CHECK(failures > 1);
 }
+
+}  // namespace early_sequence_test

@@ -13,6 +13,8 @@
 #include "tests/support/folders.h"
 #include "tests/support/thread_time.h"
 
+namespace exhaustion_test {
+
 namespace {
 
 using namespace baton::test;
@@ -177,3 +179,5 @@ TEST_CASE("the runs under faults do what they are about", "[exhaustion]") {
   CHECK(shows(kRectify, &baton::KvRecord::reused));
   CHECK(shows(kAnchors, &baton::KvRecord::reused));
 }
+
+}  // namespace exhaustion_test

@@ -14,6 +14,8 @@
 #include "tests/exhaustion/faults.h"
 #include "tests/support/thread_time.h"
 
+namespace remote_engine_test {
+
 using namespace baton;
 using namespace baton::test;
 using namespace std::chrono_literals;
@@ -130,3 +132,5 @@ TEST_CASE("a request to a server ends once whichever allocation of it fails, and
     CHECK(after->reason == FinishReason::eos);
   }
 }
+
+}  // namespace remote_engine_test

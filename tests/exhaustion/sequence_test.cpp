@@ -10,6 +10,8 @@
 #include "tests/exhaustion/faults.h"
 #include "tests/support/tiny_model.h"
 
+namespace sequence_test {
+
 using namespace baton;
 using namespace baton::test;
 
@@ -42,3 +44,5 @@ TEST_CASE("a check that finds no memory to begin leaves the tentative answer as 
   }
   CHECK(failures > 0);
 }
+
+}  // namespace sequence_test

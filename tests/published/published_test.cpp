@@ -27,6 +27,8 @@
 #include "tests/support/random_schema.h"
 #include "tests/support/tiny_model.h"
 
+namespace published_test {
+
 using namespace baton;
 using namespace baton::test;
 
@@ -371,3 +373,5 @@ TEST_CASE("published: every row recomputed in every layer is full prefill, bit f
     CHECK(direct.result.kv_computed < full.result.kv_computed);
   }
 }
+
+}  // namespace published_test

@@ -10,6 +10,8 @@
 
 #include "tests/sdk/asking_team.h"
 
+namespace ask_test {
+
 namespace {
 
 using namespace baton;
@@ -86,3 +88,5 @@ TEST_CASE("a run of a session that is suspended is not remembered") {
   CHECK(session.run(options).state == RunState::ok);
   CHECK(session.runs() == 1);
 }
+
+}  // namespace ask_test

@@ -5,6 +5,8 @@
 
 #include "tests/sdk/c_handles.h"
 
+namespace c_arguments_test {
+
 namespace {
 
 using namespace baton::test::c;
@@ -205,3 +207,5 @@ TEST_CASE("C: options say how large they are, and out-of-range numbers are refus
   baton_run* started = nullptr;
   CHECK(outcome_of(baton_engine_start, &started, engine().get(), parse(team(4)).get(), &options).status == BATON_USAGE);
 }
+
+}  // namespace c_arguments_test

@@ -3,6 +3,8 @@
 #include "tests/sdk/asking_team.h"
 #include "tests/sdk/c_handles.h"
 
+namespace c_ask_test {
+
 namespace {
 
 using namespace baton::test::c;
@@ -61,3 +63,5 @@ TEST_CASE("C: a step that asks") {
         }) == BATON_USAGE);
   CHECK(std::string(baton_status_name(BATON_SUSPENDED)) == "suspended");
 }
+
+}  // namespace c_ask_test

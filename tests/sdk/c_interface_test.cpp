@@ -11,6 +11,8 @@
 #include "tests/sdk/c_handles.h"
 #include "tests/support/temp_folder.h"
 
+namespace c_interface_test {
+
 namespace {
 
 using namespace baton::test::c;
@@ -506,3 +508,5 @@ TEST_CASE("C: a callback of the engine cannot wait for a run of it") {
   CHECK(wait(run) == BATON_OK);
   CHECK(held.statuses == kRefused);
 }
+
+}  // namespace c_interface_test

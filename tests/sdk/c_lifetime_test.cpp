@@ -12,6 +12,8 @@
 #include "tests/support/process_memory.h"
 #include "tests/support/process_threads.h"
 
+namespace c_lifetime_test {
+
 namespace {
 
 using namespace baton::test::c;
@@ -200,3 +202,5 @@ TEST_CASE("C: 100 engines opened, used and freed leave the process as large as 2
   INFO("in use " << after_20.in_use << " bytes after 20 engines, then " << after_100.in_use);
   if (!baton::test::kFreedIsKept) CHECK(after_100.in_use - after_20.in_use < baton::test::kThreadCache);
 }
+
+}  // namespace c_lifetime_test

@@ -7,6 +7,8 @@
 #include "tests/sdk/c_handles.h"
 #include "tests/support/temp_folder.h"
 
+namespace c_session_test {
+
 namespace {
 
 using namespace baton::test::c;
@@ -114,3 +116,5 @@ TEST_CASE("C: a session and NULL") {
   CHECK(baton_session_rewindable(nullptr) == 0);
   baton_session_free(nullptr);
 }
+
+}  // namespace c_session_test

@@ -7,6 +7,8 @@
 
 #include "tests/support/folders.h"
 
+namespace messages_test {
+
 namespace {
 
 using namespace baton;
@@ -124,3 +126,5 @@ TEST_CASE("what is no list of messages is refused, with the place") {
           "message 1: expected the role system, user or assistant, found 'tool'");
   refused(R"([{"role": "user", "content": ["a"]}])", "message 1: expected an object");
 }
+
+}  // namespace messages_test

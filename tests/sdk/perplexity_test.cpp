@@ -10,6 +10,8 @@
 #include "engine/cpu/cpu.h"
 #include "engine/model/forward.h"
 
+namespace perplexity_test {
+
 using namespace baton;
 
 namespace {
@@ -152,3 +154,5 @@ TEST_CASE("perplexity: bytes that are no UTF-8 are measured like U+FFFD") {
   REQUIRE(broken);
   CHECK(std::isfinite(broken->perplexity));
 }
+
+}  // namespace perplexity_test

@@ -20,6 +20,8 @@
 #include "tests/support/folders.h"
 #include "tests/support/temp_folder.h"
 
+namespace record_test {
+
 namespace {
 
 namespace fs = std::filesystem;
@@ -281,3 +283,5 @@ TEST_CASE("of runs that go on from one record at the same time one may write") {
     CHECK(files_in(place.path()) == std::set<std::string>{"run.journal"});
   }
 }
+
+}  // namespace record_test

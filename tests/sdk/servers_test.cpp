@@ -13,6 +13,8 @@
 #include "tests/support/folders.h"
 #include "tests/support/temp_folder.h"
 
+namespace servers_test {
+
 namespace {
 
 using namespace baton;
@@ -120,3 +122,5 @@ TEST_CASE("a session's servers live as long as it does, and are started again wh
   }
   CHECK(gone(noted.processes()[1]));
 }
+
+}  // namespace servers_test

@@ -10,6 +10,8 @@
 #include "tests/support/folders.h"
 #include "tests/support/temp_folder.h"
 
+namespace session_test {
+
 namespace {
 
 using baton::RunState;
@@ -291,3 +293,5 @@ workflow: {topology: single, agents: [solver]}
   }
   CHECK_THROWS_AS(session.save(folder.path() / "talk.session" / "x"), baton::ResourceError);
 }
+
+}  // namespace session_test

@@ -8,6 +8,8 @@
 #include <filesystem>
 #include <fstream>
 
+namespace workflow_test {
+
 namespace {
 
 constexpr auto kTeam = R"yaml(
@@ -225,3 +227,5 @@ TEST_CASE("bare names are looked for in BATON_MODEL_PATH first") {
   old == nullptr ? unsetenv("BATON_MODEL_PATH") : setenv("BATON_MODEL_PATH", before.c_str(), 1);
   std::filesystem::remove_all(folder);
 }
+
+}  // namespace workflow_test

@@ -8,14 +8,10 @@
 #include <memory>
 
 #include "engine/engine.h"
+#include "tests/support/reuse_run.h"
 #include "tests/support/tiny_model.h"
 
 namespace baton::test {
-
-struct Run {
-  GenerationResult result;
-  std::vector<std::vector<float>> logits;
-};
 
 inline PromptPart text(std::size_t n, std::uint64_t seed) { return {"", random_tokens(n, seed), nullptr, 0}; }
 
@@ -66,11 +62,6 @@ inline PromptPart recorded_answer(InferenceEngine& engine, std::uint64_t seed) {
   Run run = start(engine, std::move(request)).get();
   REQUIRE(run.result.output);
   return {"answer", tokens, run.result.output, 0};
-}
-
-inline bool same(const Run& a, const Run& b) {
-  return a.logits.size() == b.logits.size() && std::equal(a.logits.begin(), a.logits.end(), b.logits.begin(),
-                                                          [](const auto& x, const auto& y) { return x == y; });
 }
 
 inline double distance(const Run& a, const Run& b) {

@@ -3,8 +3,9 @@
 //
 //   BATON_RANDOM_TEAMS=2000   how many teams, in place of 200
 //   BATON_RANDOM_TEAM=SEED    this team alone, as often as BATON_RANDOM_TEAMS says (once): threads differ each time
-//   BATON_TEAM_HASHES=FILE    appends a line for each team: its seed, and a hash of its tokens (tests/bits/same_bits.py)
-//   BATON_TEST_MODELS=DIR     also the smallest .gguf file of a folder, with BATON_RANDOM_TEAMS teams (20)
+//   BATON_TEAM_HASHES=FILE    appends a line for each team: its seed, and a hash of its tokens
+//   (tests/bits/same_bits.py) BATON_TEST_MODELS=DIR     also the smallest .gguf file of a folder, with
+//   BATON_RANDOM_TEAMS teams (20)
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cstdlib>
@@ -20,6 +21,8 @@
 #include "tests/teams/team_tools.h"
 #include "tests/teams/ways.h"
 #include "workflows/compile.h"
+
+namespace random_teams_test {
 
 using namespace baton;
 using namespace baton::test;
@@ -113,3 +116,5 @@ TEST_CASE("random teams: a published model gives the answers of full in every wa
   model.model = open_model(*model.backend, smallest, {});
   try_teams(model, {.agents = 4, .rounds = 2, .max_tokens = 12}, 20001, 1.0, 20);
 }
+
+}  // namespace random_teams_test

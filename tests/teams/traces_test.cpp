@@ -12,6 +12,8 @@
 #include "tests/teams/team_tools.h"
 #include "workflows/compile.h"
 
+namespace traces_test {
+
 using namespace baton;
 using namespace baton::test;
 
@@ -125,3 +127,5 @@ TEST_CASE("random teams: traces are trees that agree with the records, also of r
   CHECK(seen.links > 50);
   CHECK(seen.cancelled > 3);
 }
+
+}  // namespace traces_test

@@ -7,7 +7,7 @@
 #include "tests/support/workflow_files.h"
 #include "workflows/format/diagnostics.h"
 
-namespace baton::test {
+namespace baton::test::compile_cost_test {
 namespace {
 
 /// "a0: {...}", "a1: {...}", ...: the first has `first`, which may set anchors, and the others `other`.
@@ -202,4 +202,4 @@ TEST_CASE("schemas that hold together are merged in time near their size, and no
 }
 
 }  // namespace
-}  // namespace baton::test
+}  // namespace baton::test::compile_cost_test

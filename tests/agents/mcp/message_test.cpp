@@ -3,6 +3,8 @@
 
 #include "agents/mcp/message.h"
 
+namespace message_test {
+
 using namespace baton;
 
 TEST_CASE("messages are results, errors, requests and notifications") {
@@ -21,3 +23,5 @@ TEST_CASE("messages are results, errors, requests and notifications") {
     CHECK_THROWS_AS(read_rpc(text), std::runtime_error);
   CHECK_THROWS_AS(read_rpc(std::string(100'000, '[')), std::runtime_error);
 }
+
+}  // namespace message_test

@@ -10,6 +10,8 @@
 #include "agents/mcp/tools.h"
 #include "engine/text/constrain/grammar.h"
 
+namespace tool_list_test {
+
 using namespace baton;
 using Json = nlohmann::ordered_json;
 
@@ -172,3 +174,5 @@ TEST_CASE("a step names one use of one server") {
   CHECK(check_mcp_step({{"server", "s"}, {"tool", ""}}) == "'tool' is empty");
   CHECK_THAT(check_mcp_step({{"server", "s"}, {"tol", "t"}}), Catch::StartsWith("unknown option 'tol'"));
 }
+
+}  // namespace tool_list_test

@@ -11,6 +11,8 @@
 
 #include "tests/support/temp_folder.h"
 
+namespace atomic_file_test {
+
 using namespace baton;
 namespace fs = std::filesystem;
 
@@ -81,3 +83,5 @@ TEST_CASE("a new file has the permissions that the umask leaves, and one that is
   }
 }
 #endif
+
+}  // namespace atomic_file_test

@@ -7,7 +7,7 @@
 #include <random>
 #include <vector>
 
-namespace baton::test {
+namespace baton::test::distributions_test {
 namespace {
 
 std::vector<float> logits_of(std::mt19937& random, std::size_t count, float deviation) {
@@ -67,4 +67,4 @@ TEST_CASE("the divergence of distributions that share no token is their distance
 }
 
 }  // namespace
-}  // namespace baton::test
+}  // namespace baton::test::distributions_test

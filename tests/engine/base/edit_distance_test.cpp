@@ -3,6 +3,8 @@
 
 #include <catch2/catch.hpp>
 
+namespace edit_distance_test {
+
 using namespace baton;
 
 TEST_CASE("the edit distance counts insertions, deletions, substitutions and swaps of neighbours") {
@@ -13,3 +15,5 @@ TEST_CASE("the edit distance counts insertions, deletions, substitutions and swa
   CHECK(edit_distance("ca", "abc") == 3);  // optimal string alignment: nothing is edited twice
   CHECK(edit_distance("flaw", "lawn") == 2);
 }
+
+}  // namespace edit_distance_test

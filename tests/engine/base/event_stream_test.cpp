@@ -8,6 +8,8 @@
 
 #include "engine/base/event_stream.h"
 
+namespace event_stream_test {
+
 using namespace baton;
 
 namespace {
@@ -52,3 +54,5 @@ TEST_CASE("any bytes are a stream of events") {
     CHECK(events_of(stream, 1 + random() % 7) == events_of(stream, stream.size() + 1));
   }
 }
+
+}  // namespace event_stream_test

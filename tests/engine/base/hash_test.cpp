@@ -4,6 +4,8 @@
 #include <catch2/catch.hpp>
 #include <string_view>
 
+namespace hash_test {
+
 using namespace baton;
 
 TEST_CASE("hashes have the values of their specifications") {
@@ -26,3 +28,5 @@ TEST_CASE("a stream's hash does not depend on where its parts end") {
   parts.add(text.data() + 7, text.size() - 7);
   CHECK(parts.hex() == whole.hex());
 }
+
+}  // namespace hash_test

@@ -10,6 +10,8 @@
 #include "tests/support/process_memory.h"
 #include "tests/support/thread_time.h"
 
+namespace json_reader_test {
+
 using namespace baton;
 using Catch::Matchers::Contains;
 using Catch::Matchers::Equals;
@@ -99,3 +101,5 @@ TEST_CASE("JSON: a hostile text costs no more time and memory than its limits sa
   if (!test::kFreedIsKept) CHECK(test::peak_resident() - before < 512 << 20);
   CHECK(test::thread_seconds() - begin < 4.0 * test::kSlowdown);
 }
+
+}  // namespace json_reader_test

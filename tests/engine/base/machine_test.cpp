@@ -6,6 +6,8 @@
 #include "engine/base/system/machine.h"
 #include "tests/support/temp_folder.h"
 
+namespace machine_test {
+
 TEST_CASE("what is available of this machine's memory is a part of it") {
   const baton::MachineMemory here = baton::machine_memory();
   CHECK(here.available_bytes > 0);
@@ -125,3 +127,5 @@ TEST_CASE("the processor time of a group of version 1 is found where the group i
   CHECK(in_group("-1\n") == cores({}));
 }
 #endif
+
+}  // namespace machine_test

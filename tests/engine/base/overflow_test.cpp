@@ -4,6 +4,8 @@
 #include <catch2/catch.hpp>
 #include <vector>
 
+namespace overflow_test {
+
 using namespace baton;
 
 TEST_CASE("sums, differences and products that do not fit are noticed, as the compiler's own functions notice them") {
@@ -28,3 +30,5 @@ TEST_CASE("sums, differences and products that do not fit are noticed, as the co
     }
   }
 }
+
+}  // namespace overflow_test

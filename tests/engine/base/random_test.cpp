@@ -3,6 +3,8 @@
 
 #include <catch2/catch.hpp>
 
+namespace random_test {
+
 using namespace baton;
 
 TEST_CASE("splitmix64 gives the numbers of its reference implementation") {
@@ -22,3 +24,5 @@ TEST_CASE("uniform numbers are the high bits of the random ones, below 1") {
     CHECK(uniform < 1.0);
   }
 }
+
+}  // namespace random_test

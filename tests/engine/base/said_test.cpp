@@ -3,6 +3,8 @@
 
 #include "engine/base/said.h"
 
+namespace said_test {
+
 using namespace baton;
 
 TEST_CASE("a server's own words are one line without control characters") {
@@ -12,3 +14,5 @@ TEST_CASE("a server's own words are one line without control characters") {
   CHECK(said("a\u009bb\u2028c\u202ed\u00e9") == "a b c d\u00e9");
   CHECK(said(" \n").empty());
 }
+
+}  // namespace said_test

@@ -3,6 +3,8 @@
 
 #include "engine/base/utf8.h"
 
+namespace utf8_count_test {
+
 using namespace baton;
 
 TEST_CASE("characters are counted by the bytes that begin one") {
@@ -14,3 +16,5 @@ TEST_CASE("characters are counted by the bytes that begin one") {
   CHECK_FALSE(utf8::continues('\xC3'));
   CHECK_FALSE(utf8::continues('\x7F'));
 }
+
+}  // namespace utf8_count_test

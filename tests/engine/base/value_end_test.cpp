@@ -3,6 +3,8 @@
 
 #include "engine/base/json/value_end.h"
 
+namespace value_end_test {
+
 using namespace baton;
 
 TEST_CASE("a value of JSON ends where its own quotes and brackets close") {
@@ -22,3 +24,5 @@ TEST_CASE("a value of JSON ends where its own quotes and brackets close") {
     CHECK_FALSE(value_end(cut));
   }
 }
+
+}  // namespace value_end_test

@@ -7,7 +7,7 @@
 #include <random>
 #include <vector>
 
-namespace baton::test {
+namespace baton::test::attention_plan_test {
 namespace {
 
 struct Step {
@@ -106,4 +106,4 @@ TEST_CASE("a plan of attention keeps what tasks share within bounds") {
 }
 
 }  // namespace
-}  // namespace baton::test
+}  // namespace baton::test::attention_plan_test

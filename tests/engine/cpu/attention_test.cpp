@@ -3,7 +3,7 @@
 #include "targets.h"
 #include "tests/engine/ops/attention_cases.h"
 
-namespace baton::test {
+namespace baton::test::attention_test {
 namespace {
 
 using namespace attending;
@@ -88,4 +88,4 @@ TEST_CASE("attention has the same bits on every instruction set with fused multi
 }
 
 }  // namespace
-}  // namespace baton::test
+}  // namespace baton::test::attention_test

@@ -2,7 +2,7 @@
 // What only the CPU's backends refuse; what all refuse is in tests/engine/ops.
 #include "tests/engine/ops/fixtures.h"
 
-namespace baton::test {
+namespace baton::test::inputs_test {
 namespace {
 
 TEST_CASE("a matrix of another backend is refused") {
@@ -21,4 +21,4 @@ TEST_CASE("the number of threads") {
 }
 
 }  // namespace
-}  // namespace baton::test
+}  // namespace baton::test::inputs_test

@@ -5,7 +5,7 @@
 #include "targets.h"
 #include "tests/engine/ops/fixtures.h"
 
-namespace baton::test {
+namespace baton::test::matmul_bf16_test {
 namespace {
 
 std::unique_ptr<Matrix> load_rounded(Backend& backend, const Values& values) {
@@ -154,4 +154,4 @@ TEST_CASE("bf16 activations: a row has the same bits alone, in company, and for 
 }
 
 }  // namespace
-}  // namespace baton::test
+}  // namespace baton::test::matmul_bf16_test

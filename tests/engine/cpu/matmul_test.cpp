@@ -2,7 +2,7 @@
 #include "targets.h"
 #include "tests/engine/ops/fixtures.h"
 
-namespace baton::test {
+namespace baton::test::matmul_test {
 namespace {
 
 // Depths around the block of 256, widths around the panel of 32, rows around the ways through the kernel.
@@ -74,4 +74,4 @@ TEST_CASE("matmul: a row has the same bits alone, in company, and for any number
 }
 
 }  // namespace
-}  // namespace baton::test
+}  // namespace baton::test::matmul_test

@@ -8,7 +8,7 @@
 #include "targets.h"
 #include "tests/engine/ops/quantized_cases.h"
 
-namespace baton::test {
+namespace baton::test::quantized_test {
 namespace {
 
 TEST_CASE("quants of the oracle are those of dequantize") {
@@ -275,4 +275,4 @@ TEST_CASE("packed weights take at most three percent more than their blocks") {
 }
 
 }  // namespace
-}  // namespace baton::test
+}  // namespace baton::test::quantized_test

@@ -3,7 +3,7 @@
 #include "targets.h"
 #include "tests/engine/ops/reuse_cases.h"
 
-namespace baton::test {
+namespace baton::test::reuse_ops_test {
 namespace {
 
 using namespace reusing;
@@ -40,4 +40,4 @@ TEST_CASE("attention received: the same integers for any split into calls, threa
 }
 
 }  // namespace
-}  // namespace baton::test
+}  // namespace baton::test::reuse_ops_test

@@ -3,7 +3,7 @@
 #include "targets.h"
 #include "tests/engine/ops/fixtures.h"
 
-namespace baton::test {
+namespace baton::test::rows_test {
 namespace {
 
 TEST_CASE("row operations: the same bits alone, for any number of threads, on every fused instruction set") {
@@ -49,4 +49,4 @@ TEST_CASE("row operations: the same bits alone, for any number of threads, on ev
 }
 
 }  // namespace
-}  // namespace baton::test
+}  // namespace baton::test::rows_test

@@ -10,7 +10,7 @@
 #include "targets.h"
 #include "tests/engine/ops/quantized_cases.h"
 
-namespace baton::test {
+namespace baton::test::same_bits_test {
 namespace {
 
 /// All choices among the dot product instructions that this processor has, none of them among those.
@@ -161,4 +161,4 @@ TEST_CASE("operations have the bits that they have on every processor") {
 }
 
 }  // namespace
-}  // namespace baton::test
+}  // namespace baton::test::same_bits_test

@@ -3,7 +3,7 @@
 
 #include <catch2/catch.hpp>
 
-namespace baton::test {
+namespace baton::test::self_test_test {
 namespace {
 
 TEST_CASE("a device that computes what the CPU does passes the self-test") {
@@ -13,4 +13,4 @@ TEST_CASE("a device that computes what the CPU does passes the self-test") {
 }
 
 }  // namespace
-}  // namespace baton::test
+}  // namespace baton::test::self_test_test

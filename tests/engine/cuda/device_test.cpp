@@ -6,7 +6,7 @@
 #include "engine/backend/make_backend.h"
 #include "engine/cuda/host/cuda.h"
 
-namespace baton::test {
+namespace baton::test::device_test {
 namespace {
 
 TEST_CASE("a GPU that is not there is refused by name, auto falls back") {
@@ -23,4 +23,4 @@ TEST_CASE("a GPU that is not there is refused by name, auto falls back") {
 }
 
 }  // namespace
-}  // namespace baton::test
+}  // namespace baton::test::device_test

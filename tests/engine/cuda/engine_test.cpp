@@ -13,7 +13,7 @@
 #include "tests/support/asking.h"
 #include "tests/support/tiny_model.h"
 
-namespace baton::test {
+namespace baton::test::engine_test {
 namespace {
 
 constexpr std::int32_t kLayers = 6;
@@ -219,4 +219,4 @@ TEST_CASE("learned corrections on the kernels are those of the CPU", "[engine]")
 }
 
 }  // namespace
-}  // namespace baton::test
+}  // namespace baton::test::engine_test

@@ -9,7 +9,7 @@
 #include "tests/engine/cuda/models.h"
 #include "tests/support/asking.h"
 
-namespace baton::test {
+namespace baton::test::host_tier_test {
 namespace {
 
 std::vector<std::byte> bytes_of(Backend& backend, const Segment& segment) {
@@ -339,4 +339,4 @@ TEST_CASE("prefixes return from the host tier", "[segments]") {
 }
 
 }  // namespace
-}  // namespace baton::test
+}  // namespace baton::test::host_tier_test

@@ -9,7 +9,7 @@
 #include "tests/engine/cuda/steps.h"
 #include "tests/support/tiny_model.h"
 
-namespace baton::test {
+namespace baton::test::models_test {
 namespace {
 
 // In fp32 the two differ in the order of sums only (seen: 7e-7). In bf16 the input of each of a layer's four products
@@ -119,4 +119,4 @@ TEST_CASE("tokens chosen on the kernels are those of their logits", "[forward]")
 }
 
 }  // namespace
-}  // namespace baton::test
+}  // namespace baton::test::models_test

@@ -9,7 +9,7 @@
 #include "tests/engine/cuda/models.h"
 #include "tests/support/published_models.h"
 
-namespace baton::test {
+namespace baton::test::published_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -78,4 +78,4 @@ TEST_CASE("published: models answer on the kernels as on the CPU", "[published-d
 }
 
 }  // namespace
-}  // namespace baton::test
+}  // namespace baton::test::published_test

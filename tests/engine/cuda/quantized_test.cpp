@@ -9,7 +9,7 @@
 #include "tests/engine/cuda/models.h"
 #include "tests/engine/ops/quantized_cases.h"
 
-namespace baton::test {
+namespace baton::test::quantized_test {
 namespace {
 
 /// Any of a device's sums, in fp32, of codes that are exact and of inputs rounded to bf16.
@@ -186,4 +186,4 @@ TEST_CASE("embeddings of quantised weights on a device have the values of their 
 }
 
 }  // namespace
-}  // namespace baton::test
+}  // namespace baton::test::quantized_test

@@ -6,7 +6,7 @@
 
 #include "tests/engine/cuda/models.h"
 
-namespace baton::test {
+namespace baton::test::self_test_test {
 namespace {
 
 TEST_CASE("the self-test finds nothing wrong with the device") {
@@ -18,4 +18,4 @@ TEST_CASE("the self-test finds nothing wrong with the device") {
 }
 
 }  // namespace
-}  // namespace baton::test
+}  // namespace baton::test::self_test_test

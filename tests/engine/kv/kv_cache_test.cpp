@@ -5,6 +5,8 @@
 
 #include "engine/cpu/cpu.h"
 
+namespace kv_cache_test {
+
 using namespace baton;
 
 TEST_CASE("a KV cache has one pair of slabs a layer, none of which overlap", "[kv]") {
@@ -29,3 +31,5 @@ TEST_CASE("committing backwards or beyond the capacity is refused", "[kv]") {
   CHECK_THROWS_WITH(cache.commit(65), Catch::Contains("expected 10 to 64"));
   CHECK(cache.length() == 10);
 }
+
+}  // namespace kv_cache_test

@@ -16,6 +16,8 @@
 #include "tests/support/process_memory.h"
 #include "tests/support/tiny_model.h"
 
+namespace segment_store_test {
+
 using namespace baton;
 using namespace baton::test;
 
@@ -503,3 +505,5 @@ TEST_CASE("reuse from many threads on a small budget gives what it gives alone",
   CHECK(engine->stats().segments.bytes == 0);
   CHECK(engine->stats().kv_bytes == 0);
 }
+
+}  // namespace segment_store_test

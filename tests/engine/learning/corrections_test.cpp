@@ -12,6 +12,8 @@
 #include "tests/support/folders.h"
 #include "tests/support/tiny_engine.h"
 
+namespace corrections_test {
+
 using namespace baton;
 using namespace baton::test;
 
@@ -213,3 +215,5 @@ TEST_CASE("correction file: what was saved is there again, and a damaged or fore
   }
   std::filesystem::remove_all(folder);
 }
+
+}  // namespace corrections_test

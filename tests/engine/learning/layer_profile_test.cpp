@@ -6,6 +6,8 @@
 #include <limits>
 #include <random>
 
+namespace layer_profile_test {
+
 using namespace baton;
 
 namespace {
@@ -215,3 +217,5 @@ TEST_CASE("layer range: the paper's detection is behind the first turn of the se
   for (double& rho : curves.correlation) rho = std::nan("");
   CHECK(find_range(curves, EndReading::slope, {.turn = true}).range.detect == 3);
 }
+
+}  // namespace layer_profile_test

@@ -9,6 +9,8 @@
 #include "tests/support/own_cache.h"
 #include "tests/support/tiny_model.h"
 
+namespace level_file_test {
+
 using namespace baton;
 using namespace baton::test;
 
@@ -72,3 +74,5 @@ TEST_CASE("level file: a wrong field is named, with what was expected", "[levels
   const std::string text = to_json(kStored);
   for (std::size_t length = 0; length < text.size() - 2; ++length) CHECK(problem(text.substr(0, length)) != "none");
 }
+
+}  // namespace level_file_test

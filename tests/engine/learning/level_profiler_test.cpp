@@ -7,6 +7,8 @@
 #include "engine/loop/step_engine.h"
 #include "tests/support/tiny_model.h"
 
+namespace level_profiler_test {
+
 using namespace baton;
 using namespace baton::test;
 using std::chrono::hours;
@@ -60,3 +62,5 @@ TEST_CASE("the progress of measuring levels ascends to its end, and answers that
   CHECK(last == 1.0);
   CHECK_FALSE(measure_levels(*engine, hand_overs(5, 4), {}, {.reply_tokens = 4, .reuse = {0.5}, .first = 3}));
 }
+
+}  // namespace level_profiler_test

@@ -8,6 +8,8 @@
 #include "engine/base/errors.h"
 #include "tests/support/own_cache.h"
 
+namespace place_file_test {
+
 using namespace baton;
 using namespace baton::test;
 
@@ -43,7 +45,7 @@ TEST_CASE("place file: what is written is read, with the order of use", "[histor
   const StoredPlaces read = parse_places(to_json(stored()), "here");
   CHECK(read.fingerprint == "f00d");
   CHECK(read.history == stored().history);
-  CHECK(parse_places(to_json({"f00d", {}}), "here").history == RelayHistory());
+  CHECK(parse_places(to_json(StoredPlaces{"f00d", {}}), "here").history == RelayHistory());
   StoredPlaces large{"f00d", {}};
   large.history.restore(1, {{0.8, 1e9, 1e12}}, 0);
   CHECK(parse_places(to_json(large), "here").history.places().at(1).observations[0] == RelayObservation{0.8, 1e6, 1e6});
@@ -52,7 +54,7 @@ TEST_CASE("place file: what is written is read, with the order of use", "[histor
     for (std::size_t i = 0; i < RelayHistory::kMaxObservations; ++i)
       full.add(place, {0.123457, 1.23457e-05, 1.23457e-05});
   }
-  const std::string text = to_json({"f00d", full});
+  const std::string text = to_json(StoredPlaces{"f00d", full});
   CHECK(text.size() < std::size_t{8} << 20);  // what read_profile_file takes
   CHECK(parse_places(text, "here").history.places().size() == RelayHistory::kMaxPlaces);
 }
@@ -92,3 +94,5 @@ TEST_CASE("place file: a wrong field is named, with what was expected", "[histor
   const std::string text = to_json(stored());
   for (std::size_t length = 0; length < text.size() - 2; ++length) CHECK(problem(text.substr(0, length)) != "none");
 }
+
+}  // namespace place_file_test

@@ -13,6 +13,8 @@
 #include "tests/support/own_cache.h"
 #include "tests/support/tiny_model.h"
 
+namespace profiler_test {
+
 using namespace baton;
 using namespace baton::test;
 namespace fs = std::filesystem;
@@ -198,3 +200,5 @@ TEST_CASE("the profile beside the model wins unless it is of another", "[profile
   CHECK_THROWS_WITH(find_profile(model), Contains("not a file"));
   CHECK(std::distance(fs::directory_iterator(model.path), {}) == 1);  // no temporary file stays
 }
+
+}  // namespace profiler_test

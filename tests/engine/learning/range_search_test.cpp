@@ -8,6 +8,8 @@
 #include "engine/loop/step_engine.h"
 #include "tests/support/tiny_model.h"
 
+namespace range_search_test {
+
 using namespace baton;
 using namespace baton::test;
 
@@ -121,3 +123,5 @@ TEST_CASE("the effect of recomputing layers, on an engine", "[profile]") {
   CHECK_FALSE(measure_effect(engine, hand_overs, stopped));
   CHECK(engine.stats().kv_bytes == 0);
 }
+
+}  // namespace range_search_test

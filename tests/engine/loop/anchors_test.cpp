@@ -11,6 +11,8 @@
 #include "tests/support/folders.h"
 #include "tests/support/tiny_engine.h"
 
+namespace anchors_test {
+
 using namespace baton;
 using namespace baton::test;
 
@@ -270,3 +272,5 @@ TEST_CASE("anchors: offsets before RoPE predict later placeholders better than t
                                               << ", ratio " << std::sqrt(canonical / absolute));
   CHECK(canonical < 0.5 * absolute);
 }
+
+}  // namespace anchors_test

@@ -9,6 +9,8 @@
 #include "tests/support/reuse_run.h"
 #include "tests/support/tiny_model.h"
 
+namespace auto_test {
+
 using namespace baton;
 using namespace baton::test;
 
@@ -174,3 +176,5 @@ TEST_CASE("auto: what stands before the first rectified text is computed ahead, 
   while (engine->stats().rows_ahead < 20 + 66) std::this_thread::yield();
   engine->forget(whole);
 }
+
+}  // namespace auto_test

@@ -13,6 +13,8 @@
 #include "tests/support/asking.h"
 #include "tests/support/tiny_engine.h"
 
+namespace choices_test {
+
 using namespace baton;
 using namespace baton::test;
 using Catch::Contains;
@@ -270,3 +272,5 @@ TEST_CASE("scores are finite where no choice is possible", "[engine][choices]") 
   CHECK(scores.best() == std::vector<TokenId>{0});
   CHECK_THROWS_WITH(ChoiceScores({{0}}, {}).take(std::vector<float>{NAN}), Contains("finite"));
 }
+
+}  // namespace choices_test

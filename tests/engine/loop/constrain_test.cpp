@@ -9,6 +9,8 @@
 #include "tests/support/asking.h"
 #include "tests/support/tiny_engine.h"
 
+namespace constrain_test {
+
 using namespace baton;
 using namespace baton::test;
 using Catch::Contains;
@@ -174,3 +176,5 @@ TEST_CASE("what a constraint excludes is refused, and a vocabulary that cannot w
   CHECK(result.reason == FinishReason::error);
   CHECK_THAT(result.error, Contains("no token of the model's vocabulary continues the answer"));
 }
+
+}  // namespace constrain_test

@@ -8,6 +8,8 @@
 #include "tests/support/reuse_run.h"
 #include "tests/support/tiny_engine.h"
 
+namespace contexts_test {
+
 using namespace baton;
 using namespace baton::test;
 
@@ -217,3 +219,5 @@ TEST_CASE("contexts: what a context holds is evicted last", "[engine][contexts]"
   CHECK(next.result.kv_computed ==
         (next.result.prompt_tokens - static_cast<std::int64_t>(kept.result.context->tokens.size())) * kLayers);
 }
+
+}  // namespace contexts_test

@@ -11,6 +11,8 @@
 #include "tests/support/asking.h"
 #include "tests/support/tiny_model.h"
 
+namespace drafts_test {
+
 using namespace baton;
 using namespace baton::test;
 
@@ -233,3 +235,5 @@ TEST_CASE("A callback that throws inside a draft leaves no wrong KV for those wh
     CHECK(third.get().result.tokens == expected.tokens);
   }
 }
+
+}  // namespace drafts_test

@@ -16,7 +16,7 @@
 #include "tests/support/reuse_cases.h"
 #include "tests/support/schedule_oracle.h"
 
-namespace baton::test {
+namespace baton::test::droidspeak_test {
 namespace {
 
 constexpr std::int32_t kLayers = 6;
@@ -357,4 +357,4 @@ TEST_CASE("droidspeak: groups are measured between two engines, and kept", "[reu
   CHECK_THROWS_AS(parse_pair("{", "file"), ModelError);
 }
 
-}  // namespace baton::test
+}  // namespace baton::test::droidspeak_test

@@ -12,7 +12,7 @@
 #include "engine/loop/step_engine.h"
 #include "tests/support/asking.h"
 
-namespace baton::test {
+namespace baton::test::host_tier_test {
 namespace {
 
 const KvLayout kLayout{.shape = {1, 8, DType::f32}, .layers = 2, .raw_keys = true};
@@ -306,4 +306,4 @@ TEST_CASE("where the backend reads host memory there is no host tier", "[reuse][
 }
 
 }  // namespace
-}  // namespace baton::test
+}  // namespace baton::test::host_tier_test

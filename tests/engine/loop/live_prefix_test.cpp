@@ -12,6 +12,8 @@
 #include "tests/support/asking.h"
 #include "tests/support/tiny_engine.h"
 
+namespace live_prefix_test {
+
 using namespace baton;
 using namespace baton::test;
 
@@ -515,3 +517,5 @@ TEST_CASE("live prefix: random readers, cancelled and evicted, keep their bits",
     expect_empty(*engine);
   }
 }
+
+}  // namespace live_prefix_test

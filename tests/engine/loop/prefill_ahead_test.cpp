@@ -10,6 +10,8 @@
 #include "engine/loop/early_sequence.h"
 #include "tests/support/tiny_engine.h"
 
+namespace prefill_ahead_test {
+
 using namespace baton;
 using namespace baton::test;
 
@@ -442,3 +444,5 @@ TEST_CASE("ahead: 10000 random ends, cancels and changes of mind leave nothing b
   CHECK(engine->stats().rows_ahead > 1000);
   CHECK(engine->stats().segments.bytes == 0);
 }
+
+}  // namespace prefill_ahead_test

@@ -7,6 +7,8 @@
 
 #include "engine/cpu/cpu.h"
 
+namespace prefix_cache_test {
+
 using namespace baton;
 
 namespace {
@@ -163,3 +165,5 @@ TEST_CASE("prefix cache: it has at most 512 entries, the most recently used ones
   }
   for (std::uint64_t i = 500; i < 600; ++i) CHECK(cache.find(text(20, 1000 + i), 20).length == 20);
 }
+
+}  // namespace prefix_cache_test

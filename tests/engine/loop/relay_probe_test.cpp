@@ -10,6 +10,8 @@
 #include "tests/support/reuse_run.h"
 #include "tests/support/tiny_engine.h"
 
+namespace relay_probe_test {
+
 using namespace baton;
 using namespace baton::test;
 
@@ -331,3 +333,5 @@ TEST_CASE("probe: without memory to spare nothing is measured, and requests are 
   CHECK(same(measured_turn(*engine, prompt), wanted));
   CHECK(observations(*engine, prompt).empty());
 }
+
+}  // namespace relay_probe_test

@@ -14,6 +14,8 @@
 #include "tests/support/reuse_run.h"
 #include "tests/support/tiny_model.h"
 
+namespace reuse_test {
+
 using namespace baton;
 using namespace baton::test;
 
@@ -718,3 +720,5 @@ TEST_CASE("reuse: the more is recomputed, the closer to full prefill", "[reuse]"
     CHECK(errors->back() == 0.0);
   }
 }
+
+}  // namespace reuse_test

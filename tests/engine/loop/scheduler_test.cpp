@@ -3,6 +3,8 @@
 
 #include <catch2/catch.hpp>
 
+namespace scheduler_test {
+
 using namespace baton;
 using Rows = std::vector<std::int32_t>;
 
@@ -49,3 +51,5 @@ TEST_CASE("the chunks of siblings follow from measured times", "[scheduler]") {
 }
 
 TEST_CASE("nothing to run plans nothing", "[scheduler]") { CHECK(plan_step({}, 8).empty()); }
+
+}  // namespace scheduler_test

@@ -7,6 +7,8 @@
 
 #include "engine/loop/scheduler.h"
 
+namespace spare_rows_test {
+
 using namespace baton;
 
 namespace {
@@ -153,3 +155,5 @@ TEST_CASE("spare rows: rows that had to run in one step delay later ones, and te
   CHECK(spare.next(1) == 0);
   CHECK(run(spare, 1, 400, cost).rows > 3);
 }
+
+}  // namespace spare_rows_test

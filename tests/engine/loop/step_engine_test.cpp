@@ -7,6 +7,8 @@
 
 #include "tests/support/tiny_engine.h"
 
+namespace step_engine_test {
+
 using namespace baton;
 using namespace baton::test;
 
@@ -257,3 +259,5 @@ TEST_CASE("a long prefill reports its progress", "[engine]") {
   engine->submit(request);
   CHECK(over.get_future().get().error == "not now");
 }
+
+}  // namespace step_engine_test

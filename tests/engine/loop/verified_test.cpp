@@ -9,6 +9,8 @@
 #include "engine/loop/step_engine.h"
 #include "tests/support/tiny_model.h"
 
+namespace verified_test {
+
 using namespace baton;
 using namespace baton::test;
 
@@ -225,3 +227,5 @@ TEST_CASE("verified: nothing is tentative where nothing is handed over", "[reuse
   near.prompt[1].tokens.resize(20);  // another text than the segment's
   CHECK(start(*engine, near).get().tentative.empty());
 }
+
+}  // namespace verified_test

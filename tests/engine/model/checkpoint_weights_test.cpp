@@ -12,6 +12,8 @@
 #include "tests/engine/model/checkpoint.h"
 #include "tests/support/golden.h"
 
+namespace checkpoint_weights_test {
+
 using namespace baton;
 using namespace baton::test;
 using Catch::Matchers::Contains;
@@ -175,3 +177,5 @@ TEST_CASE("FP8 checkpoints that lie are refused") {
   bad.file.add("m.weight_scale", {1}, {std::numeric_limits<float>::quiet_NaN()});
   CHECK_THAT(bad.problem(), Contains("\"m.weight_scale\" holds nan at place 0, expected finite scales"));
 }
+
+}  // namespace checkpoint_weights_test

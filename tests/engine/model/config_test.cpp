@@ -10,6 +10,8 @@
 #include "tests/support/golden.h"
 #include "tests/support/thread_time.h"
 
+namespace config_test {
+
 using namespace baton;
 using Catch::Matchers::Contains;
 using Catch::Matchers::Equals;
@@ -443,3 +445,5 @@ TEST_CASE("the golden checkpoints' configurations are read") {
     CHECK(config.bos_token == 1);
   }
 }
+
+}  // namespace config_test

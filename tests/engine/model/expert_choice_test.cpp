@@ -6,6 +6,8 @@
 #include <limits>
 #include <numeric>
 
+namespace expert_choice_test {
+
 using namespace baton;
 
 namespace {
@@ -65,3 +67,5 @@ TEST_CASE("a row's experts and weights do not depend on the other rows, and extr
   alone.choose({}, mixture);
   CHECK(alone.rows(0).empty());
 }
+
+}  // namespace expert_choice_test

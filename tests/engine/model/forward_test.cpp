@@ -12,6 +12,8 @@
 #include "engine/cpu/cpu.h"
 #include "tests/support/tiny_model.h"
 
+namespace forward_test {
+
 using namespace baton;
 using namespace baton::test;
 
@@ -160,3 +162,5 @@ TEST_CASE("the sliding window is seen in the logits", "[forward]") {
   CHECK(std::memcmp(whole.data(), windowed.data(), 16 * vocabulary * sizeof(float)) == 0);
   CHECK(std::memcmp(&whole[99 * vocabulary], &windowed[99 * vocabulary], vocabulary * sizeof(float)) != 0);
 }
+
+}  // namespace forward_test

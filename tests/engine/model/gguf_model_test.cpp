@@ -16,6 +16,8 @@
 #include "tests/support/thread_time.h"
 #include "tests/support/tiny_model.h"
 
+namespace gguf_model_test {
+
 using namespace baton;
 using namespace baton::test;
 using Catch::Matchers::Contains;
@@ -319,3 +321,5 @@ TEST_CASE("what a GGUF file has that is not supported is refused by name") {
              }),
              Contains("model.vocab: the token 'a' has two ids, 0 and 1"));
 }
+
+}  // namespace gguf_model_test

@@ -10,6 +10,8 @@
 #include "tests/support/gguf_writer.h"
 #include "tests/support/thread_time.h"
 
+namespace gguf_test {
+
 using namespace baton;
 using namespace baton::test;
 using Catch::Matchers::Contains;
@@ -298,3 +300,5 @@ TEST_CASE("the parts of a split file are one model, and must fit together") {
   folder.write("m-00002-of-00002.gguf", part(1, 3, "b"));
   CHECK_THAT(failure(), Contains("key \"split.count\" is 3, expected 2"));
 }
+
+}  // namespace gguf_test

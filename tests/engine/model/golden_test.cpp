@@ -10,6 +10,8 @@
 #include "tests/support/golden.h"
 #include "tests/support/tiny_model.h"
 
+namespace golden_test {
+
 using namespace baton;
 using namespace baton::test;
 
@@ -129,3 +131,5 @@ TEST_CASE("weights kept in bf16 lose nothing where the checkpoint is bf16", "[go
   }
   CHECK(compared >= 3);
 }
+
+}  // namespace golden_test

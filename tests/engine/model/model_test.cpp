@@ -10,6 +10,8 @@
 #include "tests/support/thread_time.h"
 #include "tests/support/tiny_model.h"
 
+namespace model_test {
+
 using namespace baton;
 using namespace baton::test;
 using Catch::Matchers::Contains;
@@ -178,3 +180,5 @@ TEST_CASE("a tokenizer with more ids than the vocabulary is refused") {
   const std::string problem = folder.problem();
   CHECK_THAT(problem, Contains(folder.file("tokenizer.json") + ": the tokenizer has ids up to"));
 }
+
+}  // namespace model_test

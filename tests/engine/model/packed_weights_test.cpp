@@ -6,6 +6,8 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 
+namespace packed_weights_test {
+
 using namespace baton;
 
 namespace {
@@ -109,3 +111,5 @@ TEST_CASE("integers stay in blocks where those hold the same values") {
   CHECK(stored(narrow).type == BlockType::f32);
   require_values(narrow);
 }
+
+}  // namespace packed_weights_test

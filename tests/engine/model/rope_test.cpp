@@ -11,6 +11,8 @@
 #include "engine/cpu/cpu.h"
 #include "tests/support/golden.h"
 
+namespace rope_test {
+
 using namespace baton;
 
 namespace {
@@ -125,3 +127,5 @@ TEST_CASE("a table of angles has those of every position, however it grew") {
     }
   }
 }
+
+}  // namespace rope_test

@@ -9,6 +9,8 @@
 #include "tests/support/golden.h"
 #include "tests/support/thread_time.h"
 
+namespace safetensors_test {
+
 using namespace baton;
 using namespace baton::test;
 using Catch::Matchers::Contains;
@@ -276,3 +278,5 @@ TEST_CASE("golden checkpoints open, single and sharded") {
   CHECK(SafetensorsFolder(golden_folder() / "qwen2_window").weight("model.norm.weight", 1, 64).type == BlockType::f16);
   CHECK(SafetensorsFolder(golden_folder() / "llama_linear").weight("model.norm.weight", 1, 48).type == BlockType::f32);
 }
+
+}  // namespace safetensors_test

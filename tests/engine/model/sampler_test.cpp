@@ -14,6 +14,8 @@
 
 #include "tests/support/golden.h"
 
+namespace sampler_test {
+
 using namespace baton;
 using namespace baton::test;
 using Catch::Matchers::Contains;
@@ -277,3 +279,5 @@ TEST_CASE("only allowed tokens are chosen, and the filters see no others") {
   allowed.clear();
   CHECK(choose({}, {}) == 10);
 }
+
+}  // namespace sampler_test

@@ -8,6 +8,8 @@
 #include "engine/model/forward.h"
 #include "engine/reuse/options.h"
 
+namespace shapes_test {
+
 using namespace baton;
 
 namespace {
@@ -67,3 +69,5 @@ TEST_CASE("random weights follow from the seed alone, and keep activations in bo
   CHECK(deviation > 0.3);
   CHECK(deviation < 3.0);
 }
+
+}  // namespace shapes_test

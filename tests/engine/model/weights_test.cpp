@@ -15,6 +15,8 @@
 #include "tests/support/golden.h"
 #include "tests/support/thread_time.h"
 
+namespace weights_test {
+
 using namespace baton;
 using namespace baton::test;
 using Catch::Matchers::Contains;
@@ -267,3 +269,5 @@ TEST_CASE("every golden checkpoint loads") {
     CHECK((weights.lm_head == weights.embedding) == config.tied_embeddings);
   }
 }
+
+}  // namespace weights_test

@@ -5,7 +5,7 @@
 #include "tests/engine/ops/fixtures.h"
 #include "tests/engine/ops/subjects.h"
 
-namespace baton::test {
+namespace baton::test::align_test {
 namespace {
 
 using Text = std::vector<std::int32_t>;
@@ -100,4 +100,4 @@ TEST_CASE("align refuses rows that are not there") {
 }
 
 }  // namespace
-}  // namespace baton::test
+}  // namespace baton::test::align_test

@@ -2,7 +2,7 @@
 #include "tests/engine/ops/attention_cases.h"
 #include "tests/engine/ops/subjects.h"
 
-namespace baton::test {
+namespace baton::test::attention_test {
 namespace {
 
 using namespace attending;
@@ -101,4 +101,4 @@ TEST_CASE("attention survives scores far beyond the range of exp") {
 }
 
 }  // namespace
-}  // namespace baton::test
+}  // namespace baton::test::attention_test

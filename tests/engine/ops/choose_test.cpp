@@ -5,7 +5,7 @@
 
 #include "tests/engine/ops/subjects.h"
 
-namespace baton::test {
+namespace baton::test::choose_test {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
@@ -132,4 +132,4 @@ TEST_CASE("nothing is chosen from logits of which none is finite", "[choose]") {
 }
 
 }  // namespace
-}  // namespace baton::test
+}  // namespace baton::test::choose_test

@@ -2,7 +2,7 @@
 // What the backends refuse, and with which words; what their memory is like.
 #include "tests/engine/ops/subjects.h"
 
-namespace baton::test {
+namespace baton::test::inputs_test {
 namespace {
 
 using Catch::Contains;
@@ -130,4 +130,4 @@ TEST_CASE("memory is zeroed and aligned, too much of it is an error that says ho
 }
 
 }  // namespace
-}  // namespace baton::test
+}  // namespace baton::test::inputs_test

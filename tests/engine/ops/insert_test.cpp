@@ -5,7 +5,7 @@
 #include "tests/engine/ops/reuse_cases.h"
 #include "tests/engine/ops/subjects.h"
 
-namespace baton::test {
+namespace baton::test::insert_test {
 namespace {
 
 using namespace reusing;
@@ -133,4 +133,4 @@ TEST_CASE("kv: what is placed without corrections is what store_kv stores") {
 }
 
 }  // namespace
-}  // namespace baton::test
+}  // namespace baton::test::insert_test

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/engine/ops/subjects.h"
 
-namespace baton::test {
+namespace baton::test::kv_test {
 namespace {
 
 struct Slab {
@@ -222,4 +222,4 @@ TEST_CASE("norms, store and rotation in one pass leave the bits of the three") {
 }
 
 }  // namespace
-}  // namespace baton::test
+}  // namespace baton::test::kv_test

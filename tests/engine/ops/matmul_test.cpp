@@ -2,7 +2,7 @@
 #include "engine/backend/random_weights.h"
 #include "tests/engine/ops/subjects.h"
 
-namespace baton::test {
+namespace baton::test::matmul_test {
 namespace {
 
 TEST_CASE("matmul by hand") {
@@ -149,4 +149,4 @@ TEST_CASE("random weights are those of the seed and the place, wherever they are
 }
 
 }  // namespace
-}  // namespace baton::test
+}  // namespace baton::test::matmul_test

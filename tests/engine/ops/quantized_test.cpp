@@ -3,7 +3,7 @@
 #include "tests/engine/ops/quantized_cases.h"
 #include "tests/engine/ops/subjects.h"
 
-namespace baton::test {
+namespace baton::test::quantized_test {
 namespace {
 
 using Catch::Contains;
@@ -112,4 +112,4 @@ TEST_CASE("quantised matrices that do not fit are refused with expected and actu
 }
 
 }  // namespace
-}  // namespace baton::test
+}  // namespace baton::test::quantized_test

@@ -3,7 +3,7 @@
 #include "tests/engine/ops/reuse_cases.h"
 #include "tests/engine/ops/subjects.h"
 
-namespace baton::test {
+namespace baton::test::reuse_ops_test {
 namespace {
 
 using Catch::Contains;
@@ -303,4 +303,4 @@ TEST_CASE("reuse: what does not fit is refused", "[reuse]") {
 }
 
 }  // namespace
-}  // namespace baton::test
+}  // namespace baton::test::reuse_ops_test

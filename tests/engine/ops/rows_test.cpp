@@ -6,7 +6,7 @@
 #include "engine/tensor/fused.h"
 #include "tests/engine/ops/subjects.h"
 
-namespace baton::test {
+namespace baton::test::rows_test {
 namespace {
 
 RopeAngles angles_of(const Values& cos, const Values& sin) { return {cos.view(), sin.view()}; }
@@ -284,4 +284,4 @@ TEST_CASE("gather and scatter move whole rows") {
 }
 
 }  // namespace
-}  // namespace baton::test
+}  // namespace baton::test::rows_test

@@ -9,6 +9,8 @@
 #include "tests/engine/remote/asking.h"
 #include "tests/engine/remote/llama_server.h"
 
+namespace llama_test {
+
 using namespace baton;
 using namespace baton::test;
 using namespace std::chrono_literals;
@@ -351,3 +353,5 @@ TEST_CASE("an endpoint is an address of HTTP, shown without its secrets") {
   model.address.endpoint = "http://user:secret@127.0.0.1:1/v1";
   CHECK_THROWS_WITH(open_server(model), Contains("server http://127.0.0.1:1:") && !Contains("secret"));
 }
+
+}  // namespace llama_test

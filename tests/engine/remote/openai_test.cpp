@@ -12,6 +12,8 @@
 #include "tests/engine/remote/asking.h"
 #include "tests/support/http_server.h"
 
+namespace openai_test {
+
 using namespace baton;
 using namespace baton::test;
 using Catch::Matchers::Contains;
@@ -148,3 +150,5 @@ TEST_CASE("a server with several models wants the name of one") {
   OpenAiServer hostile(R"({"data":{"a":[]}})");
   CHECK_THROWS_AS(hostile.open(), ModelError);
 }
+
+}  // namespace openai_test

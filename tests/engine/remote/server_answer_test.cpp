@@ -7,6 +7,8 @@
 #include "engine/base/errors.h"
 #include "engine/remote/message_text.h"
 
+namespace server_answer_test {
+
 using namespace baton;
 using Catch::Matchers::Contains;
 
@@ -50,3 +52,5 @@ TEST_CASE("an id beyond the vocabulary is an error") {
   piece.ids = {text.tokenizer->size()};
   CHECK_THROWS_WITH(answer.add(piece), Contains("260"));
 }
+
+}  // namespace server_answer_test

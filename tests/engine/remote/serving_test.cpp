@@ -11,6 +11,8 @@
 #include "tests/engine/remote/sglang_server.h"
 #include "tests/engine/remote/vllm_server.h"
 
+namespace serving_test {
+
 using namespace baton;
 using namespace baton::test;
 using namespace std::chrono_literals;
@@ -442,3 +444,5 @@ TEST_CASE("what SGLang tells of itself is read with care") {
   server.told = "[]";
   CHECK(open(server)->prepare({}) == 0);  // it is another server
 }
+
+}  // namespace serving_test

@@ -4,6 +4,8 @@
 #include "engine/remote/decode_pace.h"
 #include "engine/remote/warm_ups.h"
 
+namespace warm_ups_test {
+
 using namespace baton;
 using namespace std::chrono_literals;
 
@@ -146,3 +148,5 @@ TEST_CASE("prompts are held back while decoding is slower than the bound allows"
   pace.ended(1);
   CHECK(pace.may_send());
 }
+
+}  // namespace warm_ups_test

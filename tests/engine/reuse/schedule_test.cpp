@@ -16,6 +16,8 @@
 #include "tests/support/schedule_oracle.h"
 #include "tests/support/tiny_model.h"
 
+namespace schedule_test {
+
 using namespace baton;
 using namespace baton::test;
 
@@ -497,3 +499,5 @@ TEST_CASE("epic recomputes the first tokens of every text, in all layers", "[reu
   epic.reuse = 0.8;  // a fifth of each text, rounded down
   CHECK(positions() == std::vector<std::int32_t>{4, 5, 6, 7, 31});
 }
+
+}  // namespace schedule_test

@@ -5,7 +5,7 @@
 #include "engine/text/chat_template.h"
 #include "tests/support/golden_files.h"
 
-namespace baton::test {
+namespace baton::test::chat_template_test {
 namespace {
 
 using Catch::Matchers::Contains;
@@ -152,4 +152,4 @@ TEST_CASE("hostile templates end") {
   CHECK(run("{% set ns = namespace() %}{% set ns.me = ns %}{% macro f() %}{% endmacro %}{% set ns.f = f %}ok") == "ok");
 }
 
-}  // namespace baton::test
+}  // namespace baton::test::chat_template_test

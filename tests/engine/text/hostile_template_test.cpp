@@ -17,7 +17,7 @@
 #include "tests/support/small_stack.h"
 #include "tests/support/thread_time.h"
 
-namespace baton::test {
+namespace baton::test::hostile_template_test {
 namespace {
 
 using Catch::Matchers::Contains;
@@ -253,4 +253,4 @@ TEST_CASE("hostile templates end within their time and memory") {
                      templates, rendered, slowest, which, peak_resident() >> 20, before >> 20));
 }
 
-}  // namespace baton::test
+}  // namespace baton::test::hostile_template_test

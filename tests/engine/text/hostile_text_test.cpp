@@ -16,7 +16,7 @@
 #include "tests/support/process_memory.h"
 #include "tests/support/thread_time.h"
 
-namespace baton::test {
+namespace baton::test::hostile_text_test {
 namespace {
 
 constexpr std::size_t kTextBytes = 1u << 17;
@@ -246,4 +246,4 @@ TEST_CASE("replacements that grow a text without end are refused") {
   CHECK_THROWS_WITH(Tokenizer::parse(json.dump(), "x"), Catch::Matchers::Contains("more than 64 steps"));
 }
 
-}  // namespace baton::test
+}  // namespace baton::test::hostile_text_test

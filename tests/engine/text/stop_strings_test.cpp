@@ -6,6 +6,8 @@
 
 #include "tests/support/thread_time.h"
 
+namespace stop_strings_test {
+
 using baton::StopStrings;
 using namespace baton::test;
 
@@ -84,3 +86,5 @@ TEST_CASE("many and long stop strings cost steps by the bytes of the output", "[
   CHECK(thread_seconds() - begin < 0.5 * kSlowdown);
   CHECK(under_test.length() == 0);  // all of it may be the beginning of the last one
 }
+
+}  // namespace stop_strings_test

@@ -6,7 +6,7 @@
 #include "engine/text/tokenizer.h"
 #include "tests/support/golden_files.h"
 
-namespace baton::test {
+namespace baton::test::tokenizer_golden_test {
 namespace {
 
 std::string streamed(const Tokenizer& tokenizer, const std::vector<TokenId>& ids, bool skip_special) {
@@ -68,4 +68,4 @@ TEST_CASE("each single part of a tokenizer.json gives the reference's ids") {
   }
 }
 
-}  // namespace baton::test
+}  // namespace baton::test::tokenizer_golden_test

@@ -8,7 +8,7 @@
 #include "engine/text/tokenizer.h"
 #include "tests/support/golden_files.h"
 
-namespace baton::test {
+namespace baton::test::tokenizer_test {
 namespace {
 
 using Catch::Matchers::Contains;
@@ -237,4 +237,4 @@ TEST_CASE("a pattern that would not end is stopped") {
   CHECK_THROWS_AS(tokenizer->encode(std::string(200, 'a') + "b", SpecialTokens::recognise), ModelError);
 }
 
-}  // namespace baton::test
+}  // namespace baton::test::tokenizer_test

@@ -7,7 +7,7 @@
 
 #include "tests/support/thread_time.h"
 
-namespace baton::test {
+namespace baton::test::value_expression_test {
 namespace {
 
 using Kind = NamedValue::Kind;
@@ -127,4 +127,4 @@ TEST_CASE("what an expression may cost is bounded", "[expression]") {
 }
 
 }  // namespace
-}  // namespace baton::test
+}  // namespace baton::test::value_expression_test

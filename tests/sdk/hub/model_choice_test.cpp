@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+namespace model_choice_test {
+
 namespace {
 
 using Names = std::vector<std::string>;
@@ -67,3 +69,5 @@ TEST_CASE("sizes are readable") {
   CHECK(baton::size_text(999) == "999 B");
   CHECK(baton::size_text(4'724'464'025) == "4.4 GiB");
 }
+
+}  // namespace model_choice_test

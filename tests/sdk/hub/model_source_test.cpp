@@ -5,6 +5,8 @@
 
 #include "engine/base/errors.h"
 
+namespace model_source_test {
+
 namespace {
 
 using baton::HubModel;
@@ -79,3 +81,5 @@ TEST_CASE("percent signs are decoded once") {
   CHECK(baton::percent_encoded("a b/\xC3\xA9", true) == "a%20b/%C3%A9");
   CHECK(baton::percent_encoded("refs/pr/1", false) == "refs%2Fpr%2F1");
 }
+
+}  // namespace model_source_test

@@ -4,6 +4,8 @@
 
 #include "tests/sdk/serve/running_server.h"
 
+namespace completions_test {
+
 namespace {
 
 using baton::test::chat_body;
@@ -225,3 +227,5 @@ workflow: {topology: single, agents: [assistant]}
       json::parse(server.ask("POST", kChat, json{{"model", "team"}, {"messages", messages}}.dump()).body);
   CHECK(without["baton"]["unread_messages"] == 3);
 }
+
+}  // namespace completions_test

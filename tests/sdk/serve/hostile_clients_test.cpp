@@ -8,6 +8,8 @@
 
 #include "tests/sdk/serve/running_server.h"
 
+namespace hostile_clients_test {
+
 namespace {
 
 using namespace std::chrono_literals;
@@ -365,3 +367,5 @@ TEST_CASE("a run that takes too long ends with a timeout, as a status or inside 
   const json last = json::parse(baton::test::events_of(streamed.body).back());
   CHECK(last["error"]["code"] == "timeout");
 }
+
+}  // namespace hostile_clients_test

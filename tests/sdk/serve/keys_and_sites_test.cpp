@@ -7,6 +7,8 @@
 #include "sdk/serve/rate_limit.h"
 #include "tests/sdk/serve/running_server.h"
 
+namespace keys_and_sites_test {
+
 namespace {
 
 using baton::serve::ApiKeys;
@@ -137,3 +139,5 @@ TEST_CASE("a rate is that of each client, and fills steadily") {
   CHECK(limit.wait_seconds("a", begin + 1h) == 0);
   CHECK(baton::serve::RateLimit(0).wait_seconds("a", begin) == 0);
 }
+
+}  // namespace keys_and_sites_test

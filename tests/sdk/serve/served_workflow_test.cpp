@@ -8,6 +8,8 @@
 
 #include "tests/sdk/serve/running_server.h"
 
+namespace served_workflow_test {
+
 namespace {
 
 using baton::Workflow;
@@ -119,3 +121,5 @@ TEST_CASE("the turn whose tokens are the answer is known where nothing can chang
   const std::string skips = "  a: {prompt: \"{{ q }}\"}\n  b: {prompt: \"{{ agent_a_current }}\", on_error: skip}\n";
   CHECK(answering_turn(skips, chain, "") == -1);
 }
+
+}  // namespace served_workflow_test

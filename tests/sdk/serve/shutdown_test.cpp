@@ -11,6 +11,8 @@
 #include "tests/sdk/serve/running_server.h"
 #include "tests/support/process_threads.h"
 
+namespace shutdown_test {
+
 namespace {
 
 using namespace std::chrono_literals;
@@ -142,3 +144,5 @@ TEST_CASE("the page is one file that takes nothing from elsewhere") {
   CHECK(head.field("content-length") == std::to_string(baton::serve::page().size()));
   CHECK(client.receive().body == R"({"status":"ok"})");
 }
+
+}  // namespace shutdown_test

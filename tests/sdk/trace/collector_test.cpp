@@ -16,6 +16,8 @@
 #include "tests/support/http_server.h"
 #include "tests/support/temp_folder.h"
 
+namespace collector_test {
+
 namespace {
 
 using namespace baton;
@@ -276,3 +278,5 @@ TEST_CASE("traces: many runs are followed without waiting for a collector, which
   CHECK(log[0].find("warning: a trace is lost") == 0);
   CHECK(log[1].find("traces are written again") == 0);
 }
+
+}  // namespace collector_test

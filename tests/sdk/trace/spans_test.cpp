@@ -7,6 +7,8 @@
 #include "engine/base/random.h"
 #include "tests/support/trace_checks.h"
 
+namespace spans_test {
+
 namespace {
 
 using namespace baton;
@@ -349,3 +351,5 @@ TEST_CASE("trace: whatever events say in whatever order, spans are a tree") {
   CHECK(tools > 1000);
   CHECK(shared > 100);
 }
+
+}  // namespace spans_test

@@ -8,7 +8,7 @@
 #include "tests/support/workflow_files.h"
 #include "workflows/format/diagnostics.h"
 
-namespace baton::test {
+namespace baton::test::error_examples_test {
 namespace {
 
 /// The keys at the left margin of an example.
@@ -81,4 +81,4 @@ TEST_CASE("every error code says what leads to it and what to do, in sentences")
 }
 
 }  // namespace
-}  // namespace baton::test
+}  // namespace baton::test::error_examples_test

@@ -9,7 +9,7 @@
 #include "tests/support/workflow_files.h"
 #include "workflows/format/diagnostics.h"
 
-namespace baton::test {
+namespace baton::test::errors_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -113,4 +113,4 @@ TEST_CASE("errors of several files are sorted, and prompt files are named") {
 }
 
 }  // namespace
-}  // namespace baton::test
+}  // namespace baton::test::errors_test

@@ -11,7 +11,7 @@
 #include "tests/support/workflow_files.h"
 #include "workflows/format/yaml_tree.h"
 
-namespace baton::test {
+namespace baton::test::format_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -117,4 +117,4 @@ TEST_CASE("the reference page has every key and code") {
 }
 
 }  // namespace
-}  // namespace baton::test
+}  // namespace baton::test::format_test

@@ -9,7 +9,7 @@
 #include "tests/support/workflow_files.h"
 #include "workflows/run/early_turns.h"
 
-namespace baton::test {
+namespace baton::test::load_test {
 namespace {
 
 const PromptItem& first_text(const AgentSpec& agent) { return agent.messages.at(0).items.at(0); }
@@ -386,4 +386,4 @@ outputs: {first: "A: {{ agent_a_current }}", second: fixed}
 }
 
 }  // namespace
-}  // namespace baton::test
+}  // namespace baton::test::load_test

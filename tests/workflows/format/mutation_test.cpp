@@ -6,7 +6,7 @@
 
 #include "tests/support/workflow_files.h"
 
-namespace baton::test {
+namespace baton::test::mutation_test {
 namespace {
 
 TEST_CASE("damaged workflows are read or refused") {
@@ -46,4 +46,4 @@ TEST_CASE("damaged workflows are read or refused") {
 }
 
 }  // namespace
-}  // namespace baton::test
+}  // namespace baton::test::mutation_test

@@ -5,7 +5,7 @@
 
 #include "tests/support/workflow_files.h"
 
-namespace baton::test {
+namespace baton::test::reference_page_test {
 namespace {
 
 const std::string kHeading = "## Reference\n\n";
@@ -43,4 +43,4 @@ TEST_CASE("the examples of the reference page are workflows") {
 }
 
 }  // namespace
-}  // namespace baton::test
+}  // namespace baton::test::reference_page_test

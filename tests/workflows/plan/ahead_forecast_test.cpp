@@ -4,7 +4,7 @@
 
 #include "tests/support/workflow_files.h"
 
-namespace baton::test {
+namespace baton::test::ahead_forecast_test {
 namespace {
 
 std::string prompt(const Plan& plan, int index) {
@@ -213,4 +213,4 @@ relay: )" + relay));
   CHECK(why(made("{prompt: hi, tools: [{call: find}]}", "rectify"), 1, "agent_a_current") == "rectify: decoded by a");
 }
 
-}  // namespace baton::test
+}  // namespace baton::test::ahead_forecast_test

@@ -5,7 +5,7 @@
 
 #include "tests/support/workflow_files.h"
 
-namespace baton::test {
+namespace baton::test::graph_format_test {
 namespace {
 
 Plan team() {
@@ -144,4 +144,4 @@ TEST_CASE("json has every turn, slot and edge") {
 }
 
 }  // namespace
-}  // namespace baton::test
+}  // namespace baton::test::graph_format_test

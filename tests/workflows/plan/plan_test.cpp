@@ -4,7 +4,7 @@
 #include "tests/support/workflow_files.h"
 #include "workflows/format/placeholder.h"
 
-namespace baton::test {
+namespace baton::test::plan_test {
 namespace {
 
 /// The slots of a turn as "name=kind:turn".
@@ -331,4 +331,4 @@ workflow: {topology: chain, rounds: 2, until: "'done' in agent_b_current"}
 }
 
 }  // namespace
-}  // namespace baton::test
+}  // namespace baton::test::plan_test

@@ -4,7 +4,7 @@
 
 #include "tests/support/workflow_files.h"
 
-namespace baton::test {
+namespace baton::test::served_test {
 namespace {
 
 constexpr const char* kAgents = R"(
@@ -53,4 +53,4 @@ TEST_CASE("a method that hands KV over is replaced on servers where other agents
   CHECK_THAT(why(prefix, 2, "agent_b_current"), Catch::Matchers::Contains("exact up to its numerics"));
 }
 
-}  // namespace baton::test
+}  // namespace baton::test::served_test

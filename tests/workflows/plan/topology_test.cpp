@@ -4,7 +4,7 @@
 
 #include "tests/support/workflow_files.h"
 
-namespace baton::test {
+namespace baton::test::topology_test {
 namespace {
 
 /// "c: a b; ..." for each turn that needs others, in the order of the plan; turns alone stand as "a;".
@@ -104,4 +104,4 @@ TEST_CASE("needs are smaller than the step's own index, whatever the graph") {
 }
 
 }  // namespace
-}  // namespace baton::test
+}  // namespace baton::test::topology_test

@@ -11,7 +11,7 @@
 #include "workflows/format/placeholder.h"
 #include "workflows/run/executor.h"
 
-namespace baton::test {
+namespace baton::test::answers_test {
 namespace {
 
 /// A run whose tool "python" repeats its text in brackets.
@@ -252,4 +252,4 @@ outputs: {one: "{{ agent_judge_probabilities.1 }}"}
 }
 
 }  // namespace
-}  // namespace baton::test
+}  // namespace baton::test::answers_test

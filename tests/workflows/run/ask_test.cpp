@@ -8,6 +8,8 @@
 #include "tests/support/plans.h"
 #include "workflows/run/executor.h"
 
+namespace ask_test {
+
 using namespace baton;
 using namespace baton::test;
 using namespace std::chrono_literals;
@@ -251,3 +253,5 @@ TEST_CASE("a run whose servers are not ready starts no turn") {
   CHECK_THAT(record.to_json(), Catch::Contains(R"("servers": [)"));
   CHECK(team.engine->prompts.empty());
 }
+
+}  // namespace ask_test

@@ -6,6 +6,8 @@
 #include "tests/support/plans.h"
 #include "workflows/run/executor.h"
 
+namespace called_tools_test {
+
 using namespace baton;
 using namespace baton::test;
 using namespace std::chrono_literals;
@@ -310,3 +312,5 @@ TEST_CASE("a call that the end of the output cuts off is answered with an error"
   CHECK_THAT(record.agents[0].tools.at(0).result, Catch::StartsWith("error: the call is not JSON"));
   CHECK_FALSE(record.agents[0].truncated);
 }
+
+}  // namespace called_tools_test

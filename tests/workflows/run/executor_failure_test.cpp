@@ -8,6 +8,8 @@
 #include "tests/support/tiny_engine.h"
 #include "workflows/run/executor.h"
 
+namespace executor_failure_test {
+
 using namespace baton;
 using namespace baton::test;
 using namespace std::chrono_literals;
@@ -257,3 +259,5 @@ TEST_CASE("a callback that throws ends the run and is not called again") {
     CHECK(engine->open() == 0);
   }
 }
+
+}  // namespace executor_failure_test

@@ -9,6 +9,8 @@
 #include "tests/support/plans.h"
 #include "workflows/run/executor.h"
 
+namespace executor_stop_test {
+
 using namespace baton;
 using namespace baton::test;
 using namespace std::chrono_literals;
@@ -188,3 +190,5 @@ TEST_CASE("runs that end while their stop comes from many threads") {
   CHECK(done == 16);
   CHECK(engine->open() == 0);
 }
+
+}  // namespace executor_stop_test

@@ -13,6 +13,8 @@
 #include "tests/support/plans.h"
 #include "workflows/run/inputs.h"
 
+namespace executor_test {
+
 using namespace baton;
 using namespace baton::test;
 
@@ -465,3 +467,5 @@ TEST_CASE("sixteen runs at once on one engine do not mix") {
   }
   CHECK(engine->open() == 0);
 }
+
+}  // namespace executor_test

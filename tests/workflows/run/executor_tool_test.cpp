@@ -7,6 +7,8 @@
 #include "tests/support/plans.h"
 #include "workflows/run/executor.h"
 
+namespace executor_tool_test {
+
 using namespace baton;
 using namespace baton::test;
 using namespace std::chrono_literals;
@@ -192,3 +194,5 @@ TEST_CASE("the python tool in a run") {
   CHECK(record.state == RunState::ok);
   CHECK(record.outputs.at("result") == "42");
 }
+
+}  // namespace executor_tool_test

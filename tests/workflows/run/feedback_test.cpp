@@ -9,6 +9,8 @@
 #include "tests/support/tiny_engine.h"
 #include "workflows/run/executor.h"
 
+namespace feedback_test {
+
 using namespace baton;
 using namespace baton::test;
 using namespace std::chrono_literals;
@@ -150,3 +152,5 @@ TEST_CASE("the KV of the attempt before is continued up to the feedback") {
     CHECK(prefills[i].reused >= (prompt_tokens[i - 1] - end) * layers);  // a byte is a token
   }
 }
+
+}  // namespace feedback_test

@@ -13,6 +13,8 @@
 #include "tests/support/tiny_model.h"
 #include "workflows/run/executor.h"
 
+namespace lockstep_test {
+
 using namespace baton;
 using namespace baton::test;
 using namespace std::chrono_literals;
@@ -226,3 +228,5 @@ TEST_CASE("lockstep: 10000 runs with random cancels, tool failures and timeouts 
   answer_with(builder, 30);
   CHECK(run(builder, engine, "lockstep", 5) == run(builder, engine_of(), "full", 5));  // as if nothing had been
 }
+
+}  // namespace lockstep_test

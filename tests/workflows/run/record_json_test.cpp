@@ -7,6 +7,8 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+namespace record_json_test {
+
 using namespace baton;
 using nlohmann::json;
 
@@ -126,3 +128,5 @@ TEST_CASE("events are single lines of JSON with a type") {
   CHECK(json::parse(to_json(Token{"a", 1, 7, "x\xc3"})) ==
         json({{"type", "token"}, {"agent", "a"}, {"round", 1}, {"id", 7}, {"text", "x\xEF\xBF\xBD"}}));
 }
+
+}  // namespace record_json_test

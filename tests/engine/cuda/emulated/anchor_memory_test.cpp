@@ -7,7 +7,7 @@
 #include "engine/cpu/cpu.h"
 #include "tests/support/simt/emulated_backend.h"
 
-namespace baton::test {
+namespace baton::test::anchor_memory_test {
 namespace {
 
 SharedAnchor anchor_of(std::uint16_t first) {
@@ -77,4 +77,4 @@ TEST_CASE("anchors of a backend that reads host memory stay where they are") {
 }
 
 }  // namespace
-}  // namespace baton::test
+}  // namespace baton::test::anchor_memory_test

@@ -8,7 +8,7 @@
 #include "tests/support/asking.h"
 #include "tests/support/simt/emulated_backend.h"
 
-namespace baton::test {
+namespace baton::test::between_models_test {
 namespace {
 
 constexpr std::int32_t kLayers = 4;
@@ -148,4 +148,4 @@ TEST_CASE("a device reads what another device, or the CPU, lends it", "[segments
             distance(on_cpu, Run{{}, std::vector(on_cpu.logits.size(), std::vector<float>(on_cpu.logits[0].size()))}));
 }
 
-}  // namespace baton::test
+}  // namespace baton::test::between_models_test

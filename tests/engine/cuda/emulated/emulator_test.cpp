@@ -10,7 +10,7 @@
 #include "engine/tensor/dtype.h"
 #include "tests/support/simt/emulated_backend.h"
 
-namespace baton::test {
+namespace baton::test::emulator_test {
 namespace {
 
 using namespace cuda;
@@ -216,4 +216,4 @@ TEST_CASE("emulator: asynchronous copies are not there before they are waited fo
 }
 
 }  // namespace
-}  // namespace baton::test
+}  // namespace baton::test::emulator_test

@@ -19,7 +19,7 @@
 #include "engine/model/shapes.h"
 #include "tests/support/asking.h"
 
-namespace baton::test {
+namespace baton::test::host_part_test {
 namespace {
 
 /// Addresses without memory, launches that are forgotten.
@@ -296,4 +296,4 @@ TEST_CASE("the time of the host's part of a first token", "[.][host_time]") {
 }
 
 }  // namespace
-}  // namespace baton::test
+}  // namespace baton::test::host_part_test

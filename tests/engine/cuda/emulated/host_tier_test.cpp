@@ -10,7 +10,7 @@
 #include "tests/support/simt/emulated_backend.h"
 #include "tests/support/strict/strict.h"
 
-namespace baton::test {
+namespace baton::test::host_tier_test {
 namespace {
 
 std::shared_ptr<const Segment> segment_of(Backend& backend, std::int32_t n) {
@@ -94,4 +94,4 @@ TEST_CASE("a device without memory leaves a segment in the host tier", "[segment
 }
 
 }  // namespace
-}  // namespace baton::test
+}  // namespace baton::test::host_tier_test

@@ -5,7 +5,7 @@
 #include "tests/engine/cuda/models.h"
 #include "tests/support/simt/emulated_backend.h"
 
-namespace baton::test {
+namespace baton::test::orders_test {
 namespace {
 
 TEST_CASE("a step on the emulated kernels has the same bits in every order of threads", "[forward]") {
@@ -22,4 +22,4 @@ TEST_CASE("a step on the emulated kernels has the same bits in every order of th
 }
 
 }  // namespace
-}  // namespace baton::test
+}  // namespace baton::test::orders_test

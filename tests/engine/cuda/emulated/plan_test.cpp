@@ -9,7 +9,7 @@
 #include <random>
 #include <set>
 
-namespace baton::test {
+namespace baton::test::plan_test {
 namespace {
 
 using namespace cuda;
@@ -173,4 +173,4 @@ TEST_CASE("attention plan: a padded plan has sizes that come again, and nothing 
 }
 
 }  // namespace
-}  // namespace baton::test
+}  // namespace baton::test::plan_test

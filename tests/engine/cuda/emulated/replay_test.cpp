@@ -11,7 +11,7 @@
 #include "tests/support/simt/emulated_backend.h"
 #include "tests/support/strict/strict.h"
 
-namespace baton::test {
+namespace baton::test::replay_test {
 namespace {
 
 struct Counted {
@@ -249,4 +249,4 @@ TEST_CASE("work that throws leaves nothing behind", "[replay]") {
 }
 
 }  // namespace
-}  // namespace baton::test
+}  // namespace baton::test::replay_test

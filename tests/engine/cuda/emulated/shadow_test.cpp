@@ -10,7 +10,7 @@
 #include "tests/support/simt/shadow.h"
 #include "tests/support/strict/strict.h"
 
-namespace baton::test {
+namespace baton::test::shadow_test {
 namespace {
 
 using namespace cuda;
@@ -368,4 +368,4 @@ TEST_CASE("shadow: memory of a device is written before it is read") {
 }
 
 }  // namespace
-}  // namespace baton::test
+}  // namespace baton::test::shadow_test

@@ -13,7 +13,7 @@
 #include "tests/support/strict/strict.h"
 #include "tests/support/temp_folder.h"
 
-namespace baton::test {
+namespace baton::test::devices_test {
 namespace {
 
 using Catch::Contains;
@@ -111,4 +111,4 @@ TEST_CASE("limits are measured on the device that is asked for") {
 }
 
 }  // namespace
-}  // namespace baton::test
+}  // namespace baton::test::devices_test

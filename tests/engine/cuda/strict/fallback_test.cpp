@@ -10,7 +10,7 @@
 #include "tests/support/folders.h"
 #include "tests/support/strict/strict.h"
 
-namespace baton::test {
+namespace baton::test::fallback_test {
 namespace {
 
 using Catch::Contains;
@@ -119,4 +119,4 @@ TEST_CASE("a profile on auto says in a warning why the GPU is not used") {
 }
 
 }  // namespace
-}  // namespace baton::test
+}  // namespace baton::test::fallback_test

@@ -10,7 +10,7 @@
 #include "tests/engine/cuda/steps.h"
 #include "tests/support/strict/strict.h"
 
-namespace baton::test {
+namespace baton::test::faults_test {
 namespace {
 
 /// What an engine does with a device: loads a model, prefills, decodes until steps are replayed, chooses tokens, moves
@@ -116,4 +116,4 @@ TEST_CASE("every call that fails is an error that names it, or does no harm") {
 }
 
 }  // namespace
-}  // namespace baton::test
+}  // namespace baton::test::faults_test

@@ -9,7 +9,7 @@
 #include "engine/tensor/dtype.h"
 #include "tests/support/strict/strict.h"
 
-namespace baton::test {
+namespace baton::test::few_rows_test {
 namespace {
 
 /// A product of numbers that bf16 holds, so that sums in any order are exact.
@@ -106,4 +106,4 @@ TEST_CASE("kernels for products of few rows compute every output of any size", "
 }
 
 }  // namespace
-}  // namespace baton::test
+}  // namespace baton::test::few_rows_test

@@ -13,7 +13,7 @@
 #include "tests/support/strict/strict.h"
 #include "tests/support/temp_folder.h"
 
-namespace baton::test {
+namespace baton::test::products_test {
 namespace {
 
 /// Products of random numbers on the device, and what they should be.
@@ -175,4 +175,4 @@ TEST_CASE("what was measured of a product is known to the next process, unless t
 }
 
 }  // namespace
-}  // namespace baton::test
+}  // namespace baton::test::products_test

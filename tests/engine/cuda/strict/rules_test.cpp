@@ -8,7 +8,7 @@
 #include "tests/support/strict/launch.h"
 #include "tests/support/strict/strict.h"
 
-namespace baton::test {
+namespace baton::test::rules_test {
 namespace {
 
 void write_one(float* out) { out[threadIdx.x] = 1.0f; }
@@ -290,4 +290,4 @@ TEST_CASE("strict runtime: what was never destroyed is reported") {
 }
 
 }  // namespace
-}  // namespace baton::test
+}  // namespace baton::test::rules_test

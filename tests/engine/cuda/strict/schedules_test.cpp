@@ -12,7 +12,7 @@
 #include "engine/cuda/kernels/simt.cuh"
 #include "tests/support/strict/strict.h"
 
-namespace baton::test {
+namespace baton::test::schedules_test {
 namespace {
 
 constexpr std::int64_t kHalf = 2048;  // numbers; whole pages, which kernels are seen by
@@ -158,4 +158,4 @@ TEST_CASE("transfers that run while kernels do break no rule in any order", "[tr
 }
 
 }  // namespace
-}  // namespace baton::test
+}  // namespace baton::test::schedules_test

@@ -13,7 +13,7 @@
 #include "tests/support/simt/emulated_backend.h"
 #include "tests/support/strict/strict.h"
 
-namespace baton::test {
+namespace baton::test::staging_test {
 namespace {
 
 using DeviceRuntime = std::unique_ptr<cuda::Runtime>;  // whose copies run as late as they may
@@ -224,4 +224,4 @@ TEST_CASE("a pool that is used repeatedly pins its next blocks before they are n
 }
 
 }  // namespace
-}  // namespace baton::test
+}  // namespace baton::test::staging_test

@@ -6,7 +6,7 @@
 #include "tests/engine/cuda/steps.h"
 #include "tests/support/strict/strict.h"
 
-namespace baton::test {
+namespace baton::test::steps_test {
 namespace {
 
 std::uint64_t calls_of(const std::string& name) {
@@ -53,4 +53,4 @@ TEST_CASE("products that were rehearsed are not measured in the first steps", "[
 }
 
 }  // namespace
-}  // namespace baton::test
+}  // namespace baton::test::steps_test

@@ -7,6 +7,8 @@
 #include "engine/reuse/anchors/anchor_choice.h"
 #include "tests/support/tiny_model.h"
 
+namespace alignment_test {
+
 using namespace baton;
 
 namespace {
@@ -241,3 +243,5 @@ TEST_CASE("anchors: as published, the weights are a softmax over embedding dista
   const AnchorChoice again = choose_anchors(wide, pool_of({anchors[0], anchor_of(text)}), text, {}, memo, distance);
   CHECK(again.weights.size() == 2);
 }
+
+}  // namespace alignment_test

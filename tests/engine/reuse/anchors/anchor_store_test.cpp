@@ -9,6 +9,8 @@
 #include "engine/reuse/anchors/anchor_file.h"
 #include "tests/support/tiny_model.h"
 
+namespace anchor_store_test {
+
 using namespace baton;
 
 namespace {
@@ -222,3 +224,5 @@ TEST_CASE("anchor file: what was saved is there again, and a damaged file is ref
     CHECK_THROWS_AS(load_anchors(file, "key", kShape, empty), AnchorFileError);
   }
 }
+
+}  // namespace anchor_store_test

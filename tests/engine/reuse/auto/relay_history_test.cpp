@@ -6,6 +6,8 @@
 
 #include "engine/request.h"
 
+namespace relay_history_test {
+
 using namespace baton;
 
 namespace {
@@ -152,3 +154,5 @@ TEST_CASE("history: the record names the turns that decided", "[history]") {
   CHECK(good.reuse == 0.9);
   CHECK(good.predicted == Approx(4e-4));
 }
+
+}  // namespace relay_history_test

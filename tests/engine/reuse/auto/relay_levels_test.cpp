@@ -5,6 +5,8 @@
 
 #include "engine/learning/level_profiler.h"
 
+namespace relay_levels_test {
+
 using namespace baton;
 
 namespace {
@@ -99,3 +101,5 @@ TEST_CASE("levels: the range of layers is valid in models of any depth but the s
   for (std::int32_t layers = 3; layers < 130; ++layers) CHECK(LayerRange::by_depth(layers).valid(layers));
   CHECK(LayerRange::by_depth(24) == LayerRange{3, 4, 16});
 }
+
+}  // namespace relay_levels_test

@@ -7,6 +7,8 @@
 #include <numeric>
 #include <random>
 
+namespace selection_test {
+
 using namespace baton;
 
 TEST_CASE("selection: thresholds, suffix and their union", "[reuse]") {
@@ -131,3 +133,5 @@ TEST_CASE("selection: the paper's rules are a union, and at a fixed number both 
     CHECK(std::count(last.begin() + 56, last.end(), true) == 4);
   }
 }
+
+}  // namespace selection_test

@@ -4,6 +4,8 @@
 #include <catch2/catch.hpp>
 #include <random>
 
+namespace call_grammar_test {
+
 using namespace baton;
 
 namespace {
@@ -90,3 +92,5 @@ TEST_CASE("a schema that cannot be enforced is an error that names the tool", "[
   const std::vector<ToolSchema> tools = {{"odd", "", R"({"properties": {"a": {"if": true}}})"}};
   CHECK_THROWS_WITH(call_grammar({}, tools, 1, true), Catch::Contains("tool 'odd'") && Catch::Contains("'if'"));
 }
+
+}  // namespace call_grammar_test

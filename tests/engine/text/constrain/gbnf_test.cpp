@@ -6,6 +6,8 @@
 #include "engine/text/constrain/grammar.h"
 #include "tests/support/thread_time.h"
 
+namespace gbnf_test {
+
 using namespace baton;
 using Catch::Contains;
 
@@ -132,3 +134,5 @@ TEST_CASE("gbnf: errors name the rule or the place", "[constrain]") {
   CHECK_THAT(error(many), Contains("1101 rules"));
   CHECK_THAT(error("root ::= \"" + std::string(70'000, 'a') + "\""), Contains("65536"));
 }
+
+}  // namespace gbnf_test

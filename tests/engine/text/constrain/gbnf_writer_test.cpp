@@ -4,6 +4,8 @@
 
 #include "engine/text/constrain/gbnf_writer.h"
 
+namespace gbnf_writer_test {
+
 using namespace baton;
 
 namespace {
@@ -69,3 +71,5 @@ TEST_CASE("an escaped character is written alike for readers of two hexadecimal 
   CHECK(written.find("\\x") == std::string::npos);
   same_texts(*enum_grammar(texts), texts);
 }
+
+}  // namespace gbnf_writer_test

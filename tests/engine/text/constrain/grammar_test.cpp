@@ -10,6 +10,8 @@
 #include "engine/base/utf8.h"
 #include "engine/text/constrain/grammar_states.h"
 
+namespace grammar_test {
+
 using namespace baton;
 using namespace baton::constrain;
 using Catch::Contains;
@@ -226,3 +228,5 @@ TEST_CASE("left recursion is refused, and names the rule", "[constrain]") {
   CHECK_THROWS_WITH(Grammar(deep, 1), Contains("more than 1 deep"));
   CHECK(accepts(Grammar(deep, 2), "((x))"));
 }
+
+}  // namespace grammar_test

@@ -8,6 +8,8 @@
 #include "engine/base/utf8.h"
 #include "tests/support/golden_files.h"
 
+namespace token_masks_test {
+
 using namespace baton;
 using namespace baton::test;
 
@@ -150,3 +152,5 @@ TEST_CASE("an expression whose states double with each repetition ends in an err
     CHECK_THAT(error.what(), Catch::Contains("the answer's constraint"));
   }
 }
+
+}  // namespace token_masks_test
