@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "agents/prompt.h"
-#include "engine/kv/kept_context.h"
+#include "engine/kv/segment_handle.h"
 
 namespace baton {
 

@@ -14,7 +14,6 @@
 
 #include <baton/states.h>
 
-#include "engine/kv/kept_context.h"
 #include "engine/kv/segment_handle.h"
 #include "engine/model/sampler.h"
 #include "engine/reuse/options.h"

@@ -12,7 +12,8 @@
 #include <thread>
 
 #include "engine/backend/checks.h"
-#include "engine/backend/random_weights.h"
+#include "engine/backend/host_operations.h"
+#include "engine/base/clock.h"
 
 namespace baton {
 
@@ -109,6 +110,52 @@ std::vector<Alignment> Backend::align(ConstTensorView sketches, std::span<const 
   work();
   for (std::future<void>& one : others) one.get();
   return alignments;
+}
+
+std::string BackendInfo::description() const {
+  return name + ": " + device + (fallback.empty() ? "" : " (" + fallback + ")");
+}
+
+void Device::run_step(const std::function<void()>& work, bool /*repeats*/) { work(); }
+
+void Device::clear(std::byte* out, std::size_t bytes) { std::memset(out, 0, bytes); }
+
+TransferId Device::upload(const Buffer& device, const Buffer& host, std::size_t begin, std::size_t bytes) {
+  std::memcpy(device.data() + begin, host.data() + begin, bytes);
+  return 0;
+}
+
+TransferId Device::download(const Buffer& host, const Buffer& device, std::size_t begin, std::size_t bytes) {
+  std::memcpy(host.data() + begin, device.data() + begin, bytes);
+  return 0;
+}
+
+void Device::follow(TransferId /*transfer*/) {}
+
+void Device::mark() { marks_.push_back(std::chrono::steady_clock::now()); }
+
+std::vector<double> Device::take_marks() {
+  std::vector<double> between;
+  for (std::size_t i = 1; i < marks_.size(); ++i) between.push_back(milliseconds(marks_[i] - marks_[i - 1]));
+  marks_.clear();
+  return between;
+}
+
+void Operations::norm_store_rope(TensorView q, TensorView k, ConstTensorView v, const HeadNorms& norms,
+                                 std::span<const KvSlab> slabs, const KvShape& shape, const RowSpan& rows,
+                                 const RopeAngles& angles) {
+  if (!norms.q.empty()) head_rms_norm(q, norms.q, norms.eps);
+  if (!norms.k.empty()) head_rms_norm(k, norms.k, norms.eps);
+  store_kv(slabs, shape, rows, k, v, angles);
+  rope(q, shape.head_dim, angles);
+}
+
+void Operations::choose(ChosenToken* out, ConstTensorView logits, std::span<const TokenChoice> how) {
+  check_shape("choose logits", logits, static_cast<std::int64_t>(how.size()), logits.cols);
+  for (std::size_t i = 0; i < how.size(); ++i) {
+    const auto* row = reinterpret_cast<const float*>(logits.data) + static_cast<std::int64_t>(i) * logits.stride;
+    out[i] = chooser_.choose({row, static_cast<std::size_t>(logits.cols)}, how[i]);
+  }
 }
 
 }  // namespace baton

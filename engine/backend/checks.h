@@ -6,7 +6,7 @@
 #include <span>
 #include <string_view>
 
-#include "engine/backend/operations.h"
+#include "engine/backend/backend.h"
 
 namespace baton {
 

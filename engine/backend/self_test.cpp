@@ -9,7 +9,7 @@
 #include <cstring>
 #include <vector>
 
-#include "engine/backend/random_weights.h"
+#include "engine/backend/host_operations.h"
 
 namespace baton {
 namespace {

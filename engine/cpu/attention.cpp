@@ -23,14 +23,13 @@
 #include "engine/backend/checks.h"
 #include "engine/cpu/attention.h"
 #include "engine/cpu/kv.h"
-#include "engine/cpu/lanes-inl.h"
 #include "engine/cpu/tile-inl.h"
 
 #ifndef BATON_CPU_ATTENTION_SHARED_
 #define BATON_CPU_ATTENTION_SHARED_
 namespace baton::cpu {
 
-inline constexpr std::int64_t kSumLanes = 16;  // of a query's sum of weights (lanes-inl.h)
+inline constexpr std::int64_t kSumLanes = 16;  // of a query's sum of weights (tile-inl.h)
 
 struct AttentionTask {
   TensorView out;

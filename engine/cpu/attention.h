@@ -1,15 +1,66 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention of rows of several sequences over their slabs. The caller has checked the arguments (checks.h).
+// How attention is divided into tasks. A tile is some rows of one sequence; a task computes a tile for a group of query
+// heads that read one kv head, over some or all blocks of the keys that its rows see.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <span>
+#include <vector>
 
-#include "engine/backend/operations.h"
-#include "engine/cpu/attention_plan.h"
-#include "engine/cpu/scratch.h"
+#include "engine/backend/backend.h"
 #include "engine/cpu/thread_pool.h"
 
 namespace baton::cpu {
+
+inline constexpr std::int64_t kMaxQueries = 96;  // rows times heads of a task; its working set then fits the L2 cache
+// With more queries (two tiles of the product kernel), keys and values are widened to f32 first.
+inline constexpr std::int64_t kFewQueries = 24;
+
+/// Rows order[begin, end) of the plan. They see keys of blocks [block, block_end).
+struct RowAttentionTile {
+  std::int64_t begin, end;
+  std::int64_t block, block_end;
+  bool alone;  // no other tile has rows of the sequence
+
+  std::int64_t rows() const { return end - begin; }
+  std::int64_t blocks() const { return block_end - block; }
+};
+
+/// A task: blocks [block, block_end) of the keys of a tile, for one group of heads.
+struct RowAttentionPart {
+  std::size_t tile;
+  std::int64_t group;
+  std::int64_t block, block_end;
+  std::int64_t work;       // measure of the time that it takes
+  std::size_t parts_left;  // index in RowAttentionPlan::parts_left
+  std::int64_t partials;   // index in RowAttentionPlan::partials; -1: no other task has blocks of this tile and group
+};
+
+/// The tasks of a call, and memory that they share. Kept between calls so that decode steps do not allocate.
+struct RowAttentionPlan {
+  struct Sizes {
+    std::int64_t groups;  // of heads
+    std::int64_t heads;   // of a group, at most
+    std::int64_t floats;  // that a task leaves for each query and block where several tasks share a tile
+    int threads;          // that run the tasks
+  };
+
+  void make(const RowSpan& rows, const Sizes& sizes);
+
+  std::vector<std::int32_t> order;  // rows sorted by (sequence, position)
+  std::vector<RowAttentionTile> tiles;
+  std::vector<RowAttentionPart> parts;      // longest first
+  std::vector<std::int32_t> parts_left;     // of a tile and group: tasks that have not ended
+  std::vector<float> partials;              // what tasks that share a tile and group leave for the last of them
+  std::vector<std::vector<float>> weights;  // per thread: a tile's attention weights, when sums are recorded
+
+ private:
+  void make_tiles(const RowSpan& rows, std::int64_t rows_per_tile);
+  void make_parts(const Sizes& sizes);
+};
+
+// Attention of rows of several sequences over their slabs. The caller has checked the arguments (checks.h).
 
 /// See Operations::attention.
 void attention(ThreadPool& pool, Scratch& scratch, RowAttentionPlan& plan, TensorView out, ConstTensorView q,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/cpu/attention_plan.h"
+#include "engine/cpu/attention.h"
 
 #include <algorithm>
 #include <tuple>

@@ -12,13 +12,9 @@
 #include "engine/cpu/cpu.h"
 #include "engine/cpu/elementwise.h"
 #include "engine/cpu/kv.h"
-#include "engine/cpu/kv_block.h"
 #include "engine/cpu/matmul.h"
 #include "engine/cpu/memory.h"
-#include "engine/cpu/norm.h"
-#include "engine/cpu/packed_matrix.h"
-#include "engine/cpu/quantized/quantized_matmul.h"
-#include "engine/cpu/scratch.h"
+#include "engine/cpu/quantized/quantized.h"
 #include "engine/cpu/thread_pool.h"
 
 namespace baton {

@@ -17,7 +17,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "engine/cpu/dot.h"
+#include "engine/cpu/matmul.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace baton::cpu {

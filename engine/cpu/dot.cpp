@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/cpu/dot.h"
+#include "engine/cpu/matmul.h"
 
 #if defined(__x86_64__)
 #include <cpuid.h>

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "engine/tensor/view.h"
+#include "engine/tensor/tensor.h"
 
 namespace baton::cpu {
 
@@ -34,5 +34,13 @@ void rope_head(float* x, const float* cos, const float* sin, std::int64_t half);
 
 /// Copies row `from` of in to row `to` of out; each side is f32 or bf16, elements are converted.
 void copy_row(TensorView out, std::int64_t to, ConstTensorView in, std::int64_t from);
+
+// Row kernels of the RMS norms: one task per row, with a fixed order of summation (tile-inl.h).
+
+/// out[n] = x / sqrt(mean(x^2) + eps) * weight; out may be x.
+void rms_norm_row(float* out, const float* x, const float* weight, std::int64_t n, float eps);
+
+/// x[n] += delta; out = rms_norm(x).
+void add_rms_norm_row(float* out, float* x, const float* delta, const float* weight, std::int64_t n, float eps);
 
 }  // namespace baton::cpu

@@ -5,10 +5,11 @@
 //   values  [K][ceil(D / 32)][capacity][32]      columns are the columns of a head
 #pragma once
 
+#include <cstdint>
 #include <span>
 
-#include "engine/backend/operations.h"
-#include "engine/cpu/panel.h"
+#include "engine/backend/backend.h"
+#include "engine/cpu/matmul.h"
 
 namespace baton::cpu {
 
@@ -41,5 +42,13 @@ void save_kv_row(TensorView raw_k, TensorView v, const KvSlab& slab, const KvSha
 /// See Operations::value_deviation; v [K, D] f32.
 float value_deviation_row(const KvSlab& slab, const KvShape& shape, std::int32_t position, const float* v,
                           ValueMeasure measure);
+
+// store_kv for a whole panel of 32 positions at once, which long runs of rows use. It writes the same memory as
+// store_kv_row.
+
+/// Stores rows [row, row + 32) of a call of store_kv, whose positions [position, position + 32) are one panel of the
+/// slab, with the same bits as 32 calls of store_kv_row.
+void store_kv_panel(const KvSlab& slab, const KvShape& shape, std::int32_t position, ConstTensorView k,
+                    ConstTensorView v, const RopeAngles& angles, std::int64_t row);
 
 }  // namespace baton::cpu

@@ -14,7 +14,6 @@
 #include <type_traits>
 
 #include "engine/cpu/matmul.h"
-#include "engine/cpu/product_tasks.h"
 
 #ifndef BATON_CPU_MATMUL_SHARED_
 #define BATON_CPU_MATMUL_SHARED_

@@ -9,7 +9,7 @@
 #include <cstring>
 #include <new>
 
-#include "engine/backend/device.h"
+#include "engine/backend/backend.h"
 #include "engine/base/system/memory.h"
 
 namespace baton::cpu {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/cpu/packed_matrix.h"
+#include "engine/cpu/matmul.h"
 
 #include <fmt/format.h>
 

@@ -11,7 +11,7 @@
 #include "engine/backend/checks.h"
 #include "engine/cpu/cpu.h"
 #include "engine/cpu/memory.h"
-#include "engine/cpu/quantized/reference_quantized.h"
+#include "engine/cpu/quantized/quantized.h"
 #include "engine/tensor/fused.h"
 
 namespace baton {

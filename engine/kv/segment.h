@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Segment: the KV of a text that is handed from one prompt to others; immutable. Keys are kept before RoPE, so a
-// segment has no position of its own. It is shared by reference and copied into the caches of its readers. A segment
-// without a current reader may lie in host memory (docs/decisions/memory.md).
+// PiecewiseUpload: a copy from host to device memory in pieces, concurrent with the operations, so that a reader of the
+// first piece does not wait for the last one (docs/decisions/memory.md). Threads: the engine's thread only; the
+// destructor may run on any thread.
 #pragma once
 
 #include <cstdint>
@@ -10,10 +10,50 @@
 #include <string>
 #include <vector>
 
+#include "engine/backend/backend.h"
 #include "engine/kv/kv_cache.h"
-#include "engine/kv/piecewise_upload.h"
 
 namespace baton {
+
+class PiecewiseUpload {
+ public:
+  struct Range {
+    std::size_t begin = 0, bytes = 0;
+  };
+  using Piece = std::vector<Range>;
+  enum class Source : std::uint8_t { own, of_another_device };
+  /// Keeps both buffers alive until the main stream waits for all pieces. Another device does not know when the copies
+  /// of its memory are complete, so the destructor waits for them, on the engine's thread. Copies nothing yet.
+  PiecewiseUpload(Device& device, std::shared_ptr<const Buffer> from, std::shared_ptr<const Buffer> to,
+                  std::vector<Piece> pieces, Source source = Source::own);
+  ~PiecewiseUpload();
+  PiecewiseUpload(const PiecewiseUpload&) = delete;
+  PiecewiseUpload& operator=(const PiecewiseUpload&) = delete;
+
+  /// Queues the copies of a piece on the upload stream, unless they were queued before. Throws BackendError.
+  void upload(std::size_t piece);
+  /// Makes the operations that are queued from now on wait for the piece, and uploads it first where that has not been
+  /// done. The host does not wait. Throws BackendError.
+  void follow(std::size_t piece);
+  void follow_all();
+  /// True when follow() was called for every piece.
+  bool complete() const { return unfollowed_ == 0; }
+
+ private:
+  enum class State : std::uint8_t { waiting, queued, followed };
+
+  Device& device_;
+  std::shared_ptr<const Buffer> from_, to_;
+  std::vector<Piece> pieces_;
+  std::vector<State> state_;           // [number of pieces]
+  std::vector<TransferId> transfers_;  // [number of pieces] the copy of the piece's last range
+  std::size_t unfollowed_;
+  Source source_;
+};
+
+// Segment: the KV of a text that is handed from one prompt to others; immutable. Keys are kept before RoPE, so a
+// segment has no position of its own. It is shared by reference and copied into the caches of its readers. A segment
+// without a current reader may lie in host memory (docs/decisions/memory.md).
 
 class Segment {
  public:
@@ -100,5 +140,13 @@ class Segment {
   bool on_host_ = false;
   std::shared_ptr<PiecewiseUpload> upload_;  // of memory_, in groups of layers; null: it was never in host memory
 };
+
+// Copies of KV in host memory, with keys before RoPE, for anchors and corrections. Threads: the engine's thread only.
+
+/// Returns [L, n, 2 K D] bf16 (f32 is rounded): the keys before RoPE, then the values, of positions [begin, begin + n)
+/// of a cache that keeps raw keys. Blocks until they are copied. Throws BackendError.
+std::vector<std::uint16_t> kv_on_host(Backend& backend, const KvCache& cache, std::int32_t begin, std::int32_t n);
+/// Returns the same for the n tokens of a segment that have KV.
+std::vector<std::uint16_t> kv_on_host(Device& device, const Segment& segment);
 
 }  // namespace baton

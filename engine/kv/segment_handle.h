@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace baton {
 
@@ -41,9 +42,31 @@ struct SegmentStoreStats {
   std::int64_t host_peak_bytes = 0;
   std::int64_t host_segments = 0;
   std::int64_t exported_bytes = 0;  // copies for readers of other engines, in the host tier's budget
-  std::int64_t downloaded = 0;  // segments moved to the host tier
-  std::int64_t uploaded = 0;    // segments moved from the host tier to the device
-  std::int64_t evicted = 0;     // segments freed while handles to them existed; their readers recompute them
+  std::int64_t downloaded = 0;      // segments moved to the host tier
+  std::int64_t uploaded = 0;        // segments moved from the host tier to the device
+  std::int64_t evicted = 0;         // segments freed while handles to them existed; their readers recompute them
 };
+
+// KeptContext: the KV of a prompt and its answer, kept for the prompts that begin with the same tokens: the next answer
+// to called tools, the next turn of a session. Unlike a cached prefix it may hold approximate KV.
+
+/// Immutable, and shared by all that continue it. Threads: any. Dropping the last reference frees what no other context
+/// and no cached prefix holds. The KV counts towards the engine's budget; what is evicted is computed again.
+struct KeptContext {
+  /// Tokens [0, count) of the segment are at positions [begin, begin + count).
+  struct Piece {
+    SegmentHandle segment;
+    std::int32_t begin = 0;
+    std::int32_t count = 0;
+  };
+  std::vector<std::int32_t> tokens;  // [n], all with KV
+  std::vector<Piece> pieces;         // contiguous, from position 0 to n
+  std::int32_t exact = 0;            // positions [0, exact) hold exact KV
+  int hops = 0;                      // of the positions behind them; 0: there are none
+  bool imported_kv = false;          // some of the KV was read from a file: only requests that continue it may use it
+  const void* engine = nullptr;      // that made it; others cannot read it
+};
+
+using ContextHandle = std::shared_ptr<const KeptContext>;
 
 }  // namespace baton

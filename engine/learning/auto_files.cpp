@@ -10,7 +10,7 @@
 
 #include "engine/base/json_fields.h"
 #include "engine/learning/model_profile.h"
-#include "engine/model/model_files.h"
+#include "engine/model/model.h"
 
 namespace baton {
 namespace fs = std::filesystem;

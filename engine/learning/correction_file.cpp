@@ -12,7 +12,7 @@
 #include "engine/base/input_file.h"
 #include "engine/base/json_fields.h"
 #include "engine/learning/model_profile.h"
-#include "engine/model/model_files.h"
+#include "engine/model/model.h"
 #include "engine/model/safetensors.h"
 
 namespace baton {

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "engine/tensor/dtype.h"
+#include "engine/tensor/tensor.h"
 
 namespace baton {
 namespace {

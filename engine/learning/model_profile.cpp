@@ -9,7 +9,7 @@
 
 #include "engine/base/json_fields.h"
 #include "engine/base/user_cache.h"
-#include "engine/model/model_files.h"
+#include "engine/model/model.h"
 
 namespace baton {
 namespace fs = std::filesystem;

@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "engine/base/errors.h"
-#include "engine/kv/kv_on_host.h"
+#include "engine/kv/segment.h"
 
 namespace baton {
 namespace {

@@ -6,7 +6,7 @@
 #include <map>
 #include <optional>
 
-#include "engine/model/rope_table.h"
+#include "engine/model/rope.h"
 #include "engine/request.h"
 #include "engine/reuse/anchors/anchor_memory.h"
 #include "engine/reuse/anchors/anchor_store.h"

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a prompt takes of a kept context (engine/kv/kept_context.h), and what it leaves as one. The engine's thread
+// What a prompt takes of a kept context (engine/kv/segment_handle.h), and what it leaves as one. The engine's thread
 // only.
 #pragma once
 
-#include "engine/kv/kept_context.h"
+#include "engine/kv/segment_handle.h"
 #include "engine/loop/sequence.h"
 
 namespace baton {

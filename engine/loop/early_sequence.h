@@ -12,7 +12,7 @@
 
 #include "engine/kv/kv_cache.h"
 #include "engine/loop/live_prefix.h"
-#include "engine/model/step_rows.h"
+#include "engine/model/forward.h"
 #include "engine/request.h"
 
 namespace baton {

@@ -9,7 +9,7 @@
 #include "engine/loop/early_sequence.h"
 #include "engine/loop/prefix_cache.h"
 #include "engine/loop/spare_rows.h"
-#include "engine/model/rope_table.h"
+#include "engine/model/rope.h"
 
 namespace baton {
 

@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "engine/kv/kept_context.h"
+#include "engine/kv/segment_handle.h"
 #include "engine/kv/segment_store.h"
 #include "engine/text/tokenizer.h"
 

@@ -1,13 +1,59 @@
 // SPDX-License-Identifier: Apache-2.0
-// The weights of a safetensors checkpoint, of which some are quantised as its config.json says.
+// The values of weights that a safetensors checkpoint holds in 8 or 4 bits, with scales in tensors of their own
+// (docs/decisions/numerics.md). Pure functions over tensors whose shapes were checked.
 #pragma once
 
+#include <cstdint>
+#include <span>
 #include <string>
+#include <vector>
 
-#include "engine/model/quantization.h"
+#include "engine/model/config.h"
 #include "engine/model/safetensors.h"
+#include "engine/model/weights.h"
 
 namespace baton {
+
+/// The value of an 8-bit float with four exponent bits, three of mantissa and no infinities (E4M3FN); 0x7f and 0xff are
+/// NaN.
+float e4m3_to_f32(std::uint8_t bits);
+
+/// Bytes of E4M3 [rows, cols] and the scales [ceil(rows / block_rows), ceil(cols / block_cols)] of their blocks.
+struct Fp8Matrix {
+  std::span<const std::byte> bytes;
+  std::int64_t rows = 0, cols = 0;
+  std::span<const float> scales;
+  std::int64_t block_rows = 1, block_cols = 1;
+};
+
+/// f32 values: each is the byte's value times its scale, rounded once.
+StoredWeight dequantized(const Fp8Matrix& matrix);
+
+/// Integers of 4 bits: value = (code - zero of the input's group) * scale of that group, each for one output.
+struct Int4Matrix {
+  std::int64_t rows = 0, cols = 0;
+  std::vector<std::uint8_t> codes;  // [rows, cols]
+  std::vector<std::int32_t> group;  // [cols], of each input
+  std::vector<std::uint8_t> zeros;  // [groups, rows], 0 to 15
+  std::vector<float> scales;        // [groups, rows], finite
+};
+
+/// Codes of GPTQ, from words [cols / 8, rows]: bits [4 j, 4 j + 4) of word [i, n] are input 8 i + j of output n.
+std::vector<std::uint8_t> gptq_codes(std::span<const std::byte> words, std::int64_t rows, std::int64_t cols);
+/// Zeros of GPTQ, from words [groups, rows / 8]: bits [4 j, 4 j + 4) of word [g, i] are output 8 i + j. `less_one`: one
+/// was subtracted from each of the eight, as one subtraction from the word: a zero of 0 borrows from the next.
+std::vector<std::uint8_t> gptq_zeros(std::span<const std::byte> words, bool less_one);
+
+/// Codes of AWQ, from words [cols, rows / 8]. The outputs of a word lie in the order 0, 2, 4, 6, 1, 3, 5, 7.
+std::vector<std::uint8_t> awq_codes(std::span<const std::byte> words, std::int64_t rows, std::int64_t cols);
+/// Zeros of AWQ, from words [groups, rows / 8], in the same order.
+std::vector<std::uint8_t> awq_zeros(std::span<const std::byte> words);
+
+/// The same values in blocks of 32 inputs where those hold them exactly: Q4_0 where all zeros are 8, else Q5_0. They do
+/// where the inputs of every block have one group, and scales are f16 numbers. Other matrices become f32.
+StoredWeight stored(const Int4Matrix& matrix);
+
+// The weights of a safetensors checkpoint, of which some are quantised as its config.json says.
 
 /// Which tensors are quantised is seen from the tensors: a "NAME.weight" of type F8_E4M3, or "NAME.qweight" in its
 /// place. Every shape, type, scale and index is checked; errors are ModelErrors with the tensor's name, what was found

@@ -2,12 +2,16 @@
 #include "engine/model/model.h"
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <future>
 #include <optional>
 #include <utility>
 
+#include "engine/backend/host_operations.h"
 #include "engine/base/errors.h"
 #include "engine/base/system/memory.h"
 
@@ -77,6 +81,246 @@ std::shared_ptr<const Model> open_model(Backend& backend, const std::filesystem:
   files.reset();
   return_free_memory();
   return model;
+}
+
+namespace {
+
+struct Entry {
+  std::string_view name;
+  std::string_view config;  // as in the model's config.json
+  std::int32_t rectify_start = 0, rectify_detect = 0, rectify_end = 0;
+};
+
+constexpr Entry kShapes[] = {
+    {"llama-3.1-8b", R"({
+       "architectures": ["LlamaForCausalLM"], "hidden_size": 4096, "intermediate_size": 14336,
+       "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 128256,
+       "max_position_embeddings": 131072, "rms_norm_eps": 1e-05, "rope_theta": 500000.0,
+       "rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+                        "original_max_position_embeddings": 8192},
+       "tie_word_embeddings": false, "bos_token_id": 128000, "eos_token_id": [128001, 128008, 128009]})",
+     1, 3, 18},
+    {"qwen3-0.6b", R"({
+       "architectures": ["Qwen3ForCausalLM"], "hidden_size": 1024, "intermediate_size": 3072,
+       "num_hidden_layers": 28, "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128,
+       "vocab_size": 151936, "max_position_embeddings": 40960, "rms_norm_eps": 1e-06, "rope_theta": 1000000,
+       "tie_word_embeddings": true, "bos_token_id": 151643, "eos_token_id": 151645})",
+     2, 3, 19},
+    {"qwen2.5-7b", R"({
+       "architectures": ["Qwen2ForCausalLM"], "hidden_size": 3584, "intermediate_size": 18944,
+       "num_hidden_layers": 28, "num_attention_heads": 28, "num_key_value_heads": 4, "vocab_size": 152064,
+       "max_position_embeddings": 32768, "rms_norm_eps": 1e-06, "rope_theta": 1000000.0,
+       "tie_word_embeddings": false, "bos_token_id": 151643, "eos_token_id": 151645})",
+     3, 4, 22},
+    {"mistral-7b", R"({
+       "architectures": ["MistralForCausalLM"], "hidden_size": 4096, "intermediate_size": 14336,
+       "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 32768,
+       "max_position_embeddings": 32768, "rms_norm_eps": 1e-05, "rope_theta": 1000000.0, "sliding_window": null,
+       "tie_word_embeddings": false, "bos_token_id": 1, "eos_token_id": 2})"},
+    {"smollm2-135m", R"({
+       "architectures": ["LlamaForCausalLM"], "hidden_size": 576, "intermediate_size": 1536,
+       "num_hidden_layers": 30, "num_attention_heads": 9, "num_key_value_heads": 3, "vocab_size": 49152,
+       "max_position_embeddings": 8192, "rms_norm_eps": 1e-05, "rope_theta": 100000,
+       "tie_word_embeddings": true, "bos_token_id": 1, "eos_token_id": 2})"},
+    {"nano", R"({
+       "architectures": ["LlamaForCausalLM"], "hidden_size": 192, "intermediate_size": 512,
+       "num_hidden_layers": 10, "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 32,
+       "vocab_size": 1280, "max_position_embeddings": 2048, "rms_norm_eps": 1e-05, "rope_theta": 10000.0,
+       "tie_word_embeddings": true, "eos_token_id": 2})"},
+};
+
+const Entry& find_entry(std::string_view name) {
+  const auto* entry =
+      std::find_if(std::begin(kShapes), std::end(kShapes), [&](const Entry& one) { return one.name == name; });
+  if (entry == std::end(kShapes)) {
+    throw ModelError(fmt::format("unknown shape '{}'; expected one of {}", name, fmt::join(shape_names(), ", ")));
+  }
+  return *entry;
+}
+
+}  // namespace
+
+const std::vector<std::string>& shape_names() {
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> all;
+    for (const Entry& entry : kShapes) all.emplace_back(entry.name);
+    return all;
+  }();
+  return names;
+}
+
+Shape find_shape(std::string_view name, std::int32_t layers) {
+  const Entry& entry = find_entry(name);
+  Shape shape{std::string(name), parse_config(entry.config, std::string(name)), entry.rectify_start,
+              entry.rectify_detect, entry.rectify_end};
+  if (layers > 0) {
+    shape.config.layers = layers;
+    shape.config.window.resize(static_cast<std::size_t>(layers), shape.config.window.back());
+    if (!shape.config.rope_kinds.empty())
+      shape.config.rope_kinds.resize(static_cast<std::size_t>(layers), shape.config.rope_kinds.back());
+  }
+  return shape;
+}
+
+std::string shape_config(std::string_view name) { return std::string(find_entry(name).config); }
+
+std::int64_t parameter_count(const ModelConfig& c) {
+  const std::int64_t width = c.width, ffn = c.ffn_width;
+  const std::int64_t q = std::int64_t{c.heads} * c.head_dim, kv = std::int64_t{c.kv_heads} * c.head_dim;
+  std::int64_t layer = width * (q + 2 * kv) + q * width + 2 * width;
+  if (c.post_norms) layer += 2 * width;
+  if (c.qk_norm) layer += 2 * c.head_dim;
+  if (c.attention_bias) layer += q + 2 * kv;
+  if (c.output_bias) layer += width;
+  const std::int64_t mlp = 3 * width * ffn + (c.mlp_bias ? 2 * ffn + width : 0);
+  const std::int64_t mixture = c.mixture.experts * (width + 3 * width * c.mixture.ffn_width);
+  std::int64_t mixtures = 0;
+  for (std::int32_t i = 0; i < c.layers; ++i) mixtures += c.mixture.in(i) ? 1 : 0;
+  return c.layers * layer + mixtures * mixture + (c.layers - mixtures) * mlp + width +
+         c.vocabulary * width * (c.tied_embeddings ? 1 : 2);
+}
+
+// make_random_model: every weight is a function of the seed, its matrix and its index in the matrix.
+
+namespace {
+
+class RandomWeights {
+ public:
+  RandomWeights(Backend& backend, const ModelOptions& options, std::uint64_t seed)
+      : backend_(backend),
+        dtype_(options.dtype),
+        activations_(options.activations == DType::bf16 ? Activations::bf16 : Activations::f32),
+        seed_(seed) {}
+
+  std::unique_ptr<Matrix> matrix(std::int64_t rows, std::int64_t cols) {
+    const float deviation = 1.0f / std::sqrt(static_cast<float>(cols));
+    const std::uint64_t seed = scrambled(seed_ ^ scrambled(++matrices_));
+    auto matrix = backend_.random_matrix(rows, cols, dtype_, seed, deviation, activations_);
+    bytes_ += matrix->bytes;
+    return matrix;
+  }
+
+  std::vector<float> constant(std::int64_t count, float value) {
+    bytes_ += static_cast<std::size_t>(count) * sizeof(float);
+    return std::vector<float>(static_cast<std::size_t>(count), value);
+  }
+
+  std::size_t bytes() const { return bytes_; }
+
+ private:
+  Backend& backend_;
+  DType dtype_;
+  Activations activations_;
+  std::uint64_t seed_;
+  std::uint64_t matrices_ = 0;
+  std::size_t bytes_ = 0;
+};
+
+LayerWeights make_layer(RandomWeights& random, const ModelConfig& c, std::int32_t index) {
+  const std::int64_t q = std::int64_t{c.heads} * c.head_dim, kv = std::int64_t{c.kv_heads} * c.head_dim;
+  const std::int64_t ffn = c.ffn_width;
+  LayerWeights layer;
+  layer.input_norm = random.constant(c.width, 1.0f);
+  layer.qkv = random.matrix(q + 2 * kv, c.width);
+  if (c.attention_bias) layer.qkv_bias = random.constant(q + 2 * kv, 0.0f);
+  if (c.qk_norm) {
+    layer.q_norm = random.constant(c.head_dim, 1.0f);
+    layer.k_norm = random.constant(c.head_dim, 1.0f);
+  }
+  layer.output = random.matrix(c.width, q);
+  if (c.output_bias) layer.output_bias = random.constant(c.width, 0.0f);
+  layer.mlp_norm = random.constant(c.width, 1.0f);
+  if (c.post_norms) layer.attention_post_norm = layer.mlp_post_norm = random.constant(c.width, 1.0f);
+  if (c.mixture.in(index)) {
+    layer.router = random.matrix(c.mixture.experts, c.width);
+    for (std::int32_t expert = 0; expert < c.mixture.experts; ++expert) {
+      auto gate_up = random.matrix(2 * std::int64_t{c.mixture.ffn_width}, c.width);
+      layer.experts.push_back({std::move(gate_up), random.matrix(c.width, c.mixture.ffn_width)});
+    }
+    return layer;
+  }
+  layer.gate_up = random.matrix(2 * ffn, c.width);
+  if (c.mlp_bias) layer.gate_up_bias = random.constant(2 * ffn, 0.0f);
+  layer.down = random.matrix(c.width, ffn);
+  if (c.mlp_bias) layer.down_bias = random.constant(c.width, 0.0f);
+  return layer;
+}
+
+std::string utf8(unsigned code_point) {
+  if (code_point < 0x80) return {static_cast<char>(code_point)};
+  return {static_cast<char>(0xc0 | (code_point >> 6)), static_cast<char>(0x80 | (code_point & 0x3f))};
+}
+
+/// Returns GPT-2's printable character for each byte.
+std::vector<std::string> byte_symbols() {
+  std::vector<std::string> symbols;
+  unsigned next = 256;
+  for (unsigned byte = 0; byte < 256; ++byte) {
+    const bool printable = (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174;
+    symbols.push_back(utf8(printable ? byte : next++));
+  }
+  return symbols;
+}
+
+}  // namespace
+
+std::string byte_tokenizer_json() {
+  nlohmann::json vocabulary = nlohmann::json::object();
+  int id = 0;
+  for (const std::string& symbol : byte_symbols()) vocabulary[symbol] = id++;
+  const auto added = [](int token, const char* text) {
+    return nlohmann::json{{"id", token},     {"content", text},     {"single_word", false}, {"lstrip", false},
+                          {"rstrip", false}, {"normalized", false}, {"special", true}};
+  };
+  const nlohmann::json byte_level = {
+      {"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", true}};
+  const nlohmann::json model = {{"type", "BPE"},
+                                {"dropout", nullptr},
+                                {"unk_token", nullptr},
+                                {"continuing_subword_prefix", nullptr},
+                                {"end_of_word_suffix", nullptr},
+                                {"fuse_unk", false},
+                                {"byte_fallback", false},
+                                {"vocab", vocabulary},
+                                {"merges", nlohmann::json::array()}};
+  return nlohmann::json{{"version", "1.0"},
+                        {"truncation", nullptr},
+                        {"padding", nullptr},
+                        {"added_tokens", {added(256, "<|start|>"), added(257, "<|end|>")}},
+                        {"normalizer", nullptr},
+                        {"pre_tokenizer", byte_level},
+                        {"post_processor", nullptr},
+                        {"decoder", byte_level},
+                        {"model", model}}
+      .dump();
+}
+
+std::shared_ptr<const Model> make_random_model(Backend& backend, const Shape& shape, std::uint64_t seed,
+                                               const ModelOptions& options) {
+  const ModelConfig& config = shape.config;
+  RandomWeights random(backend, options, seed);
+  const double steps = config.layers + 2.0;
+  const auto done = [&](double step) {
+    if (options.progress) options.progress(step / steps);
+  };
+  Weights weights;
+  weights.embedding = random.matrix(config.vocabulary, config.width);
+  done(1);
+  for (std::int32_t layer = 0; layer < config.layers; ++layer) {
+    weights.layers.push_back(make_layer(random, config, layer));
+    done(layer + 2);
+  }
+  weights.final_norm = random.constant(config.width, 1.0f);
+  weights.lm_head = config.tied_embeddings ? weights.embedding : random.matrix(config.vocabulary, config.width);
+  weights.bytes = random.bytes();
+  weights.keep_vectors(backend);
+  done(steps);
+  ModelOptions own = options;
+  if (own.context == 0) own.context = config.context;
+  ModelText text{.path = shape.name,
+                 .fingerprint = fmt::format("{}, random weights of seed {}", shape.name, seed),
+                 .tokenizer = Tokenizer::parse(byte_tokenizer_json(), "tokenizer.json")};
+  return std::make_shared<const Model>(Model{std::move(text), config, own, LayerRopes(config), std::move(weights), {}});
 }
 
 }  // namespace baton

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/model/model_files.h"
+#include "engine/model/model.h"
 
 #include <fmt/format.h>
 

@@ -11,7 +11,7 @@
 #include "engine/base/input_file.h"
 #include "engine/base/json/beginning.h"
 #include "engine/base/json_fields.h"
-#include "engine/model/fingerprint.h"
+#include "engine/model/weights.h"
 
 namespace baton {
 namespace {

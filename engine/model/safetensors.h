@@ -13,8 +13,8 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/model/weight_source.h"
-#include "engine/tensor/view.h"
+#include "engine/model/weights.h"
+#include "engine/tensor/tensor.h"
 
 namespace baton {
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sampler: the state by which a sequence's tokens are chosen: parameters, seen tokens and a seeded generator.
-// engine/backend/choose.h implements the choice.
+// engine/backend/host_operations.h implements the choice.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/backend/choose.h"
+#include "engine/backend/host_operations.h"
 #include "engine/text/tokenizer.h"
 
 namespace baton {

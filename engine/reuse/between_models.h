@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "engine/tensor/dtype.h"
+#include "engine/tensor/tensor.h"
 
 namespace baton {
 

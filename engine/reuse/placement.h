@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "engine/kv/segment.h"
-#include "engine/model/rope_table.h"
+#include "engine/model/rope.h"
 
 namespace baton {
 

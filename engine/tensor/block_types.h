@@ -9,9 +9,11 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string_view>
+#include <type_traits>
 
 namespace baton {
 
@@ -169,5 +171,112 @@ std::array<std::int8_t, 16> group_scales(const BlockQ3_K& block);
 std::array<std::int8_t, 8> group_scales(const BlockIQ4_XS& block);
 /// Half of 2^(e - 127), exact also where that is subnormal.
 float half_exponent(std::uint8_t e);
+
+// A matrix of quantised blocks as a GGUF file holds it: row after row, no padding.
+
+/// A matrix in memory that somebody else owns.
+struct BlockView {
+  std::span<const std::byte> data;  // rows * row_bytes(type, cols) bytes, at any address
+  BlockType type = BlockType::q8_0;
+  std::int64_t rows = 0;
+  std::int64_t cols = 0;  // a multiple of format_of(type).values
+
+  const std::byte* row(std::int64_t i) const { return data.data() + i * row_bytes(type, cols); }
+};
+
+/// A matrix that need not be in memory as a whole: its rows are read in pieces, in order.
+struct BlockRows {
+  BlockType type = BlockType::q8_0;
+  std::int64_t rows = 0;
+  std::int64_t cols = 0;  // a multiple of format_of(type).values
+  /// Fills `out`, which has the size of some rows, with rows from `first` on. May throw.
+  std::function<void(std::span<std::byte> out, std::int64_t first)> read;
+};
+inline constexpr std::int64_t kPieceBytes = 1 << 22;  // of a piece, where rows are smaller
+
+// Block formats as products of integers see them: codes of a few bits, and scales that groups of codes share.
+
+struct CodeFormat {
+  int bits = 8;           // 4, 5, 6: unsigned codes; 8: signed quants
+  int offset = 0;         // quant = code - offset
+  int group = 32;         // quants that share a scale: 32 or 16
+  bool minimums = false;  // value = quant * scale + minimum
+  bool operator==(const CodeFormat&) const = default;
+};
+
+struct ScaledCodes {
+  CodeFormat codes;
+  bool integer_scales = false;  // K formats: 8-bit integers, times an f16 factor for each 256 values
+};
+
+/// Calls fn with std::integral_constant<BlockType, type> and returns true, or returns false: a type that has no codes
+/// with these scales.
+template <class Fn>
+constexpr bool with_code_type(BlockType type, const Fn& fn) {
+  const auto call = [&]<BlockType kType>(std::integral_constant<BlockType, kType> constant) {
+    fn(constant);
+    return true;
+  };
+  switch (type) {
+    case BlockType::q8_0:
+      return call(std::integral_constant<BlockType, BlockType::q8_0>());
+    case BlockType::q4_0:
+      return call(std::integral_constant<BlockType, BlockType::q4_0>());
+    case BlockType::q4_1:
+      return call(std::integral_constant<BlockType, BlockType::q4_1>());
+    case BlockType::q5_0:
+      return call(std::integral_constant<BlockType, BlockType::q5_0>());
+    case BlockType::q5_1:
+      return call(std::integral_constant<BlockType, BlockType::q5_1>());
+    case BlockType::q4_k:
+      return call(std::integral_constant<BlockType, BlockType::q4_k>());
+    case BlockType::q5_k:
+      return call(std::integral_constant<BlockType, BlockType::q5_k>());
+    case BlockType::q6_k:
+      return call(std::integral_constant<BlockType, BlockType::q6_k>());
+    default:
+      return false;
+  }
+}
+
+constexpr bool has_codes(BlockType type) {
+  return with_code_type(type, [](auto) {});
+}
+
+/// `type` has codes.
+constexpr ScaledCodes scaled_codes(BlockType type) {
+  switch (type) {
+    case BlockType::q4_0:
+      return {{4, 8, 32, false}, false};
+    case BlockType::q4_1:
+      return {{4, 0, 32, true}, false};
+    case BlockType::q5_0:
+      return {{5, 16, 32, false}, false};
+    case BlockType::q5_1:
+      return {{5, 0, 32, true}, false};
+    case BlockType::q4_k:
+      return {{4, 0, 32, true}, true};
+    case BlockType::q5_k:
+      return {{5, 0, 32, true}, true};
+    case BlockType::q6_k:
+      return {{6, 32, 16, false}, true};
+    default:
+      return {{8, 0, 32, false}, false};
+  }
+}
+
+// A block of quantised weights taken apart, from which backends make the layouts of their own kernels.
+
+/// Only the first format_of(type).values codes are set, and of the scales those that the format has (code_format.h).
+struct OpenBlock {
+  std::uint8_t codes[256];  // one for each value, in their order; Q8_0: the bytes of signed quants
+  std::uint16_t factor;     // f16: the scale, or the factor of integer scales
+  std::uint16_t minimum;    // f16: the minimum, or the factor of integer minimums, which are subtracted
+  std::uint8_t scales[16];  // of groups, in their order; Q6_K: the bytes of signed scales
+  std::uint8_t minimums[8];
+};
+
+/// `type` has codes (code_format.h); `block` holds format_of(type).bytes bytes, at any address.
+void open_block(OpenBlock& out, const std::byte* block, BlockType type);
 
 }  // namespace baton

@@ -7,7 +7,7 @@
 
 #include "engine/base/errors.h"
 #include "engine/model/gguf.h"
-#include "engine/model/model_files.h"
+#include "engine/model/model.h"
 #include "sdk/hub/hub_cache.h"
 
 namespace baton {

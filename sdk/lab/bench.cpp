@@ -8,13 +8,12 @@
 
 #include <baton/bench.h>
 
-#include "engine/backend/limits.h"
 #include "engine/backend/make_backend.h"
 #include "engine/base/clock.h"
 #include "engine/base/hash.h"
 #include "engine/learning/model_profile.h"
 #include "engine/loop/step_engine.h"
-#include "engine/model/shapes.h"
+#include "engine/model/model.h"
 #include "sdk/lab/bench_agents.h"
 #include "sdk/lab/bench_options.h"
 #include "sdk/lab/bench_rates.h"

@@ -10,7 +10,7 @@
 
 #include "engine/base/system/folders.h"
 #include "engine/base/system/process.h"
-#include "engine/model/model_files.h"
+#include "engine/model/model.h"
 #include "sdk/hub/environment.h"
 #include "sdk/hub/pulled_model.h"
 #include "sdk/src/share_folders.h"

@@ -7,7 +7,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "engine/model/shapes.h"
+#include "engine/model/model.h"
 #include "tests/engine/model/checkpoint.h"
 #include "tests/exhaustion/points.h"
 #include "tests/support/folders.h"

@@ -8,8 +8,7 @@
 #include <string>
 
 #include "engine/base/errors.h"
-#include "engine/model/gguf_config.h"
-#include "engine/model/gguf_tokenizer.h"
+#include "engine/model/gguf_model.h"
 
 namespace {
 

@@ -9,7 +9,7 @@
 #include <sstream>
 
 #include "engine/base/errors.h"
-#include "engine/model/model_files.h"
+#include "engine/model/model.h"
 #include "engine/text/tokenizer.h"
 
 namespace {

@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <vector>
 
-#include "engine/model/model_files.h"
+#include "engine/model/model.h"
 
 namespace baton::test {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a schedule of rows means, in double: the layer over rows of engine/model/step_rows.h written once more, slowly.
+// What a schedule of rows means, in double: the layer over rows of engine/model/forward.h written once more, slowly.
 #pragma once
 
 #include <algorithm>

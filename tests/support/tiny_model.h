@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "engine/model/model.h"
-#include "engine/model/shapes.h"
 
 namespace baton::test {
 

@@ -19,7 +19,7 @@
 #include "agents/prompt_template.h"
 #include "engine/model/sampler.h"
 #include "engine/reuse/options.h"
-#include "engine/tensor/dtype.h"
+#include "engine/tensor/tensor.h"
 #include "engine/text/value_expression.h"
 #include "workflows/format/diagnostics.h"
 

@@ -17,8 +17,8 @@
 #include <limits>
 #include <optional>
 
-#include "engine/cpu/product_tasks.h"
-#include "engine/cpu/quantized/quantized_matmul.h"
+#include "engine/cpu/matmul.h"
+#include "engine/cpu/quantized/quantized.h"
 
 #ifndef BATON_CPU_QUANTIZED_MATMUL_SHARED_
 #define BATON_CPU_QUANTIZED_MATMUL_SHARED_

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Packing reads the blocks of 32 rows into bytes, one for each code, and writes those as planes, a word of four codes
 // at a time.
-#include "engine/cpu/quantized/quantized_matrix.h"
+#include "engine/cpu/quantized/quantized.h"
 
 #include <algorithm>
 #include <array>
 #include <cstring>
 
 #include "engine/backend/checks.h"
-#include "engine/tensor/open_block.h"
+#include "engine/tensor/block_types.h"
 
 namespace baton::cpu {
 namespace {

@@ -26,7 +26,7 @@
 #include <utility>
 
 #include "engine/cpu/dot-inl.h"
-#include "engine/cpu/quantized/quantized_panel.h"
+#include "engine/cpu/quantized/quantized.h"
 #include "engine/cpu/tile-inl.h"
 
 HWY_BEFORE_NAMESPACE();

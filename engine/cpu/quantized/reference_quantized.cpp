@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/cpu/quantized/reference_quantized.h"
+#include "engine/cpu/quantized/quantized.h"
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
 
-#include "engine/tensor/code_format.h"
+#include "engine/tensor/block_types.h"
 #include "engine/tensor/fused.h"
 
 namespace baton::cpu {

@@ -3,8 +3,7 @@
 #include <cmath>
 
 #include "engine/cuda/attention/attention.h"
-#include "engine/cuda/attention/attention_lanes.cuh"
-#include "engine/cuda/attention/attention_width.h"
+#include "engine/cuda/attention/attention_tiles.cuh"
 #include "engine/cuda/kernels/simt.cuh"
 
 namespace baton::cuda {

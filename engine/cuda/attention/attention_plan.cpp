@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/cuda/attention/attention_plan.h"
+#include "engine/cuda/attention/attention.h"
 
 #include <algorithm>
 #include <numeric>

@@ -8,7 +8,7 @@
 
 #include <string>
 
-#include "engine/backend/device.h"
+#include "engine/backend/backend.h"
 
 namespace baton::cuda {
 
@@ -28,3 +28,13 @@ inline void ignore(cudaError_t code) noexcept {
 }  // namespace baton::cuda
 
 #define BATON_CUDA_CHECK(call) ::baton::cuda::check((call), #call, __FILE__, __LINE__)
+
+// Whether the program holds kernels for a device.
+
+namespace baton::cuda {
+
+/// Looks one kernel up on the selected device: cudaErrorNoKernelImageForDevice when neither machine code nor PTX of
+/// this build fits it.
+cudaError_t look_up_kernel();
+
+}  // namespace baton::cuda

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/backend/device.h"
+#include "engine/backend/backend.h"
 
 namespace baton::cuda {
 

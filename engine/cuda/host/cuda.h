@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "engine/backend/backend.h"
-#include "engine/backend/limits.h"
+#include "engine/backend/make_backend.h"
 
 namespace baton {
 
@@ -17,7 +17,7 @@ bool cuda_present();
 /// process to the next; an empty path: they are measured in each. Throws BackendError that says what is missing.
 std::unique_ptr<Backend> make_cuda_backend(int device, const std::filesystem::path& measured = {});
 
-/// Measures the peak rates of a device (engine/backend/limits.h). Throws BackendError.
+/// Measures the peak rates of a device (engine/backend/make_backend.h). Throws BackendError.
 MachineLimits measure_cuda_limits(int device);
 
 }  // namespace baton

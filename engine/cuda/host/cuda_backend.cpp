@@ -12,15 +12,11 @@
 #include "engine/backend/checks.h"
 #include "engine/base/system/machine.h"
 #include "engine/cuda/attention/attention.h"
-#include "engine/cuda/attention/attention_plan.h"
 #include "engine/cuda/host/device_weights.h"
-#include "engine/cuda/host/environment.h"
-#include "engine/cuda/host/pinned_pool.h"
+#include "engine/cuda/host/launch_check.h"
 #include "engine/cuda/host/replays.h"
 #include "engine/cuda/host/staging.h"
-#include "engine/cuda/host/text_pairs.h"
 #include "engine/cuda/kernels/kernels.h"
-#include "engine/cuda/quantized/quantized_weights.h"
 
 namespace baton::cuda {
 namespace {

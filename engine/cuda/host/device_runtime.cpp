@@ -16,7 +16,6 @@
 #include "engine/cuda/host/products.h"
 #include "engine/cuda/host/runtime.h"
 #include "engine/cuda/host/transfers.h"
-#include "engine/cuda/kernels/kernel_image.h"
 
 namespace baton {
 namespace cuda {

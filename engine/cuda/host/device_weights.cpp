@@ -2,10 +2,16 @@
 #include "engine/cuda/host/device_weights.h"
 
 #include <algorithm>
+#include <array>
+#include <cstring>
 #include <stdexcept>
+#include <system_error>
+#include <thread>
 
 #include "engine/backend/checks.h"
 #include "engine/cuda/kernels/kernels.h"
+#include "engine/cuda/quantized/quantized.h"
+#include "engine/tensor/block_types.h"
 
 namespace baton::cuda {
 namespace {
@@ -72,6 +78,284 @@ const float* KeptVectors::put(std::span<const float> values) {
   auto& kept = vectors_[values.data()];
   if (kept == nullptr) kept = std::make_unique<KeptArrays>(runtime_, staging_);
   return kept->put(values);
+}
+
+namespace {
+
+constexpr std::int64_t kChunkInputs = kUnitInputs * kUnitsPerFactor;  // values of a block of the K formats
+constexpr std::int64_t kAlignment = 256;                              // of the arrays of a part
+constexpr std::int64_t kLoadedBytes = std::int64_t{16} << 20;         // of the file, read and written at once
+constexpr std::int64_t kPanelsPerThread = 4;                          // at least, where several threads write
+
+/// 256 inputs of one output: the codes of all its blocks, and the scales of each or of the only one.
+struct OpenChunk {
+  std::array<std::uint8_t, kChunkInputs> codes;
+  std::array<OpenBlock, kChunkInputs / kBlockInputs> blocks;  // codes are in `codes`; K formats: the first alone
+};
+
+/// The arrays of some panels, as QuantizedPart has them.
+enum Array : std::uint8_t { kCodes, kHigh, kScales, kFactors };
+template <class T>
+using PanelArrays = std::array<T, 4>;
+
+PanelArrays<std::size_t> array_bytes(const DeviceFormat& format, std::int64_t panels, std::int64_t units) {
+  const auto bytes = [](std::int64_t count, std::int64_t each) {
+    return checked_bytes("load_quantized_rows", count, each, 1);
+  };
+  return {bytes(panels * units, format.code_bytes()), bytes(panels * units, format.high_bytes()),
+          bytes(panels * units, format.scale_bytes()),
+          bytes(panels * blocks_of(units, kUnitsPerFactor), format.factor_bytes())};
+}
+
+std::size_t aligned(std::size_t bytes) {
+  return static_cast<std::size_t>(round_up(static_cast<std::int64_t>(bytes), kAlignment));
+}
+
+/// Writes panels into their arrays in host memory, in the layout of the device (quantized_layout.h). Threads: each has
+/// a writer of its own, and panels of its own.
+class PanelWriter {
+ public:
+  PanelWriter(PanelArrays<std::vector<std::byte>>& arrays, const BlockView& rows)
+      : arrays_(arrays),
+        rows_(rows),
+        type_(rows.type),
+        format_(device_format(rows.type)),
+        cols_(rows.cols),
+        units_(blocks_of(rows.cols, kUnitInputs)) {}
+
+  /// Writes panels [begin, end) of the rows.
+  void write(std::int64_t begin, std::int64_t end) {
+    for (std::int64_t panel = begin; panel < end; ++panel) {
+      const std::int64_t count = std::min(kPanelOutputs, rows_.rows - panel * kPanelOutputs);
+      for (std::int64_t input = 0; input < cols_; input += kChunkInputs) {
+        for (std::int64_t n = 0; n < kPanelOutputs; ++n) {
+          open_[static_cast<std::size_t>(n)] = {};
+          if (n < count) open(open_[static_cast<std::size_t>(n)], rows_.row(panel * kPanelOutputs + n), input);
+        }
+        write_chunk(panel, input / kUnitInputs);
+      }
+    }
+  }
+
+ private:
+  void open(OpenChunk& out, const std::byte* row, std::int64_t input) {
+    const BlockFormat& format = format_of(type_);
+    const std::int64_t end = std::min(kChunkInputs, cols_ - input);
+    for (std::int64_t i = 0; i < end; i += format.values) {
+      OpenBlock& block = out.blocks[static_cast<std::size_t>(i / kBlockInputs)];
+      open_block(block, row + (input + i) / format.values * format.bytes, type_);
+      std::copy_n(block.codes, format.values, out.codes.begin() + i);
+    }
+    if (format_.codes.bits < 8) return;
+    for (std::int64_t i = 0; i < end; ++i) out.codes[static_cast<std::size_t>(i)] ^= 0x80u;  // 128 more
+  }
+
+  void write_chunk(std::int64_t panel, std::int64_t first_unit) {
+    const std::int64_t end = std::min(first_unit + kUnitsPerFactor, units_);
+    for (std::int64_t unit = first_unit; unit < end; ++unit) {
+      const std::int64_t at = panel * units_ + unit, in_chunk = unit - first_unit;
+      for (std::int64_t lane = 0; lane < 32; ++lane) write_codes(at, lane, in_chunk * kUnitInputs);
+      for (std::int64_t n = 0; n < kPanelOutputs; ++n) write_scales(at, n, in_chunk);
+    }
+    if (!format_.integer_scales) return;
+    const std::int64_t at = panel * blocks_of(units_, kUnitsPerFactor) + first_unit / kUnitsPerFactor;
+    for (std::int64_t n = 0; n < kPanelOutputs; ++n) {
+      const OpenBlock& block = open_[static_cast<std::size_t>(n)].blocks[0];
+      put(arrays_[kFactors], at * kPanelOutputs + n, pair(block.factor, block.minimum));
+    }
+  }
+
+  void write_codes(std::int64_t at, std::int64_t lane, std::int64_t input) {
+    std::array<std::uint32_t, 8> words{};
+    std::array<std::uint32_t, 2> more{};
+    for (std::int64_t step = 0; step < 4; ++step) {
+      const std::int64_t h = step / 2, s = step % 2, first = input + format_.input_of(h, s, lane % 4);
+      for (std::int64_t j = 0; j < 4; ++j) {
+        const OpenChunk& chunk = open_[static_cast<std::size_t>(lane / 4 + 8 * (j % 2))];
+        const std::uint32_t even = chunk.codes[static_cast<std::size_t>(first + j / 2 * 2)];
+        const std::uint32_t odd = chunk.codes[static_cast<std::size_t>(first + j / 2 * 2 + 1)];
+        if (format_.codes.bits == 8) {
+          words[static_cast<std::size_t>(4 * h + 2 * s + j % 2)] |= (even | odd << 8) << (j / 2 * 16);
+          continue;
+        }
+        words[static_cast<std::size_t>(step)] |= ((even & 15u) | (odd & 15u) << 16) << (4 * j);
+        const std::uint32_t high_bits = even >> 4 | odd >> 4 << 16;
+        if (format_.codes.bits == 5) more[0] |= high_bits << (4 * step + j);
+        if (format_.codes.bits == 6) more[static_cast<std::size_t>(h)] |= high_bits << (2 * (4 * s + j));
+      }
+    }
+    if (format_.codes.bits == 8) {
+      for (std::int64_t i = 0; i < 8; ++i) {
+        put(arrays_[kCodes], at * 256 + i / 4 * 128 + lane * 4 + i % 4, words[static_cast<std::size_t>(i)]);
+      }
+      return;
+    }
+    for (std::int64_t i = 0; i < 4; ++i)
+      put(arrays_[kCodes], at * 128 + lane * 4 + i, words[static_cast<std::size_t>(i)]);
+    const std::int64_t count = format_.high_bytes() / 128;
+    for (std::int64_t i = 0; i < count; ++i) {
+      put(arrays_[kHigh], (at * 32 + lane) * count + i, more[static_cast<std::size_t>(i)]);
+    }
+  }
+
+  void write_scales(std::int64_t at, std::int64_t n, std::int64_t unit) {
+    const auto& blocks = open_[static_cast<std::size_t>(n)].blocks;
+    if (!format_.integer_scales) {
+      const OpenBlock& first = blocks[static_cast<std::size_t>(2 * unit)];
+      const OpenBlock& second = blocks[static_cast<std::size_t>(2 * unit + 1)];
+      const std::int64_t words = format_.scale_bytes() / 64, word = (at * kPanelOutputs + n) * words;
+      put(arrays_[kScales], word, pair(first.factor, second.factor));
+      if (words == 2) put(arrays_[kScales], word + 1, pair(first.minimum, second.minimum));
+      return;
+    }
+    const bool minimums = format_.codes.minimums;
+    const std::uint8_t* groups = blocks[0].scales + unit * (minimums ? 2 : 4);
+    std::array<std::uint8_t, 4> bytes = {groups[0], groups[1], groups[2], groups[3]};
+    if (minimums) std::copy_n(blocks[0].minimums + unit * 2, 2, bytes.begin() + 2);
+    std::memcpy(arrays_[kScales].data() + (at * kPanelOutputs + n) * 4, bytes.data(), bytes.size());
+  }
+
+  static std::uint32_t pair(std::uint16_t low, std::uint16_t high) { return low | std::uint32_t{high} << 16; }
+  static void put(std::vector<std::byte>& out, std::int64_t index, std::uint32_t word) {
+    std::memcpy(out.data() + index * 4, &word, sizeof(word));
+  }
+
+  PanelArrays<std::vector<std::byte>>& arrays_;
+  const BlockView& rows_;
+  BlockType type_;
+  DeviceFormat format_;
+  std::int64_t cols_, units_;
+  std::array<OpenChunk, kPanelOutputs> open_;
+};
+
+/// The arrays of the panels of some rows, written by at most `threads` threads.
+void write_panels(PanelArrays<std::vector<std::byte>>& arrays, const BlockView& rows, int threads) {
+  const std::int64_t panels = blocks_of(rows.rows, kPanelOutputs);
+  const PanelArrays<std::size_t> bytes =
+      array_bytes(device_format(rows.type), panels, blocks_of(rows.cols, kUnitInputs));
+  for (std::size_t i = 0; i < bytes.size(); ++i) arrays[i].assign(bytes[i], {});
+  const std::int64_t pieces = std::clamp<std::int64_t>(panels / kPanelsPerThread, 1, threads);
+  const auto write = [&](std::int64_t begin, std::int64_t end) {
+    PanelWriter(arrays, rows).write(panels * begin / pieces, panels * end / pieces);
+  };
+  std::vector<std::jthread> others;
+  std::int64_t started = 1;
+  try {
+    for (; started < pieces; ++started) others.emplace_back(write, started, started + 1);
+  } catch (const std::system_error&) {  // no more threads: the caller does what is left
+  }
+  write(0, 1);
+  write(started, pieces);
+}
+
+}  // namespace
+
+DeviceBlocks::DeviceBlocks(Runtime& runtime, Staging& staging, std::span<const BlockRows> parts, int threads)
+    : memory_(runtime) {
+  cols = parts[0].cols;
+  dtype = DType::bf16;  // of the inputs of its products
+  const std::int64_t units = blocks_of(cols, kUnitInputs);
+  for (const BlockRows& part : parts) {
+    parts_.push_back({.type = part.type,
+                      .row = rows,
+                      .rows = part.rows,
+                      .units = units,
+                      .factor_units = blocks_of(units, kUnitsPerFactor),
+                      .split_units = blocks_of(units, kSplits)});
+    for (const std::size_t one : array_bytes(device_format(part.type), parts_.back().panels(), units))
+      bytes += aligned(one);
+    rows += part.rows;
+  }
+  auto* next = static_cast<std::byte*>(memory_.reserve(bytes));
+  std::vector<std::byte> blocks;
+  PanelArrays<std::vector<std::byte>> arrays;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const BlockRows& part = parts[i];
+    const PanelArrays<std::size_t> sizes = array_bytes(device_format(part.type), parts_[i].panels(), units);
+    PanelArrays<std::byte*> to{};
+    for (std::size_t array = 0; array < to.size(); ++array) {
+      to[array] = next;
+      next += aligned(sizes[array]);
+    }
+    parts_[i].codes = to[kCodes];
+    parts_[i].high = to[kHigh];
+    parts_[i].scales = to[kScales];
+    parts_[i].factors = to[kFactors];
+    const std::int64_t stride = row_bytes(part.type, cols);
+    const std::int64_t step = std::max<std::int64_t>(1, kLoadedBytes / (stride * kPanelOutputs)) * kPanelOutputs;
+    for (std::int64_t first = 0; first < part.rows; first += step) {
+      const std::int64_t count = std::min(step, part.rows - first);
+      blocks.resize(static_cast<std::size_t>(count * stride));
+      part.read(blocks, first);
+      write_panels(arrays, {blocks, part.type, count, cols}, threads);
+      for (std::size_t array = 0; array < to.size(); ++array) {
+        const std::vector<std::byte>& from = arrays[array];
+        if (!from.empty()) staging.to_device(to[array], from);
+        to[array] += from.size();
+      }
+    }
+  }
+}
+
+void QuantizedOperations::matmul(Stream stream, TensorView out, ConstTensorView x, const DeviceBlocks& w,
+                                 const float* bias) {
+  const std::int64_t width = round_up(w.cols, kUnitInputs), blocks = width / kBlockInputs;
+  const bool whole = reinterpret_cast<std::uintptr_t>(x.data) % 16 == 0 && x.stride % 8 == 0;
+  if (x.dtype != DType::bf16 || x.cols != width || !whole) {
+    const TensorView rounded{inputs_.reserve<std::byte>(x.rows * width * 2), DType::bf16, x.rows, width, width};
+    launch_copy_rows(stream, rounded, nullptr, x, nullptr, x.rows);  // padded with zeros
+    x = rounded;
+  }
+  const bool for_library = bias == nullptr || out.dtype == DType::f32;  // see Product
+  if (x.rows >= unpacked_rows_ && for_library) return multiply_unpacked(stream, out, x, w, bias);
+  const std::int64_t sum_rows = round_up(x.rows, kSumRows);
+  const bool minimums =
+      std::ranges::any_of(w.parts(), [](const QuantizedPart& part) { return device_format(part.type).codes.minimums; });
+  float* sums = minimums ? sums_.reserve<float>(blocks * sum_rows) : nullptr;
+  if (minimums) launch_block_sums(stream, sums, sum_rows, x);
+  const QuantizedProduct product{.out = out.data,
+                                 .out_stride = out.stride,
+                                 .out_bf16 = out.dtype == DType::bf16,
+                                 .x = reinterpret_cast<const Bf16*>(x.data),
+                                 .x_stride = x.stride,
+                                 .sums = sums,
+                                 .sum_rows = sum_rows,
+                                 .bias = bias,
+                                 .t = x.rows};
+  for (const QuantizedPart& part : w.parts()) {
+    launch_quantized_product(stream, product, part, runtime_.multiprocessors());
+  }
+}
+
+void QuantizedOperations::multiply_unpacked(Stream stream, TensorView out, ConstTensorView x, const DeviceBlocks& w,
+                                            const float* bias) {
+  const std::int64_t panel_bytes = x.cols * kPanelOutputs * static_cast<std::int64_t>(sizeof(Bf16));
+  for (const QuantizedPart& part : w.parts()) {
+    const std::int64_t pieces = blocks_of(part.panels() * panel_bytes, unpacked_mib_ << 20);
+    const std::int64_t panels = blocks_of(part.panels(), pieces);  // pieces of about one size
+    auto* unpacked = unpacked_.reserve<Bf16>(panels * kPanelOutputs * x.cols);
+    for (std::int64_t panel = 0; panel < part.panels(); panel += panels) {
+      const std::int64_t first = panel * kPanelOutputs, row = part.row + first;
+      const std::int64_t rows = std::min(panels * kPanelOutputs, part.rows - first);
+      launch_unpack_panels(stream, unpacked, part, panel, blocks_of(rows, kPanelOutputs));
+      replays_.multiply({.out = out.data + row * static_cast<std::int64_t>(size_of(out.dtype)),
+                         .out_stride = out.stride,
+                         .x = x.data,
+                         .x_stride = x.stride,
+                         .w = reinterpret_cast<const std::byte*>(unpacked),
+                         .w_stride = x.cols,
+                         .bias = bias != nullptr ? bias + row : nullptr,
+                         .t = x.rows,
+                         .n = rows,
+                         .c = x.cols,
+                         .dtype = DType::bf16,
+                         .out_dtype = out.dtype});
+    }
+  }
+}
+
+void QuantizedOperations::embed(Stream stream, TensorView out, const DeviceBlocks& table, const std::int32_t* ids) {
+  for (const QuantizedPart& part : table.parts()) launch_dequantize_rows(stream, out, part, ids);
 }
 
 }  // namespace baton::cuda

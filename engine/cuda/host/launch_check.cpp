@@ -8,7 +8,6 @@
 #include <string>
 
 #include "engine/cuda/host/check.h"
-#include "engine/cuda/host/environment.h"
 
 namespace baton::cuda {
 namespace {

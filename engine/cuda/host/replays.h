@@ -10,9 +10,9 @@
 #include <list>
 #include <memory>
 
-#include "engine/cuda/host/launch_log.h"
 #include "engine/cuda/host/runtime.h"
 #include "engine/cuda/host/staging.h"
+#include "engine/cuda/host/types.h"
 
 namespace baton::cuda {
 

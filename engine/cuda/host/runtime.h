@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/backend/device.h"
+#include "engine/backend/backend.h"
 #include "engine/cuda/host/types.h"
 
 namespace baton::cuda {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Alignment of texts: engine/backend/alignment.cpp in parallel, with the same result. One block per pair of texts and
-// one thread per column of the band; rows are computed in order, because each row of costs depends on the one before.
-#include "engine/backend/alignment.h"
+// Alignment of texts: engine/backend/host_operations.cpp in parallel, with the same result. One block per pair of texts
+// and one thread per column of the band; rows are computed in order, because each row of costs depends on the one
+// before.
+#include "engine/backend/host_operations.h"
 #include "engine/cuda/kernels/kernels.h"
 #include "engine/cuda/kernels/vectors.cuh"
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The next token of each row of logits, one block per row: engine/backend/choose.cpp in parallel, with the same ids.
-// Only maxima, counts and sums of integers decide, so the order of the threads does not matter. Greedy rows are read
-// once, and twice with entropy; top-k and top-p add passes over a row that is in the cache.
-#include "engine/backend/choose.h"
+// The next token of each row of logits, one block per row: engine/backend/host_operations.cpp in parallel, with the
+// same ids. Only maxima, counts and sums of integers decide, so the order of the threads does not matter. Greedy rows
+// are read once, and twice with entropy; top-k and top-p add passes over a row that is in the cache.
+#include "engine/backend/host_operations.h"
 #include "engine/cuda/kernels/kernels.h"
 #include "engine/cuda/kernels/vectors.cuh"
 

@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-#include "engine/backend/operations.h"
+#include "engine/backend/backend.h"
 #include "engine/cuda/host/runtime.h"
 #include "engine/cuda/host/types.h"
 

@@ -2,8 +2,8 @@
 // Row kernels without sums: copies with conversion (embedding, gather, scatter, weights), random weights, residual,
 // gate. One block per row and 4 x kThreads columns. They are bound by memory, so each thread moves four neighbours at
 // once.
-#include "engine/backend/random_weights.h"
-#include "engine/cuda/kernels/kernel_image.h"
+#include "engine/backend/host_operations.h"
+#include "engine/cuda/host/check.h"
 #include "engine/cuda/kernels/kernels.h"
 #include "engine/cuda/kernels/vectors.cuh"
 

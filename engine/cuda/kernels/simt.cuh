@@ -15,7 +15,6 @@
 
 #include "engine/cuda/host/check.h"
 #include "engine/cuda/host/launch_check.h"
-#include "engine/cuda/host/launch_log.h"
 
 namespace baton::cuda {
 

@@ -1,15 +1,139 @@
 // SPDX-License-Identifier: Apache-2.0
-// The implementation of simt.cuh for a device. All inline PTX of the backend is in ptx.cuh.
+// Small functions around inline PTX: warps, tensor cores, asynchronous copies. The tests' emulator implements the same
+// functions. Fragment layouts are those of the PTX manual (mma.m16n8k16, ldmatrix).
 #pragma once
 
 #include <cuda_runtime.h>
 
+#include <cstdint>
 #include <utility>
 
 #include "engine/cuda/host/types.h"
-#include "engine/cuda/kernels/ptx.cuh"
 
 namespace baton::cuda {
+
+// Conversions. Rounding is to nearest even; a NaN becomes the canonical 0x7fff.
+__device__ __forceinline__ float to_float(float value) { return value; }
+__device__ __forceinline__ float to_float(Bf16 value) {
+  return __uint_as_float(static_cast<std::uint32_t>(value.bits) << 16);
+}
+__device__ __forceinline__ Bf16 to_bf16(float value) {
+  Bf16 out;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(out.bits) : "f"(value));
+  return out;
+}
+/// Two bf16 in a register, `low` in the low half.
+__device__ __forceinline__ std::uint32_t pack_bf16(float low, float high) {
+  std::uint32_t out;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(out) : "f"(high), "f"(low));
+  return out;
+}
+/// (word & mask) | bits, as one instruction.
+__device__ __forceinline__ std::uint32_t and_or(std::uint32_t word, std::uint32_t mask, std::uint32_t bits) {
+  std::uint32_t out;
+  asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(out) : "r"(word), "r"(mask), "r"(bits));
+  return out;
+}
+/// Both bf16 of a register plus a value that is one.
+__device__ __forceinline__ std::uint32_t add_bf16(std::uint32_t pair, float value) {
+  std::uint32_t out;
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(out) : "r"(pair), "r"(0x3f803f80u), "r"(pack_bf16(value, value)));
+  return out;
+}
+__device__ __forceinline__ float half_to_float(std::uint16_t bits) {
+  float out;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(out) : "h"(bits));
+  return out;
+}
+
+/// 2^x within 2 units in the last place; 2^-infinity is 0.
+__device__ __forceinline__ float exp2_fast(float x) {
+  float out;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(out) : "f"(x));
+  return out;
+}
+
+__device__ __forceinline__ void sync_block() { __syncthreads(); }
+__device__ __forceinline__ void sync_warp() { __syncwarp(); }
+
+/// Returns the value of lane (own ^ mask). All 32 lanes must call it.
+template <class T>
+__device__ __forceinline__ T shuffle_xor(T value, int mask) {
+  return __shfl_xor_sync(0xffffffffu, value, mask);
+}
+/// Returns the value of lane `lane`. All 32 lanes must call it.
+template <class T>
+__device__ __forceinline__ T shuffle(T value, int lane) {
+  return __shfl_sync(0xffffffffu, value, lane);
+}
+
+/// `to` is in global memory. An addition to an address of any kind is a branch, with a loop for shared memory.
+__device__ __forceinline__ void atomic_add(std::uint64_t* to, std::uint64_t value) {
+  asm volatile("red.global.add.u64 [%0], %1;" ::"l"(__cvta_generic_to_global(to)), "l"(value) : "memory");
+}
+
+/// Returns what was there before.
+__device__ __forceinline__ std::uint32_t fetch_add(std::uint32_t* to, std::uint32_t value) {
+  return atomicAdd(to, value);
+}
+
+__device__ __forceinline__ std::uint32_t shared_address(const void* shared) {
+  return static_cast<std::uint32_t>(__cvta_generic_to_shared(shared));
+}
+
+/// Starts copying 16 bytes to shared memory past the registers; both ends aligned to 16. `valid` false writes zeros and
+/// reads nothing.
+__device__ __forceinline__ void copy_async_16(void* shared, const void* global, bool valid) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(shared)), "l"(global),
+               "r"(valid ? 16 : 0)
+               : "memory");
+}
+__device__ __forceinline__ void copy_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+/// Waits until at most `kPending` of this thread's committed groups are incomplete.
+template <int kPending>
+__device__ __forceinline__ void copy_async_wait() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+}
+
+/// Four 8x8 matrices of bf16; lane 8 i + r gives the address of row r of matrix i (16 bytes, aligned). Register i of a
+/// lane then holds elements (lane / 4, 2 (lane % 4) and the next) of matrix i.
+__device__ __forceinline__ void load_matrix_x4(std::uint32_t (&r)[4], const void* shared) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(shared_address(shared))
+               : "memory");
+}
+/// As load_matrix_x4, with each matrix transposed.
+__device__ __forceinline__ void load_matrix_x4_transposed(std::uint32_t (&r)[4], const void* shared) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(shared_address(shared))
+               : "memory");
+}
+
+/// c[16, 8] += a[16, 16] * b[16, 8], bf16 products summed in fp32. With g = lane / 4 and p = 2 (lane % 4):
+///   a: (g, p..) (g + 8, p..) (g, p + 8..) (g + 8, p + 8..)      b: (p.., g) (p + 8.., g)
+///   c: (g, p) (g, p + 1) (g + 8, p) (g + 8, p + 1)
+__device__ __forceinline__ void multiply_16x8x16(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0,
+                                                 std::uint32_t b1) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+      "{%0, %1, %2, %3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+/// The same into c, from zero.
+__device__ __forceinline__ void product_16x8x16(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0,
+                                                std::uint32_t b1) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+      "{%10, %10, %10, %10};"
+      : "=f"(c[0]), "=f"(c[1]), "=f"(c[2]), "=f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "f"(0.0f));
+}
+
+// The implementation of simt.cuh for a device. All inline PTX of the backend is in ptx.cuh.
 
 /// Returns the block's dynamic shared memory. A kernel calls it once, with the layout whose size its launch passed.
 template <class Layout>

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "engine/backend/operations.h"
+#include "engine/backend/backend.h"
 #include "engine/cuda/kernels/simt.cuh"
 
 namespace baton::cuda {

@@ -7,7 +7,7 @@
 // Where the rows are few, the eight warps of a block take one split each of the sums of 16 outputs; where there are
 // many rows, a warp computes all splits of its own outputs and rows one after another. Both add the splits in the same
 // order: an output has the same bits in any batch.
-#include "engine/cuda/quantized/quantized_kernels.h"
+#include "engine/cuda/quantized/quantized.h"
 #include "engine/cuda/quantized/quantized_unit.cuh"
 
 namespace baton::cuda {

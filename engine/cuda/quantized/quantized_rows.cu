@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rows of a quantised weight as floats (embeddings; a block writes one row), panels of it in bf16 (a warp writes one
 // unit), and sums of activations, a warp for each.
-#include "engine/cuda/quantized/quantized_kernels.h"
+#include "engine/cuda/quantized/quantized.h"
 #include "engine/cuda/quantized/quantized_unit.cuh"
 
 namespace baton::cuda {

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "engine/cuda/kernels/vectors.cuh"
-#include "engine/cuda/quantized/quantized_layout.h"
+#include "engine/cuda/quantized/quantized.h"
 
 namespace baton::cuda {
 

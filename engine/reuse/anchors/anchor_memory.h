@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "engine/backend/device.h"
+#include "engine/backend/backend.h"
 #include "engine/reuse/anchors/anchor.h"
 
 namespace baton {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "engine/tensor/dtype.h"
+#include "engine/tensor/tensor.h"
 
 namespace baton {
 namespace {

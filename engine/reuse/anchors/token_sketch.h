@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "engine/backend/alignment.h"
+#include "engine/backend/host_operations.h"
 #include "engine/model/model.h"
 
 namespace baton {

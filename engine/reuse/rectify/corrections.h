@@ -12,7 +12,7 @@
 
 #include "engine/kv/segment.h"
 #include "engine/model/model.h"
-#include "engine/model/rope_table.h"
+#include "engine/model/rope.h"
 #include "engine/reuse/anchors/anchor.h"
 
 namespace baton {

@@ -12,7 +12,7 @@
 #include "engine/base/system/machine.h"
 #include "engine/cpu/cpu.h"
 #include "engine/model/forward.h"
-#include "engine/model/shapes.h"
+#include "engine/model/model.h"
 #include "tests/bench/machine.h"
 #include "tests/bench/measure.h"
 

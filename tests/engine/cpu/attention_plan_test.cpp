@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every key block of every row is computed once, whatever rows, heads and threads a step has.
-#include "engine/cpu/attention_plan.h"
+#include "engine/cpu/attention.h"
 
 #include <algorithm>
 #include <catch2/catch.hpp>

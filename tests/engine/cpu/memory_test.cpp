@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/backend/device.h"
+#include "engine/backend/backend.h"
 
 namespace baton::cpu {
 namespace {

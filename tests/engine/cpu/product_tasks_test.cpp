@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/cpu/product_tasks.h"
+#include "engine/cpu/matmul.h"
 
 #include <catch2/catch.hpp>
 #include <vector>

@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "engine/base/errors.h"
-#include "engine/cpu/quantized/reference_quantized.h"
+#include "engine/cpu/quantized/quantized.h"
 #include "targets.h"
 #include "tests/engine/ops/quantized_cases.h"
 

@@ -6,7 +6,7 @@
 
 #include "engine/base/hash.h"
 #include "engine/base/random.h"
-#include "engine/cpu/quantized/quantized_matmul.h"
+#include "engine/cpu/quantized/quantized.h"
 #include "targets.h"
 #include "tests/engine/ops/quantized_cases.h"
 

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstdlib>
 
-#include "engine/cpu/quantized/reference_quantized.h"
+#include "engine/cpu/quantized/quantized.h"
 #include "tests/engine/cuda/host_memory.h"
 #include "tests/engine/cuda/models.h"
 #include "tests/engine/ops/quantized_cases.h"

@@ -5,7 +5,7 @@
 #include <random>
 
 #include "engine/learning/correction_learner.h"
-#include "engine/tensor/dtype.h"
+#include "engine/tensor/tensor.h"
 
 namespace baton {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "engine/base/hash.h"
 #include "engine/model/config.h"
-#include "engine/model/model_files.h"
+#include "engine/model/model.h"
 #include "tests/engine/model/checkpoint.h"
 #include "tests/support/golden.h"
 

@@ -6,7 +6,7 @@
 
 #include "engine/cpu/cpu.h"
 #include "engine/model/forward.h"
-#include "engine/model/model_files.h"
+#include "engine/model/model.h"
 #include "tests/support/golden.h"
 #include "tests/support/tiny_model.h"
 

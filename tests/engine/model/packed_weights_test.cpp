@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Weights of 8 and 4 bits, by hand: floats, the places of integers in words, and what is kept in blocks.
-#include "engine/model/packed_weights.h"
+#include "engine/model/checkpoint_weights.h"
 
 #include <bit>
 #include <catch2/catch.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/model/rope_table.h"
+#include "engine/model/rope.h"
 
 #include <catch2/catch.hpp>
 #include <cmath>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/model/shapes.h"
+#include "engine/model/model.h"
 
 #include <catch2/catch.hpp>
 #include <cmath>

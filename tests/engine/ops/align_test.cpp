@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Texts compared on every backend: the same alignments as on the host, whole numbers deciding.
-#include "engine/backend/alignment.h"
+#include "engine/backend/host_operations.h"
 
 #include "tests/engine/ops/fixtures.h"
 #include "tests/engine/ops/subjects.h"

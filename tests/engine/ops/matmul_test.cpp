@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/backend/random_weights.h"
+#include "engine/backend/host_operations.h"
 #include "tests/engine/ops/subjects.h"
 
 namespace baton::test::matmul_test {

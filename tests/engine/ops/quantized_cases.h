@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/tensor/block_view.h"
+#include "engine/tensor/block_types.h"
 #include "tests/engine/ops/fixtures.h"
 
 namespace baton::test {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/cpu/quantized/reference_quantized.h"
+#include "engine/cpu/quantized/quantized.h"
 #include "tests/engine/ops/quantized_cases.h"
 #include "tests/engine/ops/subjects.h"
 

@@ -5,9 +5,7 @@
 #include <random>
 #include <vector>
 
-#include "engine/tensor/buffer.h"
-#include "engine/tensor/dtype.h"
-#include "engine/tensor/view.h"
+#include "engine/tensor/tensor.h"
 
 namespace baton {
 namespace {

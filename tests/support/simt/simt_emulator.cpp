@@ -10,7 +10,7 @@
 #include <random>
 #include <vector>
 
-#include "engine/tensor/dtype.h"
+#include "engine/tensor/tensor.h"
 #include "tests/support/simt/fiber.h"
 #include "tests/support/simt/shadow.h"
 

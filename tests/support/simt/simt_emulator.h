@@ -23,7 +23,6 @@
 #include <utility>
 #include <vector>
 
-#include "engine/cuda/host/launch_log.h"
 #include "engine/cuda/host/types.h"
 
 #define __global__

@@ -6,7 +6,7 @@
 
 #include <cstring>
 
-#include "engine/tensor/dtype.h"
+#include "engine/tensor/tensor.h"
 #include "tests/support/simt/shadow.h"
 #include "tests/support/strict/core.h"
 

@@ -7,7 +7,7 @@
 #include <random>
 #include <vector>
 
-#include "engine/tensor/dtype.h"
+#include "engine/tensor/tensor.h"
 #include "tests/support/simt/emulated_backend.h"
 
 namespace baton::test::emulator_test {

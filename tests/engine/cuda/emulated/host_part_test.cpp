@@ -11,12 +11,12 @@
 #include <utility>
 
 #include "engine/cuda/host/cuda_backend.h"
-#include "engine/cuda/host/launch_log.h"
 #include "engine/cuda/host/runtime.h"
+#include "engine/cuda/host/types.h"
 #include "engine/loop/anchors.h"
 #include "engine/loop/step_engine.h"
 #include "engine/model/forward.h"
-#include "engine/model/shapes.h"
+#include "engine/model/model.h"
 #include "tests/support/asking.h"
 
 namespace baton::test::host_part_test {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What an attention plan promises, over random calls: every row's keys are covered exactly once, tiles have no gaps,
 // inner limits are multiples of the key block, slots do not overlap.
-#include "engine/cuda/attention/attention_plan.h"
+#include "engine/cuda/attention/attention.h"
 
 #include <algorithm>
 #include <catch2/catch.hpp>

@@ -5,7 +5,6 @@
 #include <fstream>
 #include <thread>
 
-#include "engine/backend/limits.h"
 #include "engine/backend/make_backend.h"
 #include "engine/cuda/host/cublas_lt.h"
 #include "engine/cuda/host/cuda.h"

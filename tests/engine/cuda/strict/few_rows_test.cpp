@@ -6,7 +6,7 @@
 #include "engine/cuda/host/cuda_backend.h"
 #include "engine/cuda/host/staging.h"
 #include "engine/cuda/kernels/kernels.h"
-#include "engine/tensor/dtype.h"
+#include "engine/tensor/tensor.h"
 #include "tests/support/strict/strict.h"
 
 namespace baton::test::few_rows_test {

@@ -7,7 +7,6 @@
 #include <thread>
 
 #include "engine/cuda/host/cuda_backend.h"
-#include "engine/cuda/host/pinned_pool.h"
 #include "engine/cuda/host/staging.h"
 #include "engine/cuda/kernels/simt.cuh"
 #include "tests/support/strict/strict.h"

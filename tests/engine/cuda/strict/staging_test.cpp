@@ -9,7 +9,6 @@
 #include <random>
 #include <thread>
 
-#include "engine/cuda/host/pinned_pool.h"
 #include "tests/support/simt/emulated_backend.h"
 #include "tests/support/strict/strict.h"
 

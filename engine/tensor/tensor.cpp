@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/tensor/dtype.h"
+#include "engine/tensor/tensor.h"
 
 namespace baton {
 

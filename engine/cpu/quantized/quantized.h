@@ -14,9 +14,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
 
-#include "engine/cpu/panel.h"
-#include "engine/tensor/code_format.h"
+#include "engine/backend/backend.h"
+#include "engine/cpu/matmul.h"
+#include "engine/cpu/thread_pool.h"
+#include "engine/tensor/block_types.h"
 
 namespace baton::cpu {
 
@@ -70,5 +75,77 @@ struct WideScales {
   float scale[2 * kChunkBlocks][kPanel];  // one row for each group
   float minimum[kChunkBlocks][kPanel];
 };
+
+// QuantizedMatrix: a weight [N, C] whose parts keep the quants of their block types, in panels (quantized_panel.h).
+
+/// The panels of one part: outputs [row, row + rows); columns missing from the last panel are zeros.
+struct PartPanels {
+  BlockType type = BlockType::q8_0;
+  std::int64_t row = 0, rows = 0;
+  std::int64_t panel = 0;        // the first, among all of the matrix
+  std::int64_t panel_bytes = 0;  // of each
+  const std::byte* data = nullptr;
+};
+
+class QuantizedMatrix : public Matrix {
+ public:
+  std::vector<PartPanels> parts;
+  std::int64_t panels = 0;
+  Activations activations = Activations::int8;
+  Buffer storage;
+
+  const PartPanels& part_of_panel(std::int64_t panel) const;
+  const PartPanels& part_of_row(std::int64_t row) const;
+};
+
+/// `parts` are checked (checks.h), have `rows` rows together and types that have panels.
+std::unique_ptr<QuantizedMatrix> pack_quantized(Backend& owner, ThreadPool& pool, std::span<const BlockRows> parts,
+                                                std::int64_t rows, Activations activations);
+
+/// out[C] = row `row` of the matrix, the values of dequantize().
+void dequantize_row(float* out, const QuantizedMatrix& matrix, std::int64_t row);
+
+// Matrix product with quantised weights. Arguments are checked (checks.h).
+
+/// out[T, N] = x[T, C] * w^T + bias; see Operations::load_quantized_rows. `instructions` are those that the processor
+/// has.
+void matmul_quantized(ThreadPool& pool, Scratch& scratch, DotInstructions instructions, TensorView out,
+                      ConstTensorView x, const QuantizedMatrix& w, std::span<const float> bias);
+
+// What products with quantised weights mean, one value at a time, over the blocks as a file holds them.
+
+/// One quant of a row of blocks: the weight is quant * scale + minimum.
+struct Quant {
+  int quant = 0;
+  float scale = 0;
+  float minimum = 0;
+  int group = 32;  // inputs that share the scale
+  bool has_minimum = false;
+};
+
+/// Input i of a row. `type` has codes (code_format.h).
+Quant quant_of(BlockType type, const std::byte* row, std::int64_t i);
+
+class ReferenceBlocks final : public Matrix {
+ public:
+  /// Reads the checked parts.
+  ReferenceBlocks(std::span<const BlockRows> parts, Activations activations);
+
+  struct Row {
+    BlockType type;
+    const std::byte* data;
+  };
+  Row row(std::int64_t i) const;
+  void dequantize_row(float* out, std::int64_t row) const;
+  Activations activations() const { return activations_; }
+
+ private:
+  std::vector<BlockView> parts_;
+  std::vector<std::vector<std::byte>> data_;  // of the parts
+  Activations activations_;
+};
+
+void reference_quantized_matmul(TensorView out, ConstTensorView x, const ReferenceBlocks& w,
+                                std::span<const float> bias);
 
 }  // namespace baton::cpu

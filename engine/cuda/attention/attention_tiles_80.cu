@@ -1,5 +1,0 @@
-// SPDX-License-Identifier: Apache-2.0
-// Tensor-core attention of heads of 80 columns.
-#include "engine/cuda/attention/attention_tiles.cuh"
-
-template struct baton::cuda::TileLaunches<80>;
