@@ -19,7 +19,7 @@ namespace {
 /// Rows of a matrix are padded with zeros to a multiple of this many elements, so that every row is aligned to 16
 /// bytes.
 constexpr std::int64_t kRowUnit = 8;
-constexpr std::int64_t kLoadedBytes = std::int64_t{16} << 20;  // of host memory that is uploaded at once
+constexpr std::int64_t kLoadedBytes = std::int64_t{16} << 20;  // of host memory, uploaded or converted at once
 
 }  // namespace
 
@@ -84,7 +84,6 @@ namespace {
 
 constexpr std::int64_t kChunkInputs = kUnitInputs * kUnitsPerFactor;  // values of a block of the K formats
 constexpr std::int64_t kAlignment = 256;                              // of the arrays of a part
-constexpr std::int64_t kLoadedBytes = std::int64_t{16} << 20;         // of the file, read and written at once
 constexpr std::int64_t kPanelsPerThread = 4;                          // at least, where several threads write
 
 /// 256 inputs of one output: the codes of all its blocks, and the scales of each or of the only one.
