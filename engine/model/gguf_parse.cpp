@@ -42,17 +42,17 @@ std::size_t size_of(GgufType type) {
 
 namespace {
 
-constexpr std::size_t kMaxName = 65535;  // bytes of a key or a tensor's name, as the format has it
-constexpr std::size_t kMaxRank = 4;
+constexpr std::size_t kMaxGgufName = 65535;  // bytes of a key or a tensor's name, as the format has it
+constexpr std::size_t kMaxGgufRank = 4;
 constexpr int kMaxDepth = 4;  // of arrays in arrays; no file is known that has any
-constexpr std::uint64_t kMaxElements = std::uint64_t{1} << 48;
+constexpr std::uint64_t kMaxGgufElements = std::uint64_t{1} << 48;
 constexpr std::uint32_t kMaxAlignment = 1 << 20;
 constexpr std::uint32_t kDefaultAlignment = 32;
 constexpr std::size_t kMinPairBytes = 8 + 4 + 1;        // bytes of a metadata pair: length, type, a value of one byte
 constexpr std::size_t kMinTensorBytes = 8 + 4 + 4 + 8;  // bytes of a table entry: length, rank, type, offset
 
-/// What is read, for errors: "the version", or "key \"x\": its type". Names have up to kMaxName bytes, and there are
-/// millions of reads: the text is only made where an error is.
+/// What is read, for errors: "the version", or "key \"x\": its type". Names have up to kMaxGgufName bytes, and there
+/// are millions of reads: the text is only made where an error is.
 class What {
  public:
   What(const char* kind, std::string_view name = {}, const char* detail = "")
@@ -113,8 +113,8 @@ class Reader {
   std::string name(const What& what) {
     const std::uint64_t begin = place_;
     const auto bytes = text(what);
-    if (bytes.empty() || bytes.size() > kMaxName)
-      fail(begin, fmt::format("{} has {} bytes, expected 1 to {}", what.text(), bytes.size(), kMaxName));
+    if (bytes.empty() || bytes.size() > kMaxGgufName)
+      fail(begin, fmt::format("{} has {} bytes, expected 1 to {}", what.text(), bytes.size(), kMaxGgufName));
     return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
   }
 
@@ -211,15 +211,15 @@ TableEntry read_entry(Reader& in) {
   entry.name = in.name("a tensor's name");
   const std::uint64_t rank_place = in.place();
   const auto rank = in.number<std::uint32_t>(entry.what());
-  if (rank == 0 || rank > kMaxRank)
-    in.fail(rank_place, fmt::format("{} has {} dimensions, expected 1 to {}", entry.what().text(), rank, kMaxRank));
+  if (rank == 0 || rank > kMaxGgufRank)
+    in.fail(rank_place, fmt::format("{} has {} dimensions, expected 1 to {}", entry.what().text(), rank, kMaxGgufRank));
   std::uint64_t product = 1;
   for (std::uint32_t axis = 0; axis < rank; ++axis) {
     const std::uint64_t place = in.place();
     const auto extent = in.number<std::uint64_t>(entry.what());
-    if (extent == 0 || extent > kMaxElements || product > kMaxElements / extent)
+    if (extent == 0 || extent > kMaxGgufElements || product > kMaxGgufElements / extent)
       in.fail(place, fmt::format("{} has an extent of {} behind {} elements, expected at least 1 and at most {} in all",
-                                 entry.what().text(), extent, product, kMaxElements));
+                                 entry.what().text(), extent, product, kMaxGgufElements));
     product *= extent;
     entry.tensor.shape.insert(entry.tensor.shape.begin(), static_cast<std::int64_t>(extent));
   }

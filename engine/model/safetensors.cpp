@@ -18,23 +18,23 @@ namespace {
 
 constexpr std::size_t kLengthBytes = 8;          // at the beginning: the header's length
 constexpr std::size_t kMaxHeader = 100'000'000;  // the reference implementation's limit
-constexpr std::size_t kMaxName = 1024;           // of a tensor or a file, for messages
+constexpr std::size_t kMaxTensorName = 1024;     // of a tensor or a file, for messages
 constexpr std::size_t kMaxRank = 8;
 constexpr std::uint64_t kMaxElements = std::uint64_t{1} << 48;  // no size in bits leaves 64 bits
 
 void check_name(const std::string& name, const std::string& origin) {
-  if (name.size() > kMaxName)
-    throw ModelError(fmt::format("{}: a name of {} bytes, expected at most {}: \"{}\"", origin, name.size(), kMaxName,
-                                 beginning(name, 64)));
+  if (name.size() > kMaxTensorName)
+    throw ModelError(fmt::format("{}: a name of {} bytes, expected at most {}: \"{}\"", origin, name.size(),
+                                 kMaxTensorName, beginning(name, 64)));
 }
 
 /// Bits of an element, 0 for a type that is not known.
 std::size_t bits_of(std::string_view type) {
-  constexpr std::pair<std::string_view, std::size_t> kTypes[] = {
+  constexpr std::pair<std::string_view, std::size_t> kTensorTypes[] = {
       {"F32", 32},    {"BF16", 16},   {"F16", 16}, {"BOOL", 8}, {"U8", 8},      {"I8", 8},     {"F8_E5M2", 8},
       {"F8_E4M3", 8}, {"F8_E8M0", 8}, {"I16", 16}, {"U16", 16}, {"I32", 32},    {"U32", 32},   {"I64", 64},
       {"U64", 64},    {"F64", 64},    {"C64", 64}, {"F4", 4},   {"F6_E2M3", 6}, {"F6_E3M2", 6}};
-  for (const auto& [name, bits] : kTypes)
+  for (const auto& [name, bits] : kTensorTypes)
     if (name == type) return bits;
   return 0;
 }
@@ -93,7 +93,7 @@ TensorInfo read_tensor(const Json& entry, const std::string& where, std::size_t 
   const JsonFields fields(entry, where);
   TensorInfo info;
   info.type = fields.text_or("dtype", "");
-  if (info.type.empty() || info.type.size() > kMaxName) fields.fail("dtype", "expected the name of a type");
+  if (info.type.empty() || info.type.size() > kMaxTensorName) fields.fail("dtype", "expected the name of a type");
   info.dtype = dtype_of(info.type);
   info.shape = read_shape(entry, where);
 

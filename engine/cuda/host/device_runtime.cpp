@@ -4,8 +4,11 @@
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdint>
+#include <deque>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <vector>
 
@@ -15,7 +18,160 @@
 #include "engine/cuda/host/launch_check.h"
 #include "engine/cuda/host/products.h"
 #include "engine/cuda/host/runtime.h"
-#include "engine/cuda/host/transfers.h"
+
+namespace baton::cuda {
+
+// Transfers: asynchronous copies between pinned host memory and device memory on an upload and a download stream, and
+// their order relative to the main stream and to the release of memory.
+
+class StreamOwner {
+ public:
+  StreamOwner();
+  ~StreamOwner() { ignore(cudaStreamDestroy(stream_)); }
+  StreamOwner(const StreamOwner&) = delete;
+  StreamOwner& operator=(const StreamOwner&) = delete;
+  cudaStream_t get() const { return stream_; }
+
+ private:
+  cudaStream_t stream_ = nullptr;
+};
+
+class EventOwner {
+ public:
+  explicit EventOwner(unsigned flags = cudaEventDisableTiming);
+  ~EventOwner() { ignore(cudaEventDestroy(event_)); }
+  EventOwner(const EventOwner&) = delete;
+  EventOwner& operator=(const EventOwner&) = delete;
+  cudaEvent_t get() const { return event_; }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
+
+/// Threads: one caller at a time, except release. Errors: BackendError.
+class Transfers {
+ public:
+  explicit Transfers(cudaStream_t main) : main_(main) {}
+
+  // See Runtime; queue() is Runtime::transfer.
+  TransferId queue(const Transfer& transfer);
+  void follow(TransferId transfer);
+  void wait_for(TransferId transfer);
+  void synchronize();
+
+  /// Returns memory to the device's pool, after all work queued so far on the main stream and after the transfers that
+  /// use the memory. Threads: any.
+  void release(void* memory) noexcept;
+
+ private:
+  /// A transfer that is not known to be complete.
+  struct Pending {
+    TransferId id = 0;
+    bool upload = true;
+    void* memory = nullptr;  // null: released, or the main stream waits for the transfer
+    std::unique_ptr<EventOwner> complete;
+  };
+  cudaStream_t stream_of(bool upload) const { return (upload ? upload_stream_ : download_stream_).get(); }
+  const Pending* find(TransferId id) const;
+  void recycle_events();
+
+  cudaStream_t main_;
+  StreamOwner upload_stream_, download_stream_;
+  EventOwner main_point_;  // the end of the main stream's work before a transfer
+  std::mutex mutex_;
+  std::deque<Pending> pending_;                     // guarded by mutex_
+  std::vector<std::unique_ptr<EventOwner>> spare_;  // guarded by mutex_
+  TransferId last_ = 0;
+};
+
+StreamOwner::StreamOwner() { BATON_CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking)); }
+
+EventOwner::EventOwner(unsigned flags) { BATON_CUDA_CHECK(cudaEventCreateWithFlags(&event_, flags)); }
+
+TransferId Transfers::queue(const Transfer& transfer) {
+  const std::lock_guard lock(mutex_);
+  recycle_events();
+  if (spare_.empty()) spare_.push_back(std::make_unique<EventOwner>());
+  const cudaStream_t stream = stream_of(transfer.upload);
+  // A later upload into a block of memory need not wait again for the work that the first one waited for.
+  const bool begun = transfer.upload && std::ranges::any_of(pending_, [&](const Pending& one) {
+                       return one.upload && one.memory == transfer.memory;
+                     });
+  if (!begun) {
+    BATON_CUDA_CHECK(cudaEventRecord(main_point_.get(), main_));
+    BATON_CUDA_CHECK(cudaStreamWaitEvent(stream, main_point_.get()));
+  }
+  if (const Pending* before = find(transfer.after); before != nullptr && before->upload != transfer.upload)
+    BATON_CUDA_CHECK(cudaStreamWaitEvent(stream, before->complete->get()));
+  BATON_CUDA_CHECK(cudaMemcpyAsync(transfer.upload ? transfer.device : transfer.host,
+                                   transfer.upload ? transfer.host : transfer.device, transfer.bytes,
+                                   transfer.upload ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost, stream));
+  try {
+    BATON_CUDA_CHECK(cudaEventRecord(spare_.back()->get(), stream));
+  } catch (...) {  // nothing could wait for the copy: it must not outlive the call
+    ignore(cudaStreamSynchronize(stream));
+    throw;
+  }
+  pending_.push_back({++last_, transfer.upload, transfer.memory, std::move(spare_.back())});
+  spare_.pop_back();
+  return last_;
+}
+
+void Transfers::follow(TransferId transfer) {
+  const std::lock_guard lock(mutex_);
+  const Pending* found = find(transfer);
+  if (found == nullptr) return;
+  BATON_CUDA_CHECK(cudaStreamWaitEvent(main_, found->complete->get()));
+  for (Pending& one : pending_) {
+    if (one.upload == found->upload && one.id <= transfer) one.memory = nullptr;
+  }
+}
+
+void Transfers::wait_for(TransferId transfer) {
+  cudaEvent_t complete = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    if (const Pending* found = find(transfer)) complete = found->complete->get();
+  }
+  // Without the lock, so that release() need not wait: only queue() recycles events, and its caller is here.
+  if (complete != nullptr) BATON_CUDA_CHECK(cudaEventSynchronize(complete));
+}
+
+void Transfers::synchronize() {
+  for (const bool upload : {true, false}) BATON_CUDA_CHECK(cudaStreamSynchronize(stream_of(upload)));
+}
+
+void Transfers::release(void* memory) noexcept {
+  const std::lock_guard lock(mutex_);
+  const auto is_of = [&](const Pending& one) { return one.memory == memory; };
+  const auto newest = std::find_if(pending_.rbegin(), pending_.rend(), is_of);
+  if (newest == pending_.rend()) {
+    ignore(cudaFreeAsync(memory, main_));
+    return;
+  }
+  const cudaStream_t last = stream_of(newest->upload);
+  ignore(cudaEventRecord(main_point_.get(), main_));
+  ignore(cudaStreamWaitEvent(last, main_point_.get()));
+  for (Pending& one : pending_) {
+    if (is_of(one)) one.memory = nullptr;  // another block may get its address
+  }
+  ignore(cudaFreeAsync(memory, last));
+}
+
+const Transfers::Pending* Transfers::find(TransferId id) const {
+  const auto found = std::ranges::lower_bound(pending_, id, {}, &Pending::id);
+  return found != pending_.end() && found->id == id ? &*found : nullptr;
+}
+
+void Transfers::recycle_events() {
+  for (Pending& one : pending_) {
+    if (cudaEventQuery(one.complete->get()) == cudaSuccess) spare_.push_back(std::move(one.complete));
+  }
+  cudaGetLastError();  // resets cudaErrorNotReady of the transfers that are not complete
+  std::erase_if(pending_, [](const Pending& one) { return one.complete == nullptr; });
+}
+
+}  // namespace baton::cuda
 
 namespace baton {
 namespace cuda {
