@@ -76,6 +76,8 @@ def main() -> int:
         if done.returncode != 0:
             return done.returncode
         record = json.loads(done.stdout)
+        if number == 1:
+            print(f"\nDevice: {record['device']}")
         final = record["agents"][-1]
         print("\n" + textwrap.indent(final["output"].strip(), "  | "), flush=True)
         tokens = sum(agent["output_tokens"] for agent in record["agents"])
