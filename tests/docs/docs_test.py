@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Commands in the documentation: every option exists, and marked blocks do what their page says (tests/docs/pages.py).
 
-    python tests/docs/docs_test.py BATON CLASS
+    python tests/docs/docs_test.py BATON CLASS      baton-lab lies in the folder of BATON
 """
 
 import os
@@ -15,17 +15,18 @@ import unittest
 import pages
 
 BATON = pathlib.Path(sys.argv.pop(1)).resolve() if len(sys.argv) > 1 else None
+LAB = BATON.with_name("baton-lab" + BATON.suffix) if BATON else None
 HELP = {}
 
 
-def help_of(*verb):
-    if verb not in HELP:
-        HELP[verb] = subprocess.run([BATON, *verb, "--help"], capture_output=True, text=True, check=False)
-    return HELP[verb]
+def help_of(program, verb):
+    if (program, verb) not in HELP:
+        HELP[program, verb] = subprocess.run([program, verb, "--help"], capture_output=True, text=True, check=False)
+    return HELP[program, verb]
 
 
-def options_of(verb):
-    listed = re.findall(r"^  (-[\w,-]+)", help_of(verb).stdout, re.MULTILINE)
+def options_of(program, verb):
+    listed = re.findall(r"^  (-[\w,-]+)", help_of(program, verb).stdout, re.MULTILINE)
     return {name for names in listed for name in names.split(",")}
 
 
@@ -37,12 +38,14 @@ def wrong(command):
         return "" if re.search(rf"^  {re.escape(verb)}\b", usage, re.MULTILINE) or not re.match(r"[a-z]", verb) else f"unknown command './dev {verb}'"
     if not re.fullmatch(r"[a-z]+", verb):
         return ""  # `baton --help`, or a word for any verb
-    if help_of(verb).returncode != 0:
-        return f"unknown verb '{verb}'"
+    name = pathlib.PurePath(program).name
+    path = LAB if name == "baton-lab" else BATON
+    if help_of(path, verb).returncode != 0:
+        return f"unknown verb '{name} {verb}'"
     for word in words:
-        name = word.partition("=")[0]
-        if re.fullmatch(r"--?[a-zA-Z][\w-]*", name) and name not in options_of(verb):
-            return f"'baton {verb}' has no option '{name}'"
+        option = word.partition("=")[0]
+        if re.fullmatch(r"--?[a-zA-Z][\w-]*", option) and option not in options_of(path, verb):
+            return f"'{name} {verb}' has no option '{option}'"
     return ""
 
 
@@ -64,7 +67,7 @@ class Options(unittest.TestCase):
             with self.subTest(text=text):
                 self.assertEqual([wrong(command) for command in pages.commands(text)], ["'baton run' has no option '--recrod'"])
         self.assertEqual([wrong(command) for command in pages.commands("`baton rnu x`, `./dev tset`, `baton run x -q`")],
-                         ["unknown verb 'rnu'", "unknown command './dev tset'", ""])
+                         ["unknown verb 'baton rnu'", "unknown command './dev tset'", ""])
 
 
 def missing(expected, printed):
@@ -111,7 +114,7 @@ class Blocks(unittest.TestCase):
                         (folder / block.argument).parent.mkdir(parents=True, exist_ok=True)
                         (folder / block.argument).write_text(block.text, encoding="utf-8")
                         if block.argument.endswith(".yaml"):
-                            done = subprocess.run([BATON, "validate", block.argument], cwd=folder, capture_output=True, text=True,
+                            done = subprocess.run([BATON, "check", block.argument], cwd=folder, capture_output=True, text=True,
                                                   env={**os.environ, "BATON_MODEL_PATH": str(pages.ROOT / "samples/models")}, check=False)
                             self.assertEqual(done.returncode, 0, done.stderr)
         self.assertGreater(ran, 5)
@@ -122,14 +125,14 @@ class Blocks(unittest.TestCase):
 
 
 class Graphs(unittest.TestCase):
-    """The graphs of the gallery are what `baton graph` prints of the workflow that their section begins with."""
+    """The graphs of the gallery are what `baton check --graph` prints of the workflow that their section begins with."""
 
     def test_graphs_are_those_of_the_workflows(self):
         graphs = 0
         for section in (pages.ROOT / "docs/gallery.md").read_text(encoding="utf-8").split("\n## ")[1:]:
             name = re.search(r"^`(\w+\.yaml)`", section, re.M)[1]
             for shown in re.findall(r"^```mermaid\n(.*?)^```$", section, re.M | re.S):
-                done = subprocess.run([BATON, "graph", pages.ROOT / "workflows/library" / name, "--format", "mermaid"],
+                done = subprocess.run([BATON, "check", pages.ROOT / "workflows/library" / name, "--graph", "mermaid"],
                                       capture_output=True, text=True, check=True)
                 self.assertEqual(shown, done.stdout, name)
                 graphs += 1

@@ -17,7 +17,8 @@ import shlex
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 MARKED = re.compile(r"^<!-- (file|from|run)(?:: (\S+(?: \d+)?))? -->\n```\w*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 CODE = re.compile(r"^```[^\n]*\n(.*?)^```$|((?:^ {4}[^\n]*\n)+)", re.MULTILINE | re.DOTALL)
-INLINE = re.compile(r"`((?:baton|\./dev) [^`]+)`")
+INLINE = re.compile(r"`((?:baton|baton-lab|\./dev) [^`]+)`")
+PROGRAMS = ("baton", "baton-lab")
 
 
 @dataclasses.dataclass
@@ -29,8 +30,8 @@ class Block:
 
 
 def pages():
-    """The pages whose commands are checked, as paths; decisions tell of the past."""
-    return [ROOT / "README.md", *(page for page in sorted((ROOT / "docs").rglob("*.md")) if page.parent.name != "decisions")]
+    """The pages whose commands are checked, as paths; the archive of decisions tells of the past."""
+    return [ROOT / "README.md", *(page for page in sorted((ROOT / "docs").rglob("*.md")) if page.name != "archive.md")]
 
 
 def blocks(text):
@@ -53,17 +54,17 @@ def joined(lines):
 
 
 def commands(text):
-    """The words of each command of the runner, and of ./dev, that a page names."""
+    """The words of each command of the runner, the laboratory and ./dev that a page names."""
     found = list(joined(INLINE.findall(text.replace("\\|", "|"))))
     for fenced, indented in CODE.findall(text):
         lines = (fenced or indented).splitlines()
         for start, line in enumerate(lines):
-            if re.match(r" *(\$ )?([\w./]*/)?(baton|\./dev) |.*(\||&&) *baton |( *\$ )?[A-Z_]+=\S* (.*/)?baton ", line):
+            if re.match(r" *(\$ )?([\w./]*/)?(baton|baton-lab|\./dev) |.*(\||&&) *baton(-lab)? |( *\$ )?[A-Z_]+=\S* (.*/)?baton(-lab)? ", line):
                 words = next(joined(lines[start:]), None)
                 found += [words] if words else []
     for words in found:
         for command in split(words):
-            if command[:1] == ["./dev"] or (command and pathlib.PurePath(command[0]).name == "baton"):
+            if command[:1] == ["./dev"] or (command and pathlib.PurePath(command[0]).name in PROGRAMS):
                 yield command
 
 
