@@ -15,8 +15,7 @@
 #include "engine/kv/segment.h"
 #include "engine/model/model.h"
 #include "engine/reuse/anchors/anchor_store.h"
-#include "engine/reuse/auto/levels.h"
-#include "engine/reuse/rectify/corrections.h"
+#include "engine/reuse/calibration.h"
 
 namespace baton {
 
@@ -32,22 +31,12 @@ class LocalEngine : public InferenceEngine {
   /// and does not count as a planned reader. The segment may be in host memory (Segment::on_host).
   virtual std::shared_ptr<const Segment> segment(const SegmentHandle& handle) const = 0;
 
-  /// The layers that method rectify recomputes for this model. The range is invalid until the model has been profiled.
-  virtual LayerRange layer_range() const = 0;
-  virtual void set_layer_range(LayerRange range) = 0;
-  /// The same by RelayCaching's own profiler (ReuseOptions::paper_layers).
-  virtual LayerRange paper_range() const = 0;
-  virtual void set_paper_range(LayerRange range) = 0;
-  /// What rectification leaves on this model, by which method auto decides; empty until the model has been profiled.
-  virtual RelayLevels relay_levels() const = 0;
-  virtual void set_relay_levels(RelayLevels levels) = 0;
-  /// What was measured in the places of prompts, by which method auto decides there.
-  virtual void set_relay_history(RelayHistory history) = 0;
-  /// The same, where it has changed since the last call or set_relay_history(); else nothing.
+  /// What has been measured of the model, by which reuse methods decide.
+  virtual Calibration calibration() const = 0;
+  /// Replaces all of it. What the engine measures between calibration() and this call is lost.
+  virtual void set_calibration(Calibration calibration) = 0;
+  /// Returns Calibration::history if the engine has changed it since the last call or set_calibration(), else nothing.
   virtual std::optional<RelayHistory> changed_history() = 0;
-
-  /// Sets the learned corrections that method rectify adds to texts in the slots of this model's prompts; null: none.
-  virtual void set_corrections(std::shared_ptr<const Corrections> corrections) = 0;
 
   /// Returns the KV of a context of this engine, from position 0 up to the first piece that was evicted: for each layer
   /// the keys before RoPE [n, K * D] and the values [n, K * D], in the type of the engine's KV. Must not be called from
@@ -64,6 +53,14 @@ class LocalEngine : public InferenceEngine {
   /// must not be called from a callback.
   virtual void park() = 0;
 };
+
+/// Sets what `change` changes in a copy of the engine's calibration.
+template <typename Change>
+void update_calibration(LocalEngine& engine, const Change& change) {
+  Calibration calibration = engine.calibration();
+  change(calibration);
+  engine.set_calibration(std::move(calibration));
+}
 
 /// Defaults of LocalEngineOptions::slowdown. On the CPU agents that decode keep 60 % of their speed, and a prompt that
 /// arrives meanwhile gets the other 40 %. A GPU computes hundreds of rows in a decode step at little cost.

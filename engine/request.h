@@ -58,7 +58,7 @@ struct AnchorUse {
 struct PartUse {
   const Method* method = &method_of(MethodId::full);  // full, prefix, or the request's method
   bool from_segment = false;
-  bool corrected = false;          // a learned correction was added (LocalEngine::set_corrections)
+  bool corrected = false;          // a learned correction was added (Calibration::corrections)
   std::string reason;              // why the method differs from the one that the request names
   std::int64_t reused_tokens = 0;  // tokens neither computed in full nor chosen by the method to be recomputed
   std::int64_t kv_reused = 0;      // reused entries (tokens x layers)

@@ -27,6 +27,7 @@ EngineCore::EngineCore(std::unique_ptr<Backend> backend, std::shared_ptr<const M
       options_(with_defaults(options, device_)),
       forward_(*backend_, *model_),
       masks_(*model_),
+      measuring_(model_->config.vocabulary),
       store_(options_.segment_budget_bytes, options_.host_segment_budget_bytes),
       prefixes_(store_),
       anchors_(*backend_, *model_, options_.anchor_budget_bytes),
@@ -138,10 +139,7 @@ EngineStats EngineCore::stats() const {
   const std::lock_guard lock(mutex_);
   EngineStats stats = stats_;
   stats.busy_ahead = stats.busy_ahead || !orders_.empty();
-  for (const auto& one : measured_) {
-    const auto turn = one.lock();
-    stats.measuring += turn && !history_.knows_enough(turn->place()) ? 1 : 0;
-  }
+  stats.measuring = measuring_.measuring();
   stats.segments = store_.stats();
   stats.anchors = anchors_.store().stats();
   return stats;
@@ -151,68 +149,15 @@ std::shared_ptr<const Segment> EngineCore::exported_kv(const SegmentHandle& hand
   return device_.host_memory ? store_.peek(handle) : store_.exported_kv(handle);
 }
 
-void EngineCore::set_corrections(std::shared_ptr<const Corrections> corrections) {
-  const std::lock_guard lock(mutex_);
-  corrections_ = std::move(corrections);
-}
-
-std::shared_ptr<const Corrections> EngineCore::corrections() const {
-  const std::lock_guard lock(mutex_);
-  return corrections_;
-}
-
-LayerRange EngineCore::layer_range() const {
-  const std::lock_guard lock(mutex_);
-  return range_;
-}
-
-void EngineCore::set_layer_range(LayerRange range) {
-  const std::lock_guard lock(mutex_);
-  range_ = range;
-}
-
-LayerRange EngineCore::paper_range() const {
-  const std::lock_guard lock(mutex_);
-  return paper_range_;
-}
-
-void EngineCore::set_paper_range(LayerRange range) {
-  const std::lock_guard lock(mutex_);
-  paper_range_ = range;
-}
-
-RelayLevels EngineCore::relay_levels() const {
-  const std::lock_guard lock(mutex_);
-  return levels_;
-}
-
-void EngineCore::set_relay_levels(RelayLevels levels) {
-  const std::lock_guard lock(mutex_);
-  levels_ = std::move(levels);
-}
-
-void EngineCore::set_relay_history(RelayHistory history) {
-  const std::lock_guard lock(mutex_);
-  history_ = std::move(history);
-  history_changed_ = false;
-}
-
-std::optional<RelayHistory> EngineCore::changed_history() {
-  const std::lock_guard lock(mutex_);
-  if (!std::exchange(history_changed_, false)) return std::nullopt;
-  return history_;
-}
-
 /// `reuse.history` then says whether the prompt may be measured.
 void EngineCore::complete_auto(ReuseOptions& reuse, PlaceId place) const {
   if (reuse.method->id != MethodId::automatic) return;
-  RelayLevels levels = relay_levels();
-  reuse.history = reuse.history && takes_segments(reuse) && !levels.levels.empty();
-  if (reuse.history) {
-    const std::lock_guard lock(mutex_);
-    levels = history_.levels_for(place, levels, reuse.tolerance);
-  }
-  levels.complete(reuse);
+  measuring_
+      .with_calibration([&](const Calibration& now) {
+        reuse.history = reuse.history && takes_segments(reuse) && !now.levels.levels.empty();
+        return reuse.history ? now.history.levels_for(place, now.levels, reuse.tolerance) : now.levels;
+      })
+      .complete(reuse);
 }
 
 void EngineCore::resolve(ReuseOptions& reuse, PlaceId place) const {
@@ -245,7 +190,10 @@ void EngineCore::resolve_layers(ReuseOptions& reuse) const {
                                   "detect {}, end {}",
                                   layers, reuse.range.start, reuse.range.detect, reuse.range.end));
   }
-  if (!reuse.range.valid(layers)) reuse.range = reuse.paper_layers ? paper_range() : layer_range();
+  if (!reuse.range.valid(layers)) {
+    reuse.range = measuring_.with_calibration(
+        [&](const Calibration& now) { return reuse.paper_layers ? now.paper_range : now.range; });
+  }
   if (reuse.range.valid(layers)) return;
   if (reuse.method->layers == Method::Layers::detection) {
     throw EngineError(EngineError::Kind::invalid,

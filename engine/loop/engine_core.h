@@ -22,6 +22,7 @@
 #include "engine/loop/answer_masks.h"
 #include "engine/loop/drafts.h"
 #include "engine/loop/prefill_ahead.h"
+#include "engine/loop/relay_measuring.h"
 #include "engine/loop/reuse_costs.h"
 #include "engine/loop/scheduler.h"
 #include "engine/loop/sequence.h"
@@ -49,17 +50,8 @@ class EngineCore {
   EngineStats stats() const;
   std::shared_ptr<const Segment> segment(const SegmentHandle& handle) const { return store_.peek(handle); }
   std::shared_ptr<const Segment> exported_kv(const SegmentHandle& handle) const;
-  void set_corrections(std::shared_ptr<const Corrections> corrections);
-  std::shared_ptr<const Corrections> corrections() const;
   AnchorStore& anchors() { return anchors_.store(); }
-  LayerRange layer_range() const;
-  void set_layer_range(LayerRange range);
-  LayerRange paper_range() const;
-  void set_paper_range(LayerRange range);
-  RelayLevels relay_levels() const;
-  void set_relay_levels(RelayLevels levels);
-  void set_relay_history(RelayHistory history);
-  std::optional<RelayHistory> changed_history();
+  RelayMeasuring& measuring() { return measuring_; }
 
  private:
   using List = std::deque<std::unique_ptr<Sequence>>;
@@ -135,7 +127,6 @@ class EngineCore {
   void verify_complete();
 
   /// Measures turns of method auto for their places (relay_probe.h), as the place's history wants it.
-  void begin_measuring(Sequence& sequence);
   void make_probe_of(Sequence& ended);
   /// Starts the next probe, while nothing waits and memory is plentiful.
   void admit_probe();
@@ -208,20 +199,14 @@ class EngineCore {
 
   mutable std::mutex mutex_;
   std::condition_variable wake_;
-  List incoming_;                                      // guarded by mutex_
-  std::vector<Order> orders_;                          // guarded by mutex_
-  bool forget_all_ = false;                            // guarded by mutex_; for an order that had no memory
-  std::vector<RequestId> cancelled_;                   // guarded by mutex_
-  bool stopping_ = false;                              // guarded by mutex_
-  RequestId last_id_ = 0;                              // guarded by mutex_
-  EngineStats stats_;                                  // guarded by mutex_
-  LayerRange paper_range_;                             // guarded by mutex_
-  LayerRange range_;                                   // guarded by mutex_
-  RelayLevels levels_;                                 // guarded by mutex_
-  RelayHistory history_;                               // guarded by mutex_
-  bool history_changed_ = false;                       // guarded by mutex_
-  std::vector<std::weak_ptr<MeasuredTurn>> measured_;  // guarded by mutex_; at most kMaxMeasured, some over
-  std::shared_ptr<const Corrections> corrections_;     // guarded by mutex_
+  List incoming_;                     // guarded by mutex_
+  std::vector<Order> orders_;         // guarded by mutex_
+  bool forget_all_ = false;           // guarded by mutex_; for an order that had no memory
+  std::vector<RequestId> cancelled_;  // guarded by mutex_
+  bool stopping_ = false;             // guarded by mutex_
+  RequestId last_id_ = 0;             // guarded by mutex_
+  EngineStats stats_;                 // guarded by mutex_
+  RelayMeasuring measuring_;
 
   // The members below belong to the engine's thread.
   List waiting_;

@@ -245,7 +245,7 @@ std::vector<float> EngineCore::start(Sequence& sequence) {
   auto early = tentative ? std::nullopt : ahead_.take(request.early, prompt, sequence.max_positions(), layout);
   KvCache cache = early ? std::move(early->cache) : KvCache(*backend_, layout, sequence.max_positions());
   const InPlace in_place = early ? InPlace{early->placed, early->ahead, early->length} : InPlace{};
-  corrector_.use(corrections());
+  corrector_.use(measuring_.with_calibration([](const Calibration& now) { return now.corrections; }));
   std::vector<LivePrefix> live = running_prefixes();
   ahead_.add_live(live);
   PromptAssembly assembly(request, prompt, *backend_, *model_, store_, prefixes_, anchors_, corrector_, live, in_place,
@@ -262,7 +262,9 @@ std::vector<float> EngineCore::start(Sequence& sequence) {
   placed_.push_back({sequence.id(), assembly.placed_tokens()});
   sequence.start(std::move(cache), std::move(assembly), times);
   sequence.on_step_begin(begin);
-  try_to([&] { begin_measuring(sequence); });
+  try_to([&] {
+    if (auto turn = measuring_.begin(request)) sequence.measure(std::move(turn));
+  });
   return early ? std::move(early->logits) : std::vector<float>();
 }
 

@@ -4,37 +4,9 @@
 #include "engine/loop/relay_probe.h"
 
 namespace baton {
-namespace {
-
-constexpr std::size_t kMaxMeasured = 4;  // turns whose logits are kept at once, from the first row to the probe's end
-
-}  // namespace
-
-void EngineCore::begin_measuring(Sequence& sequence) {
-  const GenerationRequest& request = sequence.request();
-  if (request.reuse.method->id != MethodId::automatic || !request.reuse.history || !can_be_measured(request)) return;
-  if (request.context && request.context->hops > 0) return;  // what was approximate before is not the place's doing
-  const PlaceId place = place_of(request.reader, request.prompt);
-  const std::lock_guard lock(mutex_);
-  history_changed_ = true;
-  if (!history_.wants(place)) return;
-  std::erase_if(measured_, [](const auto& one) { return one.expired(); });
-  if (measured_.size() == kMaxMeasured) return;
-  auto turn = std::make_shared<MeasuredTurn>(place, model_->config.vocabulary);
-  measured_.push_back(turn);
-  sequence.measure(std::move(turn));
-}
 
 void EngineCore::make_probe_of(Sequence& ended) {
-  const std::shared_ptr<MeasuredTurn>& turn = ended.measured();
-  const RelayLevels levels = relay_levels();
-  if (!turn || levels.levels.empty()) return;
-  auto probe = make_probe(ended.request(), ended.result(), turn, levels,
-                          [this, place = turn->place()](const RelayObservation& observation) {
-                            const std::lock_guard lock(mutex_);
-                            history_.add(place, observation);
-                            history_changed_ = true;
-                          });
+  auto probe = measuring_.probe_of(ended.request(), ended.result(), ended.measured());
   if (!probe) return;
   RequestId id = 0;
   {

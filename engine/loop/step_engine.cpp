@@ -71,14 +71,11 @@ std::shared_ptr<const Segment> StepEngine::exported_kv(const SegmentHandle& hand
   if (!kept->segment) return nullptr;
   return {kept, kept->segment.get()};
 }
-LayerRange StepEngine::layer_range() const { return core_->layer_range(); }
-void StepEngine::set_layer_range(LayerRange range) { core_->set_layer_range(range); }
-LayerRange StepEngine::paper_range() const { return core_->paper_range(); }
-void StepEngine::set_paper_range(LayerRange range) { core_->set_paper_range(range); }
-RelayLevels StepEngine::relay_levels() const { return core_->relay_levels(); }
-void StepEngine::set_relay_levels(RelayLevels levels) { core_->set_relay_levels(std::move(levels)); }
-void StepEngine::set_relay_history(RelayHistory history) { core_->set_relay_history(std::move(history)); }
-std::optional<RelayHistory> StepEngine::changed_history() { return core_->changed_history(); }
+Calibration StepEngine::calibration() const { return core_->measuring().calibration(); }
+void StepEngine::set_calibration(Calibration calibration) {
+  core_->measuring().set_calibration(std::move(calibration));
+}
+std::optional<RelayHistory> StepEngine::changed_history() { return core_->measuring().changed_history(); }
 
 namespace {
 
@@ -99,10 +96,6 @@ std::shared_ptr<LocalEngine> open_engine(const std::filesystem::path& path, cons
   } catch (const BackendError& error) {  // most often, the model does not fit the device's memory
     return open_on(make_backend({"cpu", options.threads, error.what()}), path, options);
   }
-}
-
-void StepEngine::set_corrections(std::shared_ptr<const Corrections> corrections) {
-  core_->set_corrections(std::move(corrections));
 }
 
 }  // namespace baton

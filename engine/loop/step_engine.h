@@ -37,15 +37,9 @@ class StepEngine final : public LocalEngine {
   const Model& model() const override;
   AnchorStore& anchors() override;
   std::shared_ptr<const Segment> segment(const SegmentHandle& handle) const override;
-  LayerRange layer_range() const override;
-  void set_layer_range(LayerRange range) override;
-  LayerRange paper_range() const override;
-  void set_paper_range(LayerRange range) override;
-  RelayLevels relay_levels() const override;
-  void set_relay_levels(RelayLevels levels) override;
-  void set_relay_history(RelayHistory history) override;
+  Calibration calibration() const override;
+  void set_calibration(Calibration calibration) override;
   std::optional<RelayHistory> changed_history() override;
-  void set_corrections(std::shared_ptr<const Corrections> corrections) override;
   std::vector<std::byte> context_bytes(const ContextHandle& context) override;
   ContextHandle make_context(std::vector<TokenId> tokens, std::int32_t exact, int hops,
                              std::vector<std::byte> bytes) override;

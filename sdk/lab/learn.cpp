@@ -130,7 +130,9 @@ std::optional<LearnResult> learn_corrections(const Workflow& workflow, const Lea
     for (const LearnedPlace& place : places.back()) {
       if (place.correction) all[place.key] = place.correction;
     }
-    model.engine->set_corrections(std::make_shared<const Corrections>(std::move(all)));
+    update_calibration(*model.engine, [&](Calibration& now) {
+      now.corrections = std::make_shared<const Corrections>(std::move(all));
+    });
   }
   const auto turns = check_corrections(engine, workflow, checked, options.seed, options.stop, [&](double share) {
     if (options.on_progress) options.on_progress(kRunning + kSolving + (1.0 - kRunning - kSolving) * share);

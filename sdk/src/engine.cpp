@@ -127,7 +127,7 @@ struct Engine::Impl {
       LocalEngine& engine = *open.engines.at(turn.model);
       if (!can_be_relayed(plan, turn, inputs, engine.model())) continue;
       const std::lock_guard lock(profiling);
-      const bool first = engine.relay_levels().levels.empty();
+      const bool first = engine.calibration().levels.levels.empty();
       with_resource_errors([&] { ensure_relay_levels(engine, profile_progress(engine.model()), stop); });
       if (first) read_relay_history(engine);
     }
@@ -281,7 +281,8 @@ struct Engine::Impl {
       std::error_code missing;
       if (file.empty() || !std::filesystem::exists(file, missing)) continue;
       try {
-        return engine.set_corrections(std::make_shared<const Corrections>(load_corrections(file, model)));
+        auto learned = std::make_shared<const Corrections>(load_corrections(file, model));
+        return update_calibration(engine, [&](Calibration& now) { now.corrections = std::move(learned); });
       } catch (const std::exception& error) {
         warn(error.what());
       }

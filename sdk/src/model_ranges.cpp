@@ -55,7 +55,8 @@ void check_layers(const WorkflowSpec& spec, const std::string& name, const Model
 void check_reuse(const WorkflowSpec& spec, ReuseOptions reuse, const std::string& name, const LocalEngine& engine) {
   if (reuse.reuse <= 0.0) return;
   const std::int32_t layers = engine.model().config.layers;
-  if (!reuse.range.given()) reuse.range = reuse.paper_layers ? engine.paper_range() : engine.layer_range();
+  if (!reuse.range.given())
+    reuse.range = reuse.paper_layers ? engine.calibration().paper_range : engine.calibration().range;
   const double bound = max_reuse(reuse, layers);
   if (reuse.reuse <= bound + 1e-6) return;
   Diagnostics diagnostics;
@@ -77,7 +78,10 @@ bool can_be_relayed(const Plan& plan, const PlannedTurn& turn, const Inputs* inp
 void ensure_layer_range(LocalEngine& engine, bool paper, const std::function<void(double share)>& on_progress,
                         const std::stop_token& stop) {
   const Model& model = engine.model();
-  const auto is_set = [&] { return (paper ? engine.paper_range() : engine.layer_range()).valid(model.config.layers); };
+  const auto is_set = [&] {
+    const Calibration now = engine.calibration();
+    return (paper ? now.paper_range : now.range).valid(model.config.layers);
+  };
   if (is_set() || stop.stop_requested()) return;
   const auto paper_range = [&](const StoredProfile& found) {
     return paper_range_of(found, rounding_of(model.options.kv_dtype));
@@ -87,13 +91,16 @@ void ensure_layer_range(LocalEngine& engine, bool paper, const std::function<voi
   const bool chosen =
       found.profile && (found.profile->reading == RangeReading::effect || found.file == profile_beside(model.path));
   if (found.profile && (paper || chosen)) {
-    engine.set_paper_range(paper_range(*found.profile));
-    if (chosen) engine.set_layer_range(found.profile->range());
-    return;
+    return update_calibration(engine, [&](Calibration& now) {
+      now.paper_range = paper_range(*found.profile);
+      if (chosen) now.range = found.profile->range();
+    });
   }
   if (!paper) {
     const auto levels = find_levels(model);
-    engine.set_layer_range(levels ? levels->levels.range : LayerRange::by_depth(model.config.layers));
+    update_calibration(engine, [&](Calibration& now) {
+      now.range = levels ? levels->levels.range : LayerRange::by_depth(model.config.layers);
+    });
     if (is_set()) return;
   }
   ProfilerOptions options;
@@ -104,16 +111,19 @@ void ensure_layer_range(LocalEngine& engine, bool paper, const std::function<voi
   if (on_progress) on_progress(1.0);  // whoever shows it can take it away
   if (!measured) return;
   const StoredProfile profile = to_stored(*measured, model, "synthetic");
-  engine.set_paper_range(paper_range(profile));
-  if (!paper) engine.set_layer_range(profile.range());
+  update_calibration(engine, [&](Calibration& now) {
+    now.paper_range = paper_range(profile);
+    if (!paper) now.range = profile.range();
+  });
   if (paper) keep(profile_in_cache(model.fingerprint), to_json(profile));
 }
 
 void ensure_relay_levels(LocalEngine& engine, const std::function<void(double share)>& on_progress,
                          const std::stop_token& stop) {
   const Model& model = engine.model();
-  if (!engine.relay_levels().levels.empty() || stop.stop_requested()) return;
-  if (const auto found = find_levels(model)) return engine.set_relay_levels(found->levels);
+  if (!engine.calibration().levels.levels.empty() || stop.stop_requested()) return;
+  if (const auto found = find_levels(model))
+    return update_calibration(engine, [&](Calibration& now) { now.levels = found->levels; });
   ProfilerOptions options;
   options.on_progress = on_progress;
   options.stop = stop;
@@ -127,13 +137,14 @@ void ensure_relay_levels(LocalEngine& engine, const std::function<void(double sh
   const auto measured = measure_levels(engine, hand_overs, options);
   if (on_progress) on_progress(1.0);
   if (!measured) return;
-  engine.set_relay_levels(*measured);
+  update_calibration(engine, [&](Calibration& now) { now.levels = *measured; });
   keep(levels_in_cache(model.fingerprint),
        to_json(StoredLevels{model.fingerprint, model.config.layers, "synthetic", *measured}));
 }
 
 void read_relay_history(LocalEngine& engine) {
-  if (auto found = find_places(engine.model().fingerprint)) engine.set_relay_history(std::move(*found));
+  if (auto found = find_places(engine.model().fingerprint))
+    update_calibration(engine, [&](Calibration& now) { now.history = std::move(*found); });
 }
 
 void keep_relay_history(LocalEngine& engine) {

@@ -112,8 +112,10 @@ struct TeamTrials::Team {
     options.draft_always = random.seed % 3 == 0;
     auto made = std::make_shared<StepEngine>(make_cpu_backend(threads), model.model, options);
     // As if rectification left nothing: `auto` takes it wherever it may.
-    made->set_layer_range({0, 1, model.model->config.layers - 1});
-    made->set_relay_levels({{0, 1, model.model->config.layers - 1}, {{0.6, 0.0, 0.0}}, 0.0});
+    update_calibration(*made, [&](Calibration& now) { now.range = {0, 1, model.model->config.layers - 1}; });
+    update_calibration(*made, [&](Calibration& now) {
+      now.levels = {{0, 1, model.model->config.layers - 1}, {{0.6, 0.0, 0.0}}, 0.0};
+    });
     return made;
   }
 

@@ -211,7 +211,8 @@ TEST_CASE("learned corrections on the kernels are those of the CPU", "[engine]")
   for (LocalEngine* engine : {&pair.device(), &pair.cpu()}) {
     Corrections all;
     all[{place.context, place.slot, {}}] = std::make_shared<const LinearCorrection>(map);
-    engine->set_corrections(std::make_shared<const Corrections>(std::move(all)));
+    update_calibration(
+        *engine, [&](Calibration& now) { now.corrections = std::make_shared<const Corrections>(std::move(all)); });
   }
   const Run corrected = pair.ask_both(11, reuse, kCorrectionTolerance);
   CHECK(corrected.result.uses[1].corrected);

@@ -86,7 +86,8 @@ TEST_CASE("corrections: what was learned of a text makes its reuse nearly exact,
     const Corrections learned = learn(*engine, {prompt, prompt, prompt});
     REQUIRE(learned.size() == 1);
     CHECK(learned.begin()->second->left < 1e-3f);
-    engine->set_corrections(std::make_shared<const Corrections>(learned));
+    update_calibration(*engine,
+                       [&](Calibration& now) { now.corrections = std::make_shared<const Corrections>(learned); });
     const Run corrected = ask(*engine, prompt, relay(true));
     CHECK(corrected.result.uses[1].corrected);
     CHECK(corrected.result.hops == 1);
@@ -94,7 +95,7 @@ TEST_CASE("corrections: what was learned of a text makes its reuse nearly exact,
     CHECK(distance(corrected, full) < 0.1 * distance(plain, full));
     CHECK(same(ask(*engine, prompt, relay(false)), plain));
     CHECK_FALSE(ask(*engine, prompt_of(*engine, 11, 5), relay(true)).result.uses[1].corrected);  // other text behind
-    engine->set_corrections(nullptr);
+    update_calibration(*engine, [&](Calibration& now) { now.corrections = nullptr; });
     CHECK(same(ask(*engine, prompt, relay(true)), plain));
   }
 }
@@ -106,18 +107,21 @@ TEST_CASE("corrections: no change is relay as it was, bit for bit, and all token
   Corrections learned = learn(*engine, {prompt, prompt});
   ReuseOptions all = relay(true);
   all.selection.share = 1.0;
-  engine->set_corrections(std::make_shared<const Corrections>(learned));
+  update_calibration(*engine,
+                     [&](Calibration& now) { now.corrections = std::make_shared<const Corrections>(learned); });
   CHECK(same(ask(*engine, prompt, all), full));
   auto nothing = std::make_shared<LinearCorrection>(*learned.begin()->second);
   std::fill(nothing->encoder.begin(), nothing->encoder.end(), std::uint16_t{0});
   std::fill(nothing->bias.begin(), nothing->bias.end(), 0.0f);
   learned.begin()->second = nothing;
-  engine->set_corrections(std::make_shared<const Corrections>(learned));
+  update_calibration(*engine,
+                     [&](Calibration& now) { now.corrections = std::make_shared<const Corrections>(learned); });
   CHECK(same(ask(*engine, prompt, relay(true)), plain));
   auto other = std::make_shared<LinearCorrection>(*nothing);
   other->shape.layers = 2;  // of another model: passed over
   learned.begin()->second = other;
-  engine->set_corrections(std::make_shared<const Corrections>(learned));
+  update_calibration(*engine,
+                     [&](Calibration& now) { now.corrections = std::make_shared<const Corrections>(learned); });
   const Run passed = ask(*engine, prompt, relay(true));
   CHECK_FALSE(passed.result.uses[1].corrected);
   CHECK(same(passed, plain));
@@ -155,7 +159,8 @@ TEST_CASE("corrections: texts of the nano model teach what happens to others", "
   const Corrections learned = learn(*engine, prompts);
   REQUIRE(learned.size() == 1);
   CHECK(learned.begin()->second->left < 0.6f);
-  engine->set_corrections(std::make_shared<const Corrections>(learned));
+  update_calibration(*engine,
+                     [&](Calibration& now) { now.corrections = std::make_shared<const Corrections>(learned); });
   double corrected = 0, plain = 0;
   for (const auto& prompt : others) {
     const Run full = ask(*engine, prompt, named("full"));

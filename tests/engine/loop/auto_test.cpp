@@ -23,7 +23,7 @@ std::shared_ptr<StepEngine> engine_with_levels(double high = 0.01) {
   auto backend = make_cpu_backend(2);
   auto weights = make_tiny_model(*backend, {.layers = 6});
   auto engine = std::make_shared<StepEngine>(std::move(backend), std::move(weights), LocalEngineOptions());
-  engine->set_relay_levels({kRange, {{kReuse, high / 2, high}}});
+  update_calibration(*engine, [&](Calibration& now) { now.levels = {kRange, {{kReuse, high / 2, high}}}; });
   return engine;
 }
 
@@ -126,9 +126,9 @@ TEST_CASE("auto: a prompt whose guard measures too much is computed in full, bef
   const std::vector<PromptPart> prompt = {text(20, 3), read, text(6, 4)};
   const Run relayed = ask(*engine, prompt, reuse);
   CHECK(relayed.result.guard_left > 0.0f);
-  RelayLevels levels = engine->relay_levels();
+  RelayLevels levels = engine->calibration().levels;
   levels.guard_scale = 0.02 / (0.5 * relayed.result.guard_left);  // expected: twice the tolerance
-  engine->set_relay_levels(levels);
+  update_calibration(*engine, [&](Calibration& now) { now.levels = levels; });
   const Run full = ask(*engine, prompt, ReuseOptions());
   const Run guarded = ask(*engine, prompt, reuse);
   CHECK(same(guarded, full));
@@ -148,7 +148,7 @@ TEST_CASE("auto: a prompt whose guard measures too much is computed in full, bef
     all.push_back(std::async(std::launch::async, [&] { return ask(*engine, prompt, reuse); }));
   for (auto& one : all) CHECK(same(one.get(), full));
   levels.guard_scale = 0.02 / (2.0 * relayed.result.guard_left);
-  engine->set_relay_levels(levels);
+  update_calibration(*engine, [&](Calibration& now) { now.levels = levels; });
   CHECK(same(ask(*engine, prompt, reuse), relayed));
 }
 

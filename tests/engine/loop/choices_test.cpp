@@ -165,7 +165,7 @@ TEST_CASE("choices are the same bit for bit concurrently with other requests, fr
 
 TEST_CASE("verified choices are scored on exact KV", "[engine][choices]") {
   const auto engine = tiny_engine({.min_tentative_rows = 1});
-  engine->set_layer_range({0, 1, 2});
+  update_calibration(*engine, [&](Calibration& now) { now.range = {0, 1, 2}; });
   auto author = request_for(random_tokens(20, 1), {});
   author.forced = random_tokens(90, 2);
   author.reuse.record = true;

@@ -99,7 +99,7 @@ TEST_CASE("verified: constrained answers are those of full", "[engine][constrain
   auto backend = make_cpu_backend(2);
   auto weights = make_tiny_model(*backend, {.layers = 6});
   StepEngine engine(std::move(backend), std::move(weights), {});
-  engine.set_layer_range({1, 2, 4});
+  update_calibration(engine, [&](Calibration& now) { now.range = {1, 2, 4}; });
   ReuseOptions verified;
   verified.method = find_method("verified");
   verified.min_tokens = 8;

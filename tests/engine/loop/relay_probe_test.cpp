@@ -24,7 +24,9 @@ constexpr std::int32_t kTokens = 20;
 /// `high`: what the model's level expects; far above the tolerance the first turns are exact.
 std::shared_ptr<StepEngine> engine_with_levels(double high, LocalEngineOptions options = {}, double guard_scale = 0) {
   auto engine = tiny_engine(options, {.layers = 6});
-  engine->set_relay_levels({kRange, {{kReuse, high / 2, high}}, guard_scale});
+  update_calibration(*engine, [&](Calibration& now) {
+    now.levels = {kRange, {{kReuse, high / 2, high}}, guard_scale};
+  });
   return engine;
 }
 
@@ -186,7 +188,7 @@ TEST_CASE("probe: three good turns make a place rectify, bad ones make it exact 
   CHECK(by_another.result.hops == 0);
   RelayHistory history = history_of(prompt, found[0].divergence);
   for (int turn = 0; turn < 3; ++turn) history.add(place_of("reader", prompt), {kReuse, 100 * found[0].divergence});
-  engine->set_relay_history(history);
+  update_calibration(*engine, [&](Calibration& now) { now.history = history; });
   CHECK(run(*engine, request_of(prompt, reuse)).result.hops == 0);
 }
 
@@ -200,7 +202,7 @@ TEST_CASE("probe: exact readers and `history: false` are neither measured nor de
   reuse.history = false;
   CHECK(run(*engine, request_of(prompt, reuse)).result.hops == 1);
   CHECK(!engine->changed_history());
-  engine->set_relay_history(history_of(prompt, 10.0));
+  update_calibration(*engine, [&](Calibration& now) { now.history = history_of(prompt, 10.0); });
   CHECK(run(*engine, request_of(prompt, reuse)).result.hops == 1);
   CHECK(run(*engine, request_of(prompt, automatic())).result.hops == 0);
 }
@@ -218,7 +220,7 @@ TEST_CASE("probe: a short answer, and one that was cancelled, are not measured",
 TEST_CASE("probe: early prompts decide as their requests", "[history]") {
   const auto engine = engine_with_levels(1e5);
   const auto prompt = prompt_of(*engine);
-  engine->set_relay_history(history_of(prompt, 1e-6));
+  update_calibration(*engine, [&](Calibration& now) { now.history = history_of(prompt, 1e-6); });
   EarlyPrompt early;
   early.parts = {{prompt[0].tokens}, {prompt[1].tokens, 0, true, "question"}, {prompt[2].tokens}};
   early.complete = true;

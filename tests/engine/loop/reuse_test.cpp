@@ -589,7 +589,7 @@ TEST_CASE("reuse: why a segment is not taken is said", "[reuse]") {
   request.prompt = {text(5, 1)};
   request.reuse.method = find_method("rectify");  // neither the request nor the model has a range
   CHECK_THROWS_WITH(engine->submit(std::move(request)), Contains("has not been profiled"));
-  engine->set_layer_range(kRange);
+  update_calibration(*engine, [&](Calibration& now) { now.range = kRange; });
   ReuseOptions of_model = method("rectify");
   of_model.range = {};
   const Run relayed = ask(*engine, {text(20, 3), part, text(10, 4)}, of_model);
@@ -599,7 +599,7 @@ TEST_CASE("reuse: why a segment is not taken is said", "[reuse]") {
 TEST_CASE("reuse: layers and numbers that a method cannot take are errors, never replaced", "[reuse]") {
   using Catch::Contains;
   const auto engine = engine_of();
-  engine->set_layer_range(kRange);
+  update_calibration(*engine, [&](Calibration& now) { now.range = kRange; });
   const auto refused = [&](const ReuseOptions& reuse, const std::string& message) {
     GenerationRequest request;
     request.prompt = {text(5, 1)};
@@ -643,8 +643,8 @@ TEST_CASE("reuse: the published preset takes the layers of the paper's profiler"
   const auto engine = engine_of();
   const PromptPart part = answer(*engine, {text(30, 1)}, 40, 2);
   const std::vector<PromptPart> prompt = {text(20, 3), part, text(10, 4)};
-  engine->set_layer_range({1, 2, 3});
-  engine->set_paper_range({1, 3, 5});
+  update_calibration(*engine, [&](Calibration& now) { now.range = {1, 2, 3}; });
+  update_calibration(*engine, [&](Calibration& now) { now.paper_range = {1, 3, 5}; });
   ReuseOptions paper = method("rectify");
   paper.selection = SelectionOptions::by_paper();
   ReuseOptions given = paper;

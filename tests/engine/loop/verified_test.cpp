@@ -22,7 +22,7 @@ std::shared_ptr<StepEngine> make_engine(LocalEngineOptions options = {}) {
   auto backend = make_cpu_backend(2);
   auto weights = make_tiny_model(*backend, {.layers = 6});
   auto engine = std::make_shared<StepEngine>(std::move(backend), std::move(weights), options);
-  engine->set_layer_range(kRange);
+  update_calibration(*engine, [&](Calibration& now) { now.range = kRange; });
   return engine;
 }
 
