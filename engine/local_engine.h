@@ -89,7 +89,7 @@ struct LocalEngineOptions {
   /// average; 0: kSlowdownCpu or kSlowdownGpu. Prompts that arrived before an agent began to decode are not bound by
   /// its steps.
   double slowdown = 0.0;
-  /// Maximum tokens of a draft (engine/loop/drafts.h); 0: none, and token_by_token; below 0: kMaxDraftCpu or, on a
+  /// Maximum tokens of a draft (engine/loop/speculation.h); 0: none, and token_by_token; below 0: kMaxDraftCpu or, on a
   /// GPU, none.
   std::int32_t max_draft = -1;
   bool draft_always = false;    // whole drafts run, whatever was measured

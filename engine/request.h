@@ -93,7 +93,7 @@ struct GenerationResult {
   double ttft_ms = 0.0;                 // from submit to the first token
   double decode_ms = 0.0;               // from the first token to the last
   PrefillTimes prefill;                 // the phases of prefill_ms
-  std::int64_t drafted_tokens = 0;      // tokens that ran as drafts (engine/loop/drafts.h)
+  std::int64_t drafted_tokens = 0;      // tokens that ran as drafts (engine/loop/speculation.h)
   std::int64_t accepted_tokens = 0;     // drafted tokens that were chosen
   double tentative_ms = 0.0;            // verified: from submit to the first tentative token; 0: there was none
   std::int64_t tentative_tokens = 0;    // verified: tokens written before the prompt had exact KV

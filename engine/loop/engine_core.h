@@ -20,7 +20,7 @@
 #include "engine/backend/make_backend.h"
 #include "engine/local_engine.h"
 #include "engine/loop/answer_masks.h"
-#include "engine/loop/drafts.h"
+#include "engine/loop/speculation.h"
 #include "engine/loop/prefill_ahead.h"
 #include "engine/loop/relay_measuring.h"
 #include "engine/loop/reuse_costs.h"

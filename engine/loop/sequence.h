@@ -9,7 +9,7 @@
 #include "engine/base/clock.h"
 #include "engine/kv/kv_cache.h"
 #include "engine/loop/choice_scores.h"
-#include "engine/loop/drafts.h"
+#include "engine/loop/speculation.h"
 #include "engine/loop/prompt_assembly.h"
 #include "engine/loop/relay_probe.h"
 #include "engine/model/forward.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/loop/drafts.h"
+#include "engine/loop/speculation.h"
 
 #include <algorithm>
 #include <bit>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Drafts: what is found, how much of it runs, and that answers with drafts are those without, token for token.
-#include "engine/loop/drafts.h"
+#include "engine/loop/speculation.h"
 
 #include <catch2/catch.hpp>
 #include <numeric>
