@@ -7,11 +7,13 @@ What counts, for each class with behaviour (at most 25 functions and 15 data mem
 - its data members, without static constants;
 - the members of a record that this class alone uses (what is local to a function body is no record);
 - the functions and members of a base class that only it derives from and nothing else uses;
-- a free function that takes it, or a record that counts as its own, by mutable reference, and stands in its folder.
-  A function of another folder is a user of a service; small services of the same folder are named in SERVICES.
+- the functions and members of a nested class or of a friend that holds a reference to it;
+- a free function that takes it, or a record that counts as its own, by mutable reference, or a record that points to it,
+  and stands in its folder or in one below or above. A function elsewhere is a user of a service; small services whose
+  users are in their folder are named in SERVICES.
 
-A record is declared `struct`, all its data is public and only constructors and operators of it change it: exempt.
-A record that no class uses, but several free functions by mutable reference, is a class in disguise and counted so.
+A record is exempt. It is declared `struct`, all its data is public, only constructors and operators of it change it, and
+its other functions are short (but for three). If many free functions change a record, it is a class in disguise.
 
 A class lives in one source file: its members are defined in its header and in at most one other file.
 A header with one user, in its own folder, and no test that includes it is to be merged into that user, with its own
@@ -34,7 +36,9 @@ MAX_FUNCTIONS = 25
 MAX_MEMBERS = 15
 MAX_PARAMETERS = 7
 MAX_MERGED_LINES = 600
-DISGUISED = 8  # so many functions that change a record, which no class uses, are a class
+MAX_LONG_FUNCTIONS = 3  # of a record
+MAX_SHORT_LINES = 6
+DISGUISED = 8  # so many functions that change a record, which no class uses, make it a class; twice as many if one does
 SMART = {"unique_ptr", "shared_ptr", "reference_wrapper", "span", "not_null"}
 # What the tree still holds; each number may only go down.
 ALLOWED = {"too large": 30, "spread": 11, "headers with one user": 68, "parameter lists too long": 22}
@@ -159,13 +163,16 @@ class Program:
     def is_record(self, one) -> bool:
         if one.key == "class" or any(field.access != "public" for field in one.fields):
             return False
+        long = 0
         for function in one.functions:
-            if function.is_const or function.is_static or function.is_generated or function.is_friend:
+            if function.is_generated or function.is_friend or function.name.startswith("operator"):
                 continue
-            if function.name.startswith("operator") or function.name.lstrip("~") == one.name:
+            if function.name.lstrip("~") == one.name:
                 continue
-            return False
-        return True
+            if not function.is_const and not function.is_static:
+                return False
+            long += not function.has_body or function.body_lines > MAX_SHORT_LINES
+        return long <= MAX_LONG_FUNCTIONS
 
     def changed_by(self, function) -> set:
         """The classes that a free function may change through its parameters."""
@@ -175,7 +182,32 @@ class Program:
                 found = self.resolve(qualifier, name, function.file)
                 if found is not None:
                     changed.add(found)
+            for qualifier, name in names_of(parameter.tokens):
+                found = self.resolve(qualifier, name, function.file)
+                if found is not None and self.is_record(found):
+                    changed |= self.pointed_to(found)
         return changed
+
+    def pointed_to(self, one, alone: bool = False) -> set:
+        """The classes that a class's data members refer to by reference or pointer, and may change; alone: not those of
+        which it holds several, in a container."""
+        found = set()
+        for field in one.fields:
+            if alone and "<" in field.tokens:
+                continue
+            for qualifier, name in mutable_types(field.tokens, smart=False):
+                target = self.resolve(qualifier, name, one.file, one)
+                if target is not None and target is not one:
+                    found.add(target)
+        return found
+
+    def parts_of(self, one) -> list:
+        """Nested classes and friends that refer back to the class."""
+        near_by = [other for other in self.classes if other.outer is one]
+        for name in one.friends:
+            other = self.resolve("", name, one.file, one)
+            near_by += [other] if other is not None else []
+        return [other for other in near_by if one in self.pointed_to(other, alone=True)]
 
     def counts(self):
         records = {id(one): self.is_record(one) for one in self.classes}
@@ -193,14 +225,15 @@ class Program:
             for changed in self.changed_by(function):
                 target = owner_of.get(id(changed), changed)
                 key = (id(target), function.name, len(function.parameters))
-                if folder_of(function.file) != folder_of(target.file) or not function.has_body and key in seen:
+                if not near(function.file, target.file) or not function.has_body and key in seen:
                     continue
                 seen.add(key)
                 changers[id(target)].append(function)
         for one in self.classes:
             is_record = records[id(one)]
-            if is_record and not any(isinstance(user, cpp_reader.Class) for user in self.users[id(one)]):
-                is_record = len(changers[id(one)]) < DISGUISED
+            if is_record:
+                used = any(isinstance(user, cpp_reader.Class) for user in self.users[id(one)])
+                is_record = len(changers[id(one)]) < (2 * DISGUISED if used else DISGUISED)
             functions, members, files = [], [], set()
             self._add(one, functions, members, files, set(), owned, changers)
             yield one, Count(functions, members, files, is_record)
@@ -236,6 +269,8 @@ class Program:
         files |= {f.file for f in self.definitions[id(one)] if pathlib.PurePath(f.file).suffix not in HEADERS}
         for record in owned[id(one)]:
             members += [f"{record.path}.{field.name}" for field in record.fields if not field.is_constant]
+        for part in self.parts_of(one):
+            self._add(part, functions, members, set(), seen, owned, changers)
         for qualifier, name in one.bases:
             base = self.resolve(qualifier, name, one.file, one.outer)
             if base is None or len(self.derived[id(base)]) != 1 or self.users[id(base)] - {one}:
@@ -244,8 +279,21 @@ class Program:
             self._add(base, functions, members, own, seen, owned, changers)
 
 
-def mutable_types(tokens: list[str]):
-    """The types, as (qualifier, name), that a parameter lets a function change."""
+def near(file: str, other: str) -> bool:
+    """Whether one of the files' folders is the other's or holds it; a layer's own folder holds only itself."""
+    one, two = sorted((folder_of(file), folder_of(other)), key=len)
+    return one == two or ("/" in one and two.startswith(one + "/"))
+
+
+def names_of(tokens: list[str]):
+    """The names in a parameter's type, with their qualifiers."""
+    for i, token in enumerate(tokens):
+        if (token[0].isalpha() or token[0] == "_") and token not in cpp_reader.NOT_NAMES:
+            yield (tokens[i - 2] if i >= 2 and tokens[i - 1] == "::" else ""), token
+
+
+def mutable_types(tokens: list[str], smart: bool = True):
+    """The types, as (qualifier, name), that a parameter lets a function change; smart: also through smart pointers."""
     depth, stop = 0, len(tokens)
     for i, token in enumerate(tokens):  # without the default value
         depth += (token in "(<[{") - (token in ")>]}")
@@ -278,7 +326,7 @@ def mutable_types(tokens: list[str]):
             continue
         if follows in ("&", "*"):
             yield qualifier, token
-        elif before == "<" and follows in (">", ",") and begin >= 2 and tokens[begin - 2] in SMART:
+        elif smart and before == "<" and follows in (">", ",") and begin >= 2 and tokens[begin - 2] in SMART:
             yield qualifier, token
 
 

@@ -54,6 +54,7 @@ class Function:
     is_generated: bool = False  # defaulted or deleted
     is_friend: bool = False
     has_body: bool = False
+    body_lines: int = 0
     access: str = "public"
     names: set = dataclasses.field(default_factory=set)  # (qualifier or "", name) of all names in it
 
@@ -80,6 +81,7 @@ class Class:
     fields: list[Field] = dataclasses.field(default_factory=list)
     functions: list[Function] = dataclasses.field(default_factory=list)
     names: set = dataclasses.field(default_factory=set)
+    friends: set = dataclasses.field(default_factory=set)  # names of classes
     namespace: str = ""
 
     @property
@@ -257,7 +259,10 @@ class Reader:
             return stop
         if token == "friend":
             if self._at(i + 1) in CLASS_KEYS:
-                return self._statement_end(i, end)
+                stop = self._statement_end(i, end)
+                if owner:
+                    owner.friends.add(self.tokens[stop - 2])
+                return stop
             return self._generic(i + 1, end, None, access, friend_of=owner)
         if token in CLASS_KEYS:
             stop = self._class(i, end, owner, access)
@@ -507,6 +512,7 @@ class Reader:
         """Notes the local classes of the body that begins at i; returns what is behind it."""
         function.has_body = True
         close, i = self.partner.get(i, len(self.tokens) - 1), i + 1
+        function.body_lines = self.lines[close] - self.lines[i - 1]
         while i < close:
             if self.tokens[i] in CLASS_KEYS and self.tokens[i - 1] in ("{", "}", ";"):
                 stop = self._class(i, close, None, "public", local=True)

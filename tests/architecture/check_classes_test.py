@@ -151,6 +151,35 @@ class WaysAround(unittest.TestCase):
         self.assertEqual(len(count.functions), 8)
         self.assertTrue(counted("State", **{"room/a.cpp": "struct State { int a; };" + functions(7, "void f{}(State& s) {{}}")}).record)
 
+    def test_a_record_with_many_functions_is_a_class(self):
+        short = functions(30, "int f{}() const {{ return 1; }}")
+        self.assertTrue(counted("R", **{"room/a.h": "struct R { int a; " + short + "};"}).record)
+        for form in ("int f{}() const;", "int f{}() const {{\n\n\n\n\n\n\n return 1; }}"):
+            self.assertFalse(counted("R", **{"room/a.h": "struct R { int a; " + functions(4, form) + "};"}).record, form)
+
+    def test_many_functions_change_a_record_of_two_classes(self):
+        files = {"room/a.cpp": "struct State { int a; };" + functions(16, "void f{}(State& s) {{}}")}
+        files["room/b.cpp"] = "class A { void f(); State state_; }; class B { void f(); State state_; };"
+        self.assertFalse(counted("State", **files).record)
+
+    def test_functions_in_a_folder_below_or_above(self):
+        header = {"room/core/a.h": "class A { void f(); int a_; };"}
+        for file in ("room/core/steps/b.cpp", "room/b.cpp"):
+            expected = 2 if file.startswith("room/core") else 1  # room/ is the layer's own folder
+            self.assertEqual(len(counted("A", **header | {file: "void g(A& a) {}"}).functions), expected, file)
+
+    def test_a_record_that_points_to_the_class(self):
+        files = {"room/a.h": "class A { void f(); int a_; }; struct Context { A& a; int i; };", "room/b.cpp": "void g(const Context& c) {}"}
+        self.assertEqual(len(counted("A", **files).functions), 2)
+
+    def test_a_friend_or_a_nested_class_that_refers_back(self):
+        for text in (
+            "class A { friend class Part; void f(); int a_; }; class Part { void g(); void h(); A& a_; };",
+            "class A { class Part { void g(); void h(); A& a_; }; void f(); int a_; };",
+        ):
+            count = counted("A", **{"room/a.h": text})
+            self.assertEqual((len(count.functions), len(count.members)), (3, 2), text)
+
     def test_a_base_class_for_one_class(self):
         files = {"room/a.h": "class Part { protected: void g(); int b_; }; class A : Part { void f(); int a_; };"}
         count = counted("A", **files)
