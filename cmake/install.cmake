@@ -33,7 +33,7 @@ if(NOT BATON_BUNDLE)
   install(TARGETS baton_library EXPORT baton ARCHIVE COMPONENT dev)
   install(EXPORT baton NAMESPACE baton:: FILE batonTargets.cmake DESTINATION ${package} COMPONENT dev)
   install(FILES cmake/baton_package_share.cpp.in DESTINATION ${package} COMPONENT dev)
-  if(NOT BATON_CUDA)  # the CUDA toolkit has no file for pkg-config that could be named
+  if(NOT BATON_WITH_CUDA)  # the CUDA toolkit has no file for pkg-config that could be named
     set(requires "fmt, yaml-cpp, libhwy, libpcre2-8, libutf8proc, libxxhash")
     if(SECCOMP_FOUND)
       string(APPEND requires ", libseccomp")
