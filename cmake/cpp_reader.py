@@ -53,6 +53,7 @@ class Function:
     is_pure: bool = False
     is_generated: bool = False  # defaulted or deleted
     is_friend: bool = False
+    namespace: str = ""  # "a::" + "" + ... of a free function; an anonymous one is empty
     has_body: bool = False
     body_lines: int = 0
     access: str = "public"
@@ -97,6 +98,7 @@ class Source:
     classes: list[Class]
     functions: list[Function]  # free ones, and definitions of members outside their class
     names: set  # at namespace scope, outside functions
+    variables: list = dataclasses.field(default_factory=list)  # (name, namespace, line) at namespace scope
 
 
 def tokenize(text: str):
@@ -350,7 +352,7 @@ class Reader:
     def _add_fields(self, begin: int, end: int, owner: Class | None, access: str):
         """Data members of one declaration: its declarators are separated by commas."""
         self._note(owner, begin, end)
-        if owner is None or begin >= end:
+        if begin >= end:
             return
         parts, i, first = [], begin, begin
         while i < end:
@@ -377,6 +379,9 @@ class Reader:
                 if self.tokens[j][0].isalpha() or self.tokens[j][0] == "_":
                     name = self.tokens[j]
                 j += 1
+            if owner is None:
+                self.source.variables.append((name, "::".join(self.namespaces), self.lines[first]))
+                continue
             owner.fields.append(Field(name, head if first != parts[0][0] else tokens, access, self.lines[first], constant))
 
     def _generic(self, i: int, end: int, owner: Class | None, access: str, friend_of: Class | None = None) -> int:
@@ -449,6 +454,7 @@ class Reader:
             qualifiers.insert(0, tokens[j])
         made = Function(name, self.source.file, self.lines[begin], self._parameters(i), qualifiers, owner, access=access)
         made.is_static = "static" in head
+        made.namespace = "::".join(self.namespaces)
         made.is_friend = friend_of is not None
         i = self._skip(i)
         while i < end:

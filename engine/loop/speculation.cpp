@@ -10,7 +10,7 @@ namespace {
 constexpr std::int32_t kMaxMatch = 32;                     // longer ones say no more
 constexpr double kNewestChoice = 0.05, kNewestStep = 0.2;  // weights of the newest measurement in the means
 constexpr double kFewRows = 1.5;  // a row of a step of few rows takes this times one of a step of many, until measured
-constexpr double kGain = 1.02;    // required gain of a longer draft: times are measured with errors
+constexpr double kDraftGain = 1.02;  // required gain of a longer draft: times are measured with errors
 
 std::int32_t match_at(std::span<const TokenId> tokens, std::size_t end) {
   const std::size_t longest = std::min<std::size_t>(end, kMaxMatch);
@@ -54,7 +54,7 @@ std::int32_t DraftLength::choose(const Draft& draft, double row_ms, Step& step) 
   const double now = milliseconds(step.rows, row_ms);
   if (now <= 0.0) return 0;
   std::int32_t best = 0;
-  double best_tokens = step.tokens, best_rate = kGain * step.tokens / now;
+  double best_tokens = step.tokens, best_rate = kDraftGain * step.tokens / now;
   double tokens = step.tokens, all_right = 1.0;
   for (std::int32_t n = 1; n <= static_cast<std::int32_t>(draft.tokens.size()) && step.rows + n <= max_rows; ++n) {
     all_right *= right_[class_of(draft.match + n - 1)];

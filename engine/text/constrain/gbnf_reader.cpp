@@ -14,7 +14,7 @@ using namespace constrain;
 
 constexpr std::size_t kMaxGbnfBytes = 65'536;
 constexpr int kMaxNesting = 64;
-constexpr std::int32_t kMaxDepth = 256;  // of calls that are open at once
+constexpr std::int32_t kMaxRuleDepth = 256;  // of calls that are open at once
 constexpr std::string_view kRoot = "root";
 
 /// What follows a backslash, in a literal as in brackets.
@@ -57,7 +57,7 @@ class GbnfReader {
       if (rules_[static_cast<std::size_t>(rule)].body == nullptr)
         throw ConstraintError(fmt::format("the grammar has no rule '{}'", name));
     }
-    return std::make_shared<const Grammar>(rules_, kMaxDepth);
+    return std::make_shared<const Grammar>(rules_, kMaxRuleDepth);
   }
 
  private:
