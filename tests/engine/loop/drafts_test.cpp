@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Drafts: what is found, how much of it runs, and that answers with drafts are those without, token for token.
+// Answers with drafts are those without, token for token.
 #include "engine/loop/speculation.h"
 
 #include <catch2/catch.hpp>
-#include <numeric>
 
 #include "engine/cpu/cpu.h"
 #include "engine/loop/sequence.h"
@@ -53,59 +52,6 @@ GenerationResult answer(InferenceEngine& engine, GenerationRequest request) {
 }
 
 }  // namespace
-
-TEST_CASE("A draft is what followed the longest earlier match", "[drafts]") {
-  const std::vector<TokenId> tokens{1, 2, 3, 9, 2, 3, 5, 1, 2, 3};
-  const Draft draft = find_draft(tokens, 4);
-  CHECK(draft.match == 3);
-  CHECK(std::vector<TokenId>(draft.tokens.begin(), draft.tokens.end()) == std::vector<TokenId>{9, 2, 3, 5});
-  CHECK(find_draft(tokens, 1).tokens.size() == 1);
-  CHECK(find_draft(tokens, 0).tokens.empty());
-}
-
-TEST_CASE("Of equal matches the latest is taken, and it may overlap the end", "[drafts]") {
-  const std::vector<TokenId> twice{1, 2, 7, 1, 2, 8, 1, 2};
-  CHECK(find_draft(twice, 1).tokens[0] == 8);
-  const std::vector<TokenId> same(6, 4);
-  CHECK(find_draft(same, 3).match == 5);
-  CHECK(find_draft(same, 3).tokens.size() == 1);
-}
-
-TEST_CASE("Nothing is drafted after new tokens", "[drafts]") {
-  const std::vector<TokenId> tokens{1, 2, 3, 4, 5};
-  CHECK(find_draft(tokens, 4).tokens.empty());
-  CHECK(find_draft({}, 4).tokens.empty());
-  const std::vector<TokenId> one{1, 2, 1};  // a match of one token says too little
-  CHECK(find_draft(one, 4).tokens.empty());
-}
-
-TEST_CASE("A draft runs as far as its tokens are worth their time", "[drafts]") {
-  const std::vector<TokenId> tokens = random_tokens(8, 1);
-  DraftLength lengths(12);
-  DraftLength::Step step{1, 1.0};
-  CHECK(lengths.choose({tokens, 8}, 0.1, step) == 0);  // no step has been measured
-  lengths.on_step(1, 10.0);
-  for (int i = 0; i < 200; ++i) lengths.on_choice(8, true);
-  for (int i = 0; i < 200; ++i) lengths.on_choice(12, true);
-  CHECK(lengths.choose({tokens, 8}, 0.1, step) == 8);
-  CHECK(step.rows == 9);
-  CHECK(step.tokens == Approx(9.0).margin(0.1));
-  step = {1, 1.0};
-  CHECK(lengths.choose({tokens, 8}, 20.0, step) == 0);  // a row takes as long as a step
-  for (int i = 0; i < 200; ++i) lengths.on_choice(8, false);
-  CHECK(lengths.choose({tokens, 8}, 0.1, step) == 0);
-  CHECK(step.rows == 1);
-}
-
-TEST_CASE("Drafts never exceed the rows of a step", "[drafts]") {
-  const std::vector<TokenId> tokens = random_tokens(11, 1);
-  DraftLength lengths(6);
-  lengths.on_step(1, 10.0);
-  for (int i = 0; i < 200; ++i) lengths.on_choice(32, true);
-  DraftLength::Step step{2, 2.0};
-  CHECK(lengths.choose({tokens, 32}, 0.01, step) == 4);
-  CHECK(lengths.choose({tokens, 32}, 0.01, step) == 0);
-}
 
 TEST_CASE("Answers with drafts are those without", "[drafts]") {
   const auto plain = engine_with(0);
