@@ -3,7 +3,7 @@
 """Fails where a document names a path that does not exist, links to nothing, or has a line that is too long.
 
 A path is a word that begins with a source folder of this project. `engine/kv/segment` may stand for `segment.h` and
-`segment.cpp`, and `*` or NAME for anything. Paths of the past (CHANGELOG.md) are not checked. Rows of tables may be long.
+`segment.cpp`, and `*` or NAME for anything. Paths of the past (CHANGELOG.md) are not checked. Rows of tables may be long. Pages that tend to grow have limits, below.
 """
 
 import pathlib
@@ -17,6 +17,9 @@ PAST = {"CHANGELOG.md"}
 FOLDERS = ["engine", "agents", "workflows", "sdk", "tests", "cmake", "docs", "samples"]
 PATH = re.compile(rf"(?<![\w/.~$@-])(?:{'|'.join(FOLDERS)})/[\w*/.-]*[\w*/]")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
+MAX_PERFORMANCE_LINES = 600  # what is left goes to docs/performance/
+MAX_GLOSSARY_WORDS = 30
+MAX_DECISION_PAGES = 20  # living pages by subject; docs/decisions/archive.md has the history
 
 
 def exists(path: str) -> bool:
@@ -40,7 +43,20 @@ def broken_link(page: pathlib.Path, target: str) -> bool:
     return bool(anchor) and file.suffix == ".md" and anchor not in anchors_of(file.read_text(encoding="utf-8"))
 
 
+def too_long():
+    lines = len((ROOT / "docs/performance.md").read_text(encoding="utf-8").splitlines())
+    if lines > MAX_PERFORMANCE_LINES:
+        yield f"docs/performance.md: has {lines} lines; at most {MAX_PERFORMANCE_LINES} are allowed"
+    words = len(re.findall(r"\*\*[^*]+\*\*", (ROOT / "docs/glossary.md").read_text(encoding="utf-8")))
+    if words > MAX_GLOSSARY_WORDS:
+        yield f"docs/glossary.md: has {words} words; at most {MAX_GLOSSARY_WORDS} are allowed"
+    pages = len([page for page in (ROOT / "docs/decisions").glob("*.md") if page.name != "archive.md"])
+    if pages > MAX_DECISION_PAGES:
+        yield f"docs/decisions: has {pages} pages; at most {MAX_DECISION_PAGES} are allowed"
+
+
 def problems():
+    yield from too_long()
     listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard", "*.md"], cwd=ROOT, check=True,
                             stdout=subprocess.PIPE, text=True).stdout.split()
     for name in sorted(listed):
