@@ -38,13 +38,13 @@ std::int32_t context_length(const GenerationRequest& request, std::span<const To
 }
 
 ContextHandle keep_context(Sequence& sequence, Backend& backend, SegmentStore& store, const PrefixCache& prefixes) {
-  const PromptAssembly& assembly = sequence.assembly();
+  const PromptAssembly& assembly = sequence.prompt.assembly();
   const std::int32_t n = sequence.cache().length();
   auto kept = std::make_shared<KeptContext>();
   kept->engine = &store;
   kept->tokens.assign(sequence.tokens().begin(), sequence.tokens().begin() + n);
   kept->hops = assembly.hops;
-  kept->imported_kv = sequence.has_imported_kv();
+  kept->imported_kv = has_imported_kv(sequence.request());
   kept->exact = assembly.hops == 0 ? n : std::min(n, assembly.exact_length);
   if (assembly.continued() > 0) kept->pieces = share(sequence.request().context->pieces, assembly.continued(), store);
   std::vector<KeptContext::Piece> cached;

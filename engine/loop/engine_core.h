@@ -20,12 +20,12 @@
 #include "engine/backend/make_backend.h"
 #include "engine/local_engine.h"
 #include "engine/loop/answer_masks.h"
-#include "engine/loop/speculation.h"
 #include "engine/loop/prefill_ahead.h"
 #include "engine/loop/relay_measuring.h"
 #include "engine/loop/reuse_costs.h"
 #include "engine/loop/scheduler.h"
 #include "engine/loop/sequence.h"
+#include "engine/loop/speculation.h"
 #include "engine/model/forward.h"
 
 namespace baton {
@@ -166,7 +166,7 @@ class EngineCore {
         follow(sequence);
         if (next == Sequence::Next::drafted) continue;
         if (next != Sequence::Next::end) return;
-        if (sequence.is_tentative()) return sequence.end_tentative();
+        if (sequence.speculation.is_tentative()) return sequence.speculation.end_tentative();
         return end(&sequence, FinishReason::eos, "");
       }
     } catch (const std::exception& error) {  // no finite logit, no memory, or a callback that threw

@@ -5,6 +5,15 @@
 #include "engine/loop/hand_over.h"
 
 namespace baton {
+namespace {
+
+/// A part of a waiting prompt gets KV that another sequence has computed.
+void give_segment(Sequence& waiting, std::size_t part, SegmentHandle segment) {
+  waiting.state.request.prompt[part].segment = std::move(segment);
+  waiting.state.request.prompt[part].readers = 0;
+}
+
+}  // namespace
 
 std::int64_t EngineCore::free_bytes() const {
   return waiting_.empty() ? options_.kv_budget_bytes - kv_bytes() - ahead_.bytes() : 0;
@@ -30,7 +39,7 @@ void EngineCore::admit() {
     if (static_cast<std::int32_t>(running_.size() + following) >= options_.max_sequences && !drop_probe()) return;
     Sequence& next = *waiting_[following];
     const EarlyId early = next.request().early;
-    const auto bytes = static_cast<std::int64_t>(bytes_for(next.request(), next.max_positions()));
+    const auto bytes = static_cast<std::int64_t>(bytes_for(next.request(), next.state.max_positions()));
     if (kv_bytes() + reserved + bytes > options_.kv_budget_bytes && drop_probe()) continue;
     if (kv_bytes() + reserved + bytes > options_.kv_budget_bytes) return;  // the request waits until others end
     if (follows(next) || follows_texts(next)) {
@@ -53,7 +62,7 @@ void EngineCore::admit() {
       end(waiting_, at, FinishReason::error, message_of(error));
       continue;
     }
-    const bool copied = next.assembly().placed_tokens() > 0;
+    const bool copied = next.prompt.assembly().placed_tokens() > 0;
     running_.push_back(std::move(*at));
     waiting_.erase(at);
     count_kv();
@@ -68,7 +77,7 @@ void EngineCore::admit() {
 std::vector<LivePrefix> EngineCore::running_prefixes() const {
   std::vector<LivePrefix> live;
   for (const auto& sequence : running_) {
-    if (const LivePrefix one = sequence->live(); one.cache != nullptr) live.push_back(one);
+    if (const LivePrefix one = live_prefix(*sequence); one.cache != nullptr) live.push_back(one);
   }
   return live;
 }
@@ -78,11 +87,11 @@ bool EngineCore::follows(Sequence& next) {
   const GenerationRequest& request = next.request();
   if (!takes_prefixes(request.reuse)) return false;
   const std::vector<LivePrefix> live = running_prefixes();
-  if (const Lead lead = next.lead(); lead.id != 0) {
+  if (const Lead lead = next.state.lead; lead.id != 0) {
     const auto found = std::find_if(live.begin(), live.end(), [&](const LivePrefix& one) { return one.id == lead.id; });
     if (found != live.end() && found->ready < lead.length) return true;
   }
-  const auto prompt = std::span(next.tokens()).first(static_cast<std::size_t>(next.prompt_length()));
+  const auto prompt = next.state.prompt();
   const std::int32_t longest = max_prefix(request);
   Lead lead = lead_of(live, prompt, longest, 0);
   if (lead.id != 0) {  // only now, since the lookup compares the prompt with all stored prefixes
@@ -90,14 +99,14 @@ bool EngineCore::follows(Sequence& next) {
         {prefixes_.length(prompt), ahead_.computed(request.early, prompt), context_length(request, prompt, store_)});
     lead = lead_of(live, prompt, longest, available);
   }
-  next.follow(lead);
+  next.state.lead = lead;
   return lead.id != 0;
 }
 
 /// Returns the number of first tokens whose KV the prompt would begin with now.
 std::int32_t EngineCore::known_beginning(const Sequence& next) {
   const GenerationRequest& request = next.request();
-  const auto prompt = std::span(next.tokens()).first(static_cast<std::size_t>(next.prompt_length()));
+  const auto prompt = next.state.prompt();
   std::int32_t length = std::max(ahead_.computed(request.early, prompt), context_length(request, prompt, store_));
   if (!takes_prefixes(request.reuse)) return length;
   const std::int32_t longest = max_prefix(request);
@@ -128,11 +137,13 @@ bool EngineCore::follows_texts(Sequence& next) {
     begin += static_cast<std::int32_t>(text.tokens.size());
     if (!takes_text(request, text, 0)) continue;
     const RunningText found = find_running_text(running_, request.run, text.tokens);
-    if (found.author == nullptr || found.author->is_tentative() || !takes_text(request, text, found.hops)) continue;
+    if (found.author == nullptr || found.author->speculation.is_tentative() || !takes_text(request, text, found.hops))
+      continue;
     if (known < 0) known = known_beginning(next);
     if (at < known) continue;  // it is there already
     if (!found.author->decoding()) return true;
-    if (SegmentHandle segment = store_running_text(found, *backend_, store_)) next.give(part, std::move(segment));
+    if (SegmentHandle segment = store_running_text(found, *backend_, store_))
+      give_segment(next, part, std::move(segment));
   }
   return false;
 }
@@ -147,7 +158,7 @@ void EngineCore::give_texts(Sequence& ended) {
     for (std::size_t part = 0; part < prompt.size(); ++part) {
       for (std::size_t from = 0; from < segments.size(); ++from) {
         if (!segments[from] || author.prompt[from].tokens != prompt[part].tokens) continue;
-        if (takes_text(next->request(), prompt[part], segments[from]->hops)) next->give(part, segments[from]);
+        if (takes_text(next->request(), prompt[part], segments[from]->hops)) give_segment(*next, part, segments[from]);
       }
     }
   }
@@ -156,8 +167,8 @@ void EngineCore::give_texts(Sequence& ended) {
 /// Stores what a request that was cut off has computed, if others wait for it; one of them continues from there.
 void EngineCore::keep_for_followers(const Sequence& sequence) {
   const bool followed = std::any_of(waiting_.begin(), waiting_.end(),
-                                    [&](const auto& other) { return other->lead().id == sequence.id(); });
-  const LivePrefix live = sequence.live();
+                                    [&](const auto& other) { return other->state.lead.id == sequence.id(); });
+  const LivePrefix live = live_prefix(sequence);
   if (!followed || live.ready == 0) return;
   try {
     prefixes_.add(*backend_, *live.cache, live.tokens.first(static_cast<std::size_t>(live.ready)));
@@ -169,16 +180,16 @@ void EngineCore::keep_for_followers(const Sequence& sequence) {
 /// the exact prompt before the first of them is known.
 bool EngineCore::begins_tentatively(const Sequence& sequence) const {
   const GenerationRequest& request = sequence.request();
-  if (request.reuse.method->id != MethodId::verified || !takes_segments(request.reuse) || sequence.is_forced() ||
-      sequence.has_choices())
+  if (request.reuse.method->id != MethodId::verified || !takes_segments(request.reuse) || sequence.answer.is_forced() ||
+      sequence.answer.scores() != nullptr)
     return false;
-  const auto prompt = std::span(sequence.tokens()).first(static_cast<std::size_t>(sequence.prompt_length()));
-  return sequence.prompt_length() - ahead_.computed(request.early, prompt) >= options_.min_tentative_rows;
+  const auto prompt = sequence.state.prompt();
+  return sequence.state.prompt_length - ahead_.computed(request.early, prompt) >= options_.min_tentative_rows;
 }
 
 /// Returns the early prompt that is the same as the sequence's; one that was computed so far continues.
 EarlyId EngineCore::twin_of(const Sequence& sequence) {
-  const auto prompt = std::span(sequence.tokens()).first(static_cast<std::size_t>(sequence.prompt_length()));
+  const auto prompt = sequence.state.prompt();
   std::vector<EarlyPart> whole{{std::vector<TokenId>(prompt.begin(), prompt.end())}};
   if (const EarlyId early = sequence.request().early; ahead_.has(early)) {
     ahead_.update(early, std::move(whole), true);
@@ -190,14 +201,14 @@ EarlyId EngineCore::twin_of(const Sequence& sequence) {
     const std::lock_guard lock(mutex_);
     id = ++last_id_;
   }
-  ahead_.prepare(id, {std::move(whole), true, sequence.max_positions(), sequence.request().reuse});
+  ahead_.prepare(id, {std::move(whole), true, sequence.state.max_positions(), sequence.request().reuse});
   ahead_.submitted(id);
   return id;
 }
 
 void EngineCore::verify_complete() {
   const auto ready = [&](const auto& one) {
-    return one->is_tentative() && (one->is_written() || ahead_.complete(one->request().early));
+    return one->speculation.is_tentative() && (one->speculation.is_written() || ahead_.complete(one->request().early));
   };
   while (true) {  // what a check finds no memory for may end others
     const auto next = std::find_if(running_.begin(), running_.end(), ready);
@@ -210,7 +221,7 @@ void EngineCore::verify(Sequence& sequence) {
   std::vector<float> logits;
   while (true) {
     try {
-      if (sequence.is_tentative()) sequence.begin_check();
+      if (sequence.speculation.is_tentative()) sequence.begin_check();
       logits = start(sequence);
       break;
     } catch (const std::exception& error) {
@@ -227,23 +238,23 @@ void EngineCore::verify(Sequence& sequence) {
 PromptTime EngineCore::time_for(const Sequence& sequence) const {
   const double ttft = sequence.request().reuse.ttft_ms;
   const auto delays = [&](const auto& other) {
-    return other.get() != &sequence && !other->decoding() && !other->is_probe();
+    return other.get() != &sequence && !other->decoding() && !other->state.probe;
   };
   if (ttft <= 0.0 || std::any_of(running_.begin(), running_.end(), delays) ||
       std::any_of(waiting_.begin(), waiting_.end(), delays))
     return {};
-  return {ttft - milliseconds(Clock::now() - sequence.submitted_at()), costs_.row_ms()};
+  return {ttft - milliseconds(Clock::now() - sequence.state.submitted), costs_.row_ms()};
 }
 
 std::vector<float> EngineCore::start(Sequence& sequence) {
   const Clock::time_point begin = Clock::now();
   const GenerationRequest& request = sequence.request();
-  const std::span<const TokenId> prompt(sequence.tokens().data(), static_cast<std::size_t>(sequence.prompt_length()));
+  const std::span<const TokenId> prompt = sequence.state.prompt();
   const KvLayout layout = layout_for(request, *model_, request.reuse.range);
   bool tentative = begins_tentatively(sequence);
   if (!tentative && request.reuse.method->id == MethodId::verified) sequence.be_exact();
-  auto early = tentative ? std::nullopt : ahead_.take(request.early, prompt, sequence.max_positions(), layout);
-  KvCache cache = early ? std::move(early->cache) : KvCache(*backend_, layout, sequence.max_positions());
+  auto early = tentative ? std::nullopt : ahead_.take(request.early, prompt, sequence.state.max_positions(), layout);
+  KvCache cache = early ? std::move(early->cache) : KvCache(*backend_, layout, sequence.state.max_positions());
   const InPlace in_place = early ? InPlace{early->placed, early->ahead, early->length} : InPlace{};
   corrector_.use(measuring_.with_calibration([](const Calibration& now) { return now.corrections; }));
   std::vector<LivePrefix> live = running_prefixes();
@@ -261,9 +272,9 @@ std::vector<float> EngineCore::start(Sequence& sequence) {
   forward_.alongside([&] { assembly.insert(*backend_, forward_.angles(), cache); });
   placed_.push_back({sequence.id(), assembly.placed_tokens()});
   sequence.start(std::move(cache), std::move(assembly), times);
-  sequence.on_step_begin(begin);
+  sequence.prompt.on_step_begin(begin, sequence.state.submitted);
   try_to([&] {
-    if (auto turn = measuring_.begin(request)) sequence.measure(std::move(turn));
+    if (auto turn = measuring_.begin(request)) sequence.state.measured = std::move(turn);
   });
   return early ? std::move(early->logits) : std::vector<float>();
 }

@@ -6,7 +6,7 @@
 namespace baton {
 
 void EngineCore::make_probe_of(Sequence& ended) {
-  auto probe = measuring_.probe_of(ended.request(), ended.result(), ended.measured());
+  auto probe = measuring_.probe_of(ended.request(), ended.result(), ended.state.measured);
   if (!probe) return;
   RequestId id = 0;
   {
@@ -14,15 +14,15 @@ void EngineCore::make_probe_of(Sequence& ended) {
     id = ++last_id_;
   }
   probes_.push_back(std::make_unique<Sequence>(id, std::move(*probe), *model_, nullptr));
-  probes_.back()->be_probe();
+  probes_.back()->state.probe = true;
 }
 
 void EngineCore::admit_probe() {
   if (probes_.empty() || !waiting_.empty() || static_cast<std::int32_t>(running_.size()) >= options_.max_sequences)
     return;
-  if (std::any_of(running_.begin(), running_.end(), [](const auto& one) { return one->is_probe(); })) return;
+  if (std::any_of(running_.begin(), running_.end(), [](const auto& one) { return one->state.probe; })) return;
   Sequence& next = *probes_.front();
-  const auto bytes = static_cast<std::int64_t>(bytes_for(next.request(), next.max_positions()));
+  const auto bytes = static_cast<std::int64_t>(bytes_for(next.request(), next.state.max_positions()));
   const bool room = kv_bytes() + ahead_.bytes() + bytes <= options_.kv_budget_bytes / 2;
   const bool started = room && try_to([&] {
                          for (const PromptPart& part : next.request().prompt) store_.plan_read(part.segment);
@@ -36,7 +36,7 @@ void EngineCore::admit_probe() {
 }
 
 bool EngineCore::drop_probe() noexcept {
-  const auto found = std::find_if(running_.begin(), running_.end(), [](const auto& one) { return one->is_probe(); });
+  const auto found = std::find_if(running_.begin(), running_.end(), [](const auto& one) { return one->state.probe; });
   if (found == running_.end()) return false;
   end(running_, found, FinishReason::cancelled, "");
   return true;

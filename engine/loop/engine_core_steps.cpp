@@ -101,8 +101,8 @@ bool EngineCore::disturbs(const std::vector<Pending>& pending) const {
     deadline = pending[i].deadline;
   }
   return next != nullptr && std::any_of(running_.begin(), running_.end(), [&](const auto& one) {
-           return one->decoding() && !one->is_probe() &&
-                  (next->is_probe() || one->prefilled_at() < next->submitted_at());
+           return one->decoding() && !one->state.probe &&
+                  (next->state.probe || one->prompt.prefilled_at() < next->state.submitted);
          });
 }
 
@@ -110,7 +110,7 @@ std::int32_t EngineCore::prompt_rows(const std::vector<Pending>& pending) {
   std::int32_t decoding = 0, left = 0;
   for (const Pending& one : pending) (one.decoding ? decoding : left) += one.tokens;
   if (left == 0) return 0;
-  const bool idle = std::all_of(running_.begin(), running_.end(), [](const auto& one) { return one->is_probe(); });
+  const bool idle = std::all_of(running_.begin(), running_.end(), [](const auto& one) { return one->state.probe; });
   if (decoding == 0) return idle ? std::min(kIdleProbeRows, options_.max_step_rows) : options_.max_prefill_rows;
   const std::int32_t max_rows = std::max(options_.max_step_rows - decoding, 1);
   if (!disturbs(pending)) return rows_before_siblings({spare_.plain_ms(decoding), costs_.row_ms()}, decoding, max_rows);
@@ -120,25 +120,26 @@ std::int32_t EngineCore::prompt_rows(const std::vector<Pending>& pending) {
 /// Drafts take rows that the step's prompts and early prompts do not get.
 void EngineCore::find_drafts() {
   DraftLength::Step step;
-  for (const auto& sequence : running_) step.rows += sequence->decoding() && !sequence->is_probe() ? 1 : 0;
+  for (const auto& sequence : running_) step.rows += sequence->decoding() && !sequence->state.probe ? 1 : 0;
   step.tokens = step.rows;
   const std::int32_t room = options_.max_step_rows / std::max(step.rows, 1) - 1;  // of each sequence
   for (const auto& sequence : running_) {
     if (!sequence->decoding()) continue;
-    const bool wanted = sequence->is_forced() || sequence->is_scoring();
-    const bool certain = sequence->is_checking() || (wanted && !options_.token_by_token);
+    const bool wanted =
+        sequence->answer.is_forced() || (sequence->answer.scores() != nullptr && sequence->answer.scores()->begun());
+    const bool certain = sequence->speculation.is_checking() || (wanted && !options_.token_by_token);
     const bool whole = certain || options_.draft_always;
     const std::int32_t max_tokens = certain ? kMaxWholeDraft : options_.max_draft;
-    const Draft draft = sequence->find_draft(std::clamp(room, 0, max_tokens));
+    const Draft draft = find_draft(*sequence, std::clamp(room, 0, max_tokens));
     const auto found = static_cast<std::int32_t>(draft.tokens.size());
-    sequence->set_draft(draft, whole ? found : drafts_.choose(draft, costs_.row_ms(), step));
+    sequence->speculation.set_draft(draft, whole ? found : drafts_.choose(draft, costs_.row_ms(), step));
   }
 }
 
 /// While all that decode are tentative, their exact prompts come first: what is written meanwhile may not stay.
 std::int32_t EngineCore::rows_of_twins(std::int32_t decoding) const {
   const bool tentative = std::all_of(running_.begin(), running_.end(), [](const auto& one) {
-    return !one->decoding() || one->is_tentative() || one->is_probe();
+    return !one->decoding() || one->speculation.is_tentative() || one->state.probe;
   });
   const bool twins =
       std::any_of(running_.begin(), running_.end(), [&](const auto& one) { return ahead_.has(one->request().early); });
@@ -149,14 +150,15 @@ std::int32_t EngineCore::rows_of_twins(std::int32_t decoding) const {
 void EngineCore::step() {
   find_drafts();
   const bool prefilling = std::any_of(running_.begin(), running_.end(),
-                                      [](const auto& one) { return !one->decoding() && !one->is_probe(); });
+                                      [](const auto& one) { return !one->decoding() && !one->state.probe; });
   const bool probing = !prefilling && !ahead_.has_work(free_bytes(), running_prefixes());
   std::vector<Pending> pending;
   for (const auto& sequence : running_) {
-    if (sequence->is_probe())  // all of its rows are like those of a prompt, the last one
+    if (sequence->state.probe)  // all of its rows are like those of a prompt, the last one
       pending.push_back({probing ? sequence->pending() : 0, false, HUGE_VAL});
     else
-      pending.push_back({sequence->pending(), sequence->decoding(), sequence->deadline(costs_.row_ms())});
+      pending.push_back({sequence->pending(), sequence->decoding(),
+                         sequence->prompt.deadline(costs_.row_ms(), sequence->state.submitted)});
   }
   std::int32_t decoding = 0;  // rows
   for (const Pending& one : pending) decoding += one.decoding ? one.tokens : 0;
@@ -170,17 +172,17 @@ void EngineCore::step() {
   for (std::size_t i = 0; i < running_.size(); ++i) {
     if (share[i] == 0) continue;
     Sequence& sequence = *running_[i];
-    if (sequence.is_probe() && sequence.decoding()) sequence.shorten_draft(share[i] - 1);
+    if (sequence.state.probe && sequence.decoding()) sequence.speculation.shorten_draft(share[i] - 1);
     const std::int32_t count = sequence.add_rows(share[i], rows_);
     parts.push_back({&sequence, count});
     if (count != sequence.pending()) continue;
     const Part asking{&sequence, sequence.decoding() ? count : 1};
-    const bool chosen = sequence.chooses_alone();
+    const bool chosen = chooses_alone(sequence);
     (chosen ? alone : sampling).push_back(asking);
     for (std::int32_t ahead = 0; ahead < asking.rows; ++ahead) {
       const auto row = static_cast<std::int32_t>(rows_.size() - asking.rows + ahead);
       (chosen ? rows_.logits_rows : others).push_back(row);
-      if (chosen) rows_.choices.push_back(sequence.choice(ahead));
+      if (chosen) rows_.choices.push_back(sequence.answer.choice(ahead));
     }
   }
   rows_.logits_rows.insert(rows_.logits_rows.end(), others.begin(), others.end());
@@ -218,7 +220,7 @@ void EngineCore::step() {
   for (const Part& part : parts) {
     part.sequence->commit(std::span(rows_.path).subspan(row, static_cast<std::size_t>(part.rows)), forward_.times());
     row += static_cast<std::size_t>(part.rows);
-    part.sequence->fall_back();
+    part.sequence->prompt.fall_back(part.sequence->cache());
   }
   {
     const std::lock_guard lock(mutex_);
@@ -245,12 +247,12 @@ void EngineCore::step() {
 void EngineCore::wait_for_layers(const std::vector<Part>& parts) {
   std::vector<Sequence*> arriving;
   for (const Part& part : parts) {
-    if (part.sequence->assembly().is_uploading()) arriving.push_back(part.sequence);
+    if (part.sequence->prompt.assembly().is_uploading()) arriving.push_back(part.sequence);
   }
   if (arriving.empty()) return;
   rows_.before_layer = [this, arriving = std::move(arriving)](std::int32_t layer) {
     for (Sequence* sequence : arriving)
-      sequence->assembly().insert_uploaded(*backend_, forward_.angles(), sequence->cache(), layer);
+      sequence->prompt.assembly().insert_uploaded(*backend_, forward_.angles(), sequence->cache(), layer);
   };
 }
 
@@ -260,11 +262,11 @@ void EngineCore::store_prefixes(const std::vector<Part>& parts) {
   constexpr std::int32_t kPiece = 128;  // tokens
   if (!device_.host_memory || running_.size() < 2) return;
   for (const Part& part : parts) {
-    const LivePrefix live = part.sequence->live();
+    const LivePrefix live = live_prefix(*part.sequence);
     const auto tokens = static_cast<std::int32_t>(live.tokens.size());  // the cache may hold drafts behind them
     const std::int32_t ready = std::min(live.ready, tokens) / kPiece * kPiece;
-    if (ready <= part.sequence->stored()) continue;
-    part.sequence->set_stored(ready);
+    if (ready <= part.sequence->prompt.stored()) continue;
+    part.sequence->prompt.set_stored(ready);
     try_to([&] { prefixes_.add(*backend_, *live.cache, live.tokens.first(static_cast<std::size_t>(ready))); });
   }
 }
@@ -274,7 +276,7 @@ void EngineCore::report_progress(const std::vector<Part>& parts) {
   const Clock::time_point now = Clock::now();
   for (const Part& part : parts) {
     try {
-      part.sequence->report_progress(now, options_.progress_ms);
+      part.sequence->prompt.report(now, options_.progress_ms, part.sequence->cache());
     } catch (const std::exception& error) {  // the callback threw
       end(part.sequence, FinishReason::error, message_of(error));
     } catch (...) {
@@ -287,7 +289,7 @@ const std::vector<TokenId>* EngineCore::decoded(RequestId id) const {
   static const auto& none = *new std::vector<TokenId>;  // tentative tokens may change
   const auto found = std::find_if(running_.begin(), running_.end(), [&](const auto& s) { return s->id() == id; });
   if (found == running_.end()) return nullptr;
-  return (*found)->is_tentative() ? &none : &(*found)->result().tokens;
+  return (*found)->speculation.is_tentative() ? &none : &(*found)->result().tokens;
 }
 
 void EngineCore::sample(std::span<const Part> parts, std::span<const float> logits) {
@@ -337,7 +339,7 @@ void EngineCore::end(std::unique_ptr<Sequence> sequence, FinishReason reason, co
   if (!try_to([&] { ahead_.ended(sequence->id(), answer); })) ahead_.clear();
   try_to([&] {
     anchors_.ended(sequence->id(), sequence->result().tokens,
-                   sequence->cache_bytes() > 0 ? sequence->cache().length() - sequence->prompt_length() : 0);
+                   sequence->cache_bytes() > 0 ? sequence->cache().length() - sequence->state.prompt_length : 0);
   });
   if (answer != nullptr) {
     try_to([&] { hand_over(*sequence, *backend_, store_, prefixes_, anchors_); });

@@ -47,7 +47,7 @@ std::int32_t begin_of(const std::vector<PromptPart>& prompt, std::size_t part) {
 }
 
 int hops_of(Sequence& sequence, std::size_t part) {
-  const PromptAssembly& assembly = sequence.assembly();
+  const PromptAssembly& assembly = sequence.prompt.assembly();
   return begin_of(sequence.request().prompt, part + 1) <= assembly.exact_length ? 0 : assembly.hops;
 }
 
@@ -56,8 +56,8 @@ bool becomes_segment(Sequence& sequence, std::size_t part) {
   const GenerationRequest& request = sequence.request();
   const PromptPart& text = request.prompt[part];
   return request.reuse.record && sequence.cache().layout().raw_keys && text.readers > 0 && !text.tokens.empty() &&
-         !sequence.assembly().uses[part].from_segment &&
-         begin_of(request.prompt, part) >= sequence.assembly().recordable();
+         !sequence.prompt.assembly().uses[part].from_segment &&
+         begin_of(request.prompt, part) >= sequence.prompt.assembly().recordable();
 }
 
 }  // namespace
@@ -97,7 +97,7 @@ SegmentHandle store_running_text(const RunningText& text, Backend& backend, Segm
 void hand_over(Sequence& sequence, Backend& backend, SegmentStore& store, PrefixCache& prefixes, Anchors& anchors) {
   const GenerationRequest& request = sequence.request();
   const KvCache& cache = sequence.cache();
-  const PromptAssembly& assembly = sequence.assembly();
+  const PromptAssembly& assembly = sequence.prompt.assembly();
   GenerationResult& result = sequence.result();
   result.segments.resize(request.prompt.size());
   if (!cache.layout().raw_keys) return;
@@ -108,17 +108,17 @@ void hand_over(Sequence& sequence, Backend& backend, SegmentStore& store, Prefix
   try {
     if (request.reuse.record && request.output_readers > 0) {
       result.output = keep(cache,
-                           {sequence.prompt_length(),
+                           {sequence.state.prompt_length,
                             result.tokens,
                             request.output_readers,
                             assembly.hops,
                             {},
-                            sequence.entropy(),
+                            sequence.answer.entropy(),
                             request.export_output},
                            backend, store);
     }
     if (assembly.anchor_turn().learning) anchors.learn(assembly.anchor_turn(), cache, request.reuse.anchors);
-    if (keeps_prefixes(request.reuse) && !sequence.has_imported_kv()) {
+    if (keeps_prefixes(request.reuse) && !has_imported_kv(sequence.request())) {
       const std::int32_t exact = assembly.hops == 0 ? cache.length() : assembly.exact_length;
       // A prompt that will go on behind this one is computed ahead from the prefix.
       const std::int32_t least = request.keep_context ? 1 : PrefixCache::kWorthKeeping;

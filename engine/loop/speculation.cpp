@@ -82,4 +82,61 @@ void DraftLength::on_step(std::int32_t rows, double milliseconds) {
   mean = mean == 0.0 ? milliseconds : mean + kNewestStep * (std::min(milliseconds, 2.0 * mean) - mean);
 }
 
+void Speculation::begin_check(std::vector<TokenId> tentative) noexcept {
+  check_ = std::move(tentative);
+  draft_.clear();
+  expected_.reset();
+  tentative_ = written_ = false;
+}
+
+std::optional<std::int64_t> Speculation::compare(std::span<const TokenId> answer, bool over) {
+  if (check_.empty()) return std::nullopt;
+  const auto same = std::mismatch(answer.begin(), answer.end(), check_.begin(), check_.end()).first;
+  if (!over && same == answer.end() && answer.size() < check_.size()) return std::nullopt;
+  check_.clear();
+  return same - answer.begin();
+}
+
+Draft Speculation::find(const DraftSource& source, std::int32_t max_tokens) const {
+  if (source.written == 0) return {};
+  // A forced answer may be longer than the room behind its prompt.
+  const std::int32_t left = source.max_tokens - static_cast<std::int32_t>(source.written);
+  if (!source.forced.empty() || is_checking()) {
+    if (source.summed && source.stops) return {};
+    const auto next =
+        (source.forced.empty() ? std::span<const TokenId>(check_) : source.forced).subspan(source.written);
+    return {next.first(std::min(next.size(), static_cast<std::size_t>(std::min(max_tokens, left)))), 0};
+  }
+  return source.summed ? Draft{} : find_draft(source.tokens, std::min(max_tokens, left - 1));
+}
+
+void Speculation::set_draft(const Draft& draft, std::int32_t tokens) {
+  draft_.assign(draft.tokens.begin(), draft.tokens.begin() + tokens);
+  drafted_ = 0;
+  match_ = draft.match;
+  expected_.reset();
+  if (match_ > 0) expected_ = draft.tokens.front();
+}
+
+Speculation::Chosen Speculation::follow(TokenId chosen, bool over, DraftLength& drafts) {
+  if (over) return Chosen::other;
+  if (expected_) {
+    drafts.on_choice(match_, chosen == *expected_);
+    expected_.reset();
+  }
+  const auto at = static_cast<std::size_t>(drafted_);
+  if (at >= draft_.size() || chosen != draft_[at]) return Chosen::other;
+  ++drafted_;
+  if (match_ == 0) return Chosen::certain;
+  ++match_;
+  if (at + 1 < draft_.size()) expected_ = draft_[at + 1];
+  return Chosen::guessed;
+}
+
+bool Speculation::follow_scored() {
+  if (static_cast<std::size_t>(drafted_) == draft_.size()) return false;
+  ++drafted_;
+  return true;
+}
+
 }  // namespace baton

@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -61,6 +62,64 @@ class DraftLength {
 
   std::array<double, kClasses> right_;  // fraction of drafted tokens that were chosen
   std::vector<double> step_ms_;         // [rows]; 0: not measured
+};
+
+/// What is known of a sequence's answer when a draft for it is sought.
+struct DraftSource {
+  std::span<const TokenId> tokens;  // the prompt and the answer so far
+  std::span<const TokenId> forced;  // the tokens that the answer consists of; empty: the model chooses
+  std::size_t written = 0;          // tokens of the answer so far
+  std::int32_t max_tokens = 0;      // of the answer
+  bool summed = false;              // attention is recorded: dropped rows would leave traces (KvCache::truncate)
+  bool stops = false;               // a stop string may end the answer
+};
+
+/// The tokens of one sequence that run before it is known that they stay: its draft, and a tentative answer, which was
+/// written on approximate KV and is checked on exact KV (method verified). Used by the engine's thread only.
+class Speculation {
+ public:
+  /// The sequence writes on approximate KV.
+  void be_tentative() { tentative_ = true; }
+  void be_exact() { tentative_ = false; }
+  bool is_tentative() const { return tentative_; }
+  /// The tentative answer has ended and waits for its check, which begins when the step is over.
+  void end_tentative() { written_ = true; }
+  bool is_written() const { return written_; }
+  /// Ends the tentative answer. Its tokens are the draft from now on, until all are compared.
+  void begin_check(std::vector<TokenId> tentative) noexcept;
+  bool is_checking() const { return !check_.empty(); }
+  /// Compares the answer so far with the tentative one. Returns the number of tentative tokens that stay when that is
+  /// decided: with the first token that differs, with the last tentative token, or when the answer is `over`.
+  std::optional<std::int64_t> compare(std::span<const TokenId> answer, bool over);
+
+  /// Returns at most `max_tokens` tokens that may come next. Of a forced answer and of a check they are certain
+  /// (match 0). The result points into the source or into this object.
+  Draft find(const DraftSource& source, std::int32_t max_tokens) const;
+  /// The first `tokens` tokens of the draft run in the next step.
+  void set_draft(const Draft& draft, std::int32_t tokens);
+  /// Only the first `tokens` tokens of the draft run in the next step.
+  void shorten_draft(std::int32_t tokens) { draft_.resize(static_cast<std::size_t>(tokens)); }
+  void drop_draft() { draft_.clear(); }
+  std::span<const TokenId> draft() const { return draft_; }
+  /// True when the draft is a guess: its tokens count as drafted ones.
+  bool is_guess() const { return match_ > 0; }
+
+  /// Says how a chosen token relates to the draft.
+  enum class Chosen : std::uint8_t { other, certain, guessed };
+  /// Follows the draft by the token that was chosen; `over`: the answer has ended with it. Whatever is not `other` is
+  /// the next token of the draft, so that the logits behind it are valid. Reports the choice to `drafts`.
+  Chosen follow(TokenId chosen, bool over, DraftLength& drafts);
+  /// Follows the draft by one of its own tokens, of a choice that is scored. Returns false behind the last one.
+  bool follow_scored();
+
+ private:
+  std::vector<TokenId> draft_;       // tokens that run in the same step as the newest one
+  std::int32_t drafted_ = 0;         // tokens of the draft that were chosen
+  std::int32_t match_ = 0;           // Draft::match for the token that is expected next
+  std::optional<TokenId> expected_;  // by the draft that was found, whether or not it runs
+  bool tentative_ = false;
+  bool written_ = false;        // the tentative answer has ended
+  std::vector<TokenId> check_;  // tentative tokens whose check is not over
 };
 
 }  // namespace baton

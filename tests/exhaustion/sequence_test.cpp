@@ -32,7 +32,7 @@ TEST_CASE("a check that finds no memory to begin leaves the tentative answer as 
     failed = !try_to([&] { sequence.begin_check(); });
     disarm();
     CAPTURE(point);
-    CHECK(sequence.is_tentative() == failed);
+    CHECK(sequence.speculation.is_tentative() == failed);
     if (failed) {
       ++failures;
       CHECK(sequence.result().tokens == written);

@@ -129,7 +129,7 @@ TEST_CASE("A draft whose step failed is not counted", "[drafts]") {
   const auto model = make_tiny_model(*backend, {});
   Sequence sequence(1, request(1, 0.0f), *model, nullptr);
   const std::vector<TokenId> tokens = {1, 2, 3};
-  for (int step = 0; step < 2; ++step) sequence.set_draft({tokens, 4}, 3);  // the step is run again
+  for (int step = 0; step < 2; ++step) sequence.speculation.set_draft({tokens, 4}, 3);  // the step is run again
   CHECK(sequence.result().drafted_tokens == 0);
 }
 

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/loop/answer_writer.h"
+
+#include <algorithm>
+#include <stdexcept>
+
+namespace baton {
+
+AnswerWriter::AnswerWriter(GenerationRequest& request, GenerationResult& result, const Model& model,
+                           std::shared_ptr<TokenMasks> masks)
+    : request_(request),
+      result_(result),
+      tokenizer_(*model.tokenizer),
+      config_(model.config),
+      sampler_(request.sampling),
+      decoder_(*model.tokenizer),
+      stops_(request.stop) {
+  if (masks) matcher_.emplace(std::move(masks));
+  if (!request.choices.empty()) scores_.emplace(std::move(request.choices), model.config.eos_tokens);
+}
+
+void AnswerWriter::drop() noexcept {
+  text_length_.clear();
+  entropy_.clear();
+  first_token_ = {};
+}
+
+void AnswerWriter::restart(Beginning beginning) noexcept {
+  sampler_ = std::move(beginning.sampler);
+  if (matcher_) matcher_->restart();
+  decoder_ = std::move(beginning.decoder);
+  stops_ = std::move(beginning.stops);
+}
+
+void AnswerWriter::end_scores() {
+  result_.choices = scores_->probabilities();
+  if (!is_forced()) request_.forced = scores_->best();
+  scores_.reset();
+}
+
+/// A constraint is applied on the host.
+bool AnswerWriter::chooses_alone() const {
+  return !request_.callbacks.on_logits && !sampler_.penalises() && !is_constrained() && !scores_;
+}
+
+TokenChoice AnswerWriter::choice(std::int32_t ahead) const {
+  TokenChoice how = is_forced() ? TokenChoice{} : sampler_.next(ahead);
+  how.entropy = request_.reuse.record && request_.output_readers > 0 ? 1 : 0;
+  return how;
+}
+
+float AnswerWriter::entropy_behind(std::span<const float> logits) const {
+  return choice().entropy != 0 ? entropy_of(logits) : 0.0f;
+}
+
+ChosenToken AnswerWriter::choose(std::span<float> logits, std::span<const TokenId> tokens, float entropy) {
+  if (is_forced()) return {-1, entropy};
+  const TokenMask allowed = is_constrained() ? matcher_->allowed() : TokenMask{};
+  const TokenId id = sampler_.choose(logits, tokens, allowed).id;
+  if (id < 0 && is_constrained())
+    throw std::runtime_error("no token of the model's vocabulary continues the answer within its constraint");
+  return {id, entropy};
+}
+
+/// What follows a token that is not allowed would never be chosen.
+Draft AnswerWriter::allowed_part(Draft draft) const {
+  if (!is_constrained() || draft.match == 0) return draft;
+  AnswerMatcher matcher = *matcher_;
+  const auto takes = [&](TokenId id) {
+    try {
+      return matcher.take(id);
+    } catch (const std::exception&) {  // the token itself would end the request
+      return false;
+    }
+  };
+  const auto end = std::find_if_not(draft.tokens.begin(), draft.tokens.end(), takes);
+  if (end == draft.tokens.begin()) return {};
+  draft.tokens = draft.tokens.first(static_cast<std::size_t>(end - draft.tokens.begin()));
+  return draft;
+}
+
+/// A forced answer ends when all of its tokens have run: in the call that would choose the token after the last.
+bool AnswerWriter::append(const ChosenToken& chosen, std::vector<TokenId>& tokens, bool tentative,
+                          Clock::time_point submitted) {
+  const bool forced = is_forced();
+  if (choice().entropy != 0) entropy_.push_back(chosen.entropy);
+  const TokenId id = forced ? request_.forced[std::min(result_.tokens.size(), request_.forced.size() - 1)]
+                            : id_of(chosen, static_cast<std::size_t>(config_.vocabulary));
+  if (!forced) sampler_.advance();
+  if (first_token_ == Clock::time_point{}) {
+    first_token_ = Clock::now();
+    (tentative ? result_.tentative_ms : result_.ttft_ms) = milliseconds(first_token_ - submitted);
+  }
+  const auto& eos = config_.eos_tokens;
+  if (forced ? result_.tokens.size() == request_.forced.size() : std::find(eos.begin(), eos.end(), id) != eos.end()) {
+    reason_ = FinishReason::eos;
+    return true;
+  }
+  tokens.push_back(id);
+  result_.tokens.push_back(id);
+  const std::string text = decoder_.push(id);
+  text_length_.push_back((text_length_.empty() ? 0 : text_length_.back()) + text.size());
+  const std::string certain = stops_.push(text);
+  result_.text += certain;
+  const auto& receiver = tentative ? request_.callbacks.on_tentative_token : request_.callbacks.on_token;
+  if (receiver) receiver(id, certain);
+  if (stops_.found()) {
+    reason_ = FinishReason::stop;
+    return true;
+  }
+  if (is_constrained() && matcher_->take(id) && matcher_->complete()) {  // nothing but the end could follow
+    reason_ = FinishReason::eos;
+    return true;
+  }
+  if (static_cast<std::int32_t>(result_.tokens.size()) >= request_.max_tokens) {
+    reason_ = FinishReason::length;
+    return true;
+  }
+  return false;
+}
+
+void AnswerWriter::finish() {
+  if (stops_.found()) {  // the tokens of the stop string are not part of the answer
+    const auto kept =
+        std::upper_bound(text_length_.begin(), text_length_.end(), stops_.length()) - text_length_.begin();
+    result_.tokens.resize(static_cast<std::size_t>(kept));
+    result_.confirmed_tokens = std::min(result_.confirmed_tokens, static_cast<std::int64_t>(result_.tokens.size()));
+  } else {
+    result_.text += stops_.push(decoder_.finish());
+    result_.text += stops_.finish();
+  }
+  if (first_token_ != Clock::time_point{}) result_.decode_ms = milliseconds(Clock::now() - first_token_);
+}
+
+}  // namespace baton

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// AnswerWriter: chooses the tokens of a sequence's answer and decodes them to text: sampling, a forced answer, a
+// constraint, stop strings, and the scores of given choices.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/base/clock.h"
+#include "engine/loop/choice_scores.h"
+#include "engine/loop/speculation.h"
+#include "engine/model/model.h"
+#include "engine/request.h"
+#include "engine/text/constrain/token_masks.h"
+#include "engine/text/stop_strings.h"
+
+namespace baton {
+
+/// Used by the engine's thread only. The request, the result and the model must outlive the object.
+class AnswerWriter {
+ public:
+  /// Takes GenerationRequest::choices. `masks`: those of the request's constraint; null: it has none.
+  AnswerWriter(GenerationRequest& request, GenerationResult& result, const Model& model,
+               std::shared_ptr<TokenMasks> masks);
+
+  /// What an answer begins with. Making it may throw, beginning with it does not.
+  struct Beginning {
+    Sampler sampler;
+    StreamDecoder decoder;
+    StopStrings stops;
+  };
+  Beginning beginning() const {
+    return {Sampler(request_.sampling), StreamDecoder(tokenizer_), StopStrings(request_.stop)};
+  }
+  /// Drops what was written. The answer in the result is the caller's.
+  void drop() noexcept;
+  /// Begins the answer anew.
+  void restart(Beginning beginning) noexcept;
+
+  bool is_forced() const { return !request_.forced.empty(); }
+  /// The scores of the request's choices; null when it has none, and when all are scored.
+  ChoiceScores* scores() { return scores_ ? &*scores_ : nullptr; }
+  const ChoiceScores* scores() const { return scores_ ? &*scores_ : nullptr; }
+  /// All choices are scored: the most probable one is what the answer is forced to be.
+  void end_scores();
+
+  /// True when only the choice of the next token needs the logits, so that they may stay on the device.
+  bool chooses_alone() const;
+  /// The parameters of the next token's choice, or of the one `ahead` tokens later.
+  TokenChoice choice(std::int32_t ahead = 0) const;
+  /// Returns the entropy of the distribution if it is recorded, else 0. It is taken before a constraint and sampling:
+  /// how unsure the model was by itself.
+  float entropy_behind(std::span<const float> logits) const;
+  /// Chooses the next token from its logits [V], which are overwritten. Throws when no token is possible.
+  ChosenToken choose(std::span<float> logits, std::span<const TokenId> tokens, float entropy);
+  /// Returns the first tokens of the draft that the constraint allows.
+  Draft allowed_part(Draft draft) const;
+
+  /// Appends a chosen token to the result, and to `tokens`. Returns true when the answer has ended.
+  bool append(const ChosenToken& chosen, std::vector<TokenId>& tokens, bool tentative, Clock::time_point submitted);
+  /// Completes the answer in the result.
+  void finish();
+  /// Why append() has ended the answer.
+  FinishReason reason() const { return reason_; }
+  /// Entropy of the distribution of each output token, if the output becomes a segment; may hold one more value.
+  const std::vector<float>& entropy() const { return entropy_; }
+
+ private:
+  bool is_constrained() const { return matcher_ && !is_forced(); }
+
+  GenerationRequest& request_;
+  GenerationResult& result_;
+  const Tokenizer& tokenizer_;
+  const ModelConfig& config_;
+  Sampler sampler_;
+  std::optional<AnswerMatcher> matcher_;  // of the request's constraint
+  StreamDecoder decoder_;
+  StopStrings stops_;
+  std::optional<ChoiceScores> scores_;
+  std::vector<std::size_t> text_length_;  // decoded bytes after each output token
+  std::vector<float> entropy_;
+  FinishReason reason_ = FinishReason::eos;
+  Clock::time_point first_token_{};
+};
+
+}  // namespace baton
