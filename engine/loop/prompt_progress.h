@@ -31,7 +31,7 @@ class PromptProgress {
   /// Number of rows left to run.
   std::int32_t pending() const { return static_cast<std::int32_t>(rows().size() - next_row_); }
   /// True when all rows have run, so that the sequence decodes.
-  bool is_complete() const { return next_row_ == rows().size(); }
+  bool is_complete() const { return assembly_ && next_row_ == rows().size(); }
   /// Adds the next `share` rows to a step, or more if that would split a detection. Returns the number of rows.
   std::int32_t add_rows(std::int32_t share, std::span<const TokenId> tokens, KvCache& cache, StepRows& step);
   /// Reports that the step succeeded. `paths`: the layers that each added row actually ran through.
