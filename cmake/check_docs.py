@@ -3,7 +3,8 @@
 """Fails where a document names a path that does not exist, links to nothing, or has a line that is too long.
 
 A path is a word that begins with a source folder of this project. `engine/kv/segment` may stand for `segment.h` and
-`segment.cpp`, and `*` or NAME for anything. Paths of the past (CHANGELOG.md) are not checked. Rows of tables may be long. Pages that tend to grow have limits, below.
+`segment.cpp`, and `*`, NAME or METHOD for anything. Paths of the past (CHANGELOG.md) are not checked. Rows of tables may
+be long. Pages that tend to grow have limits, below.
 """
 
 import pathlib
@@ -23,7 +24,7 @@ MAX_DECISION_PAGES = 20  # living pages by subject; docs/decisions/archive.md ha
 
 
 def exists(path: str) -> bool:
-    path = path.rstrip("/").replace("NAME", "*")
+    path = path.rstrip("/").replace("NAME", "*").replace("METHOD", "*")
     return any(True for pattern in [path, path + ".*"] for _ in ROOT.glob(pattern))
 
 
