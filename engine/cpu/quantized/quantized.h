@@ -12,8 +12,10 @@
 //               blocks of the chunk
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <span>
 #include <vector>
@@ -111,6 +113,82 @@ void dequantize_row(float* out, const QuantizedMatrix& matrix, std::int64_t row)
 /// has.
 void matmul_quantized(ThreadPool& pool, Scratch& scratch, DotInstructions instructions, TensorView out,
                       ConstTensorView x, const QuantizedMatrix& w, std::span<const float> bias);
+
+// A product as tasks, for the kernels.
+
+inline constexpr std::int64_t kQuantRowBlock = 256;  // rows that share a widened chunk
+inline constexpr std::int64_t kTileBlock = 8;        // tiles that do: their outputs stay in L1
+inline constexpr std::int64_t kQuantPanels = 64;     // of a task
+inline constexpr std::int64_t kFloatRowBlock = 240;  // rows that share a chunk widened to floats
+inline constexpr std::int64_t kFloatPanels = 8;      // panels that share a copy of those
+
+enum class RowKind : std::uint8_t { floats, few, many, tiles };
+
+struct QuantizedTask : ProductTask {
+  TensorView out;
+  ConstTensorView x;
+  const void* activations;  // ActivationChunk [C / 256][T], or ActivationTile [C / 256][tiles of T]
+  const QuantizedMatrix& w;
+  std::span<const float> bias;
+  DotInstructions instructions;
+  RowKind kind;
+
+  const ActivationChunk* chunk(std::int64_t c) const {
+    return static_cast<const ActivationChunk*>(activations) + c * x.rows;
+  }
+  const ActivationTile* tiles(std::int64_t c) const {
+    return static_cast<const ActivationTile*>(activations) + c * tiles_of(x.rows);
+  }
+  static std::int64_t tiles_of(std::int64_t rows) { return (rows + kAmxRows - 1) / kAmxRows; }
+};
+
+/// One panel of a part of w, and the outputs [first, first + columns) it holds.
+struct PanelView {
+  PanelView(const QuantizedMatrix& w, std::int64_t panel)
+      : part(w.part_of_panel(panel)),
+        data(part.data + (panel - part.panel) * part.panel_bytes),
+        first(part.row + (panel - part.panel) * kPanel),
+        columns(std::min(kPanel, part.row + part.rows - first)) {}
+
+  /// Where the chains start: c[rows, 32] = bias, or zero.
+  void start_chains(float* c, std::int64_t rows, std::span<const float> bias) const {
+    float start[kPanel] = {};
+    if (!bias.empty()) std::copy_n(bias.data() + first, columns, start);
+    for (std::int64_t r = 0; r < rows; ++r) std::memcpy(c + r * kPanel, start, sizeof(start));
+  }
+  void store(TensorView out, const float* c, std::int64_t row, std::int64_t rows) const {
+    for (std::int64_t r = 0; r < rows; ++r) {
+      float* to = out.f32(row + r) + first;
+      if (columns == kPanel) {  // a length that is known is copied without a call
+        std::memcpy(to, c + r * kPanel, kPanel * sizeof(float));
+      } else {
+        std::copy_n(c + r * kPanel, columns, to);
+      }
+    }
+  }
+
+  const PartPanels& part;
+  const std::byte* data;
+  std::int64_t first, columns;
+};
+
+/// Working memory of a task with many rows.
+struct QuantizedScratch {
+  std::uint8_t codes[kChunkBlocks * kWideBytes];
+  WideScales scales;
+  float c[kQuantRowBlock * kPanel];
+};
+static_assert(kTileBlock * kAmxRows <= kQuantRowBlock);
+
+/// Multiplies panels [panel, panel_end) of a task whose activations are quantised. The types of the panels' parts have
+/// codes of kBits bits. Each kBits has a source of its own, generated around quantized_panels-inl.h.
+template <int kBits>
+void multiply_panels(const QuantizedTask& task, std::int64_t panel, std::int64_t panel_end, float* scratch);
+
+/// Makes f32 values [32 * blocks, 32] of a chunk of a panel. `codes` and `scales` are working memory.
+template <int kBits>
+void widen_chunk(float* values, BlockType type, const std::byte* chunk, std::int64_t blocks, std::uint8_t* codes,
+                 WideScales& scales);
 
 // What products with quantised weights mean, one value at a time, over the blocks as a file holds them.
 

@@ -15,102 +15,16 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
-#include <optional>
 
 #include "engine/cpu/matmul.h"
 #include "engine/cpu/quantized/quantized.h"
-
-#ifndef BATON_CPU_QUANTIZED_MATMUL_SHARED_
-#define BATON_CPU_QUANTIZED_MATMUL_SHARED_
-namespace baton::cpu {
-
-inline constexpr std::int64_t kQuantRowBlock = 256;  // rows that share a widened chunk
-inline constexpr std::int64_t kTileBlock = 8;        // tiles that do: their outputs stay in L1
-inline constexpr std::int64_t kQuantPanels = 64;     // of a task
-inline constexpr std::int64_t kFloatRowBlock = 240;  // rows that share a chunk widened to floats
-inline constexpr std::int64_t kFloatPanels = 8;      // panels that share a copy of those
-
-enum class RowKind : std::uint8_t { floats, few, many, tiles };
-
-struct QuantizedTask : ProductTask {
-  TensorView out;
-  ConstTensorView x;
-  const void* activations;  // ActivationChunk [C / 256][T], or ActivationTile [C / 256][tiles of T]
-  const QuantizedMatrix& w;
-  std::span<const float> bias;
-  DotInstructions instructions;
-  RowKind kind;
-
-  const ActivationChunk* chunk(std::int64_t c) const {
-    return static_cast<const ActivationChunk*>(activations) + c * x.rows;
-  }
-  const ActivationTile* tiles(std::int64_t c) const {
-    return static_cast<const ActivationTile*>(activations) + c * tiles_of(x.rows);
-  }
-  static std::int64_t tiles_of(std::int64_t rows) { return (rows + kAmxRows - 1) / kAmxRows; }
-};
-
-/// One panel of a part of w, and the outputs [first, first + columns) it holds.
-struct PanelView {
-  PanelView(const QuantizedMatrix& w, std::int64_t panel)
-      : part(w.part_of_panel(panel)),
-        data(part.data + (panel - part.panel) * part.panel_bytes),
-        first(part.row + (panel - part.panel) * kPanel),
-        columns(std::min(kPanel, part.row + part.rows - first)) {}
-
-  /// Where the chains start: c[rows, 32] = bias, or zero.
-  void start_chains(float* c, std::int64_t rows, std::span<const float> bias) const {
-    float start[kPanel] = {};
-    if (!bias.empty()) std::copy_n(bias.data() + first, columns, start);
-    for (std::int64_t r = 0; r < rows; ++r) std::memcpy(c + r * kPanel, start, sizeof(start));
-  }
-  void store(TensorView out, const float* c, std::int64_t row, std::int64_t rows) const {
-    for (std::int64_t r = 0; r < rows; ++r) {
-      float* to = out.f32(row + r) + first;
-      if (columns == kPanel) {  // a length that is known is copied without a call
-        std::memcpy(to, c + r * kPanel, kPanel * sizeof(float));
-      } else {
-        std::copy_n(c + r * kPanel, columns, to);
-      }
-    }
-  }
-
-  const PartPanels& part;
-  const std::byte* data;
-  std::int64_t first, columns;
-};
-
-/// Working memory of a task with many rows.
-struct QuantizedScratch {
-  std::uint8_t codes[kChunkBlocks * kWideBytes];
-  WideScales scales;
-  float c[kQuantRowBlock * kPanel];
-};
-static_assert(kTileBlock * kAmxRows <= kQuantRowBlock);
-
-}  // namespace baton::cpu
-#endif
 
 HWY_BEFORE_NAMESPACE();
 namespace baton::cpu {
 namespace HWY_NAMESPACE {
 
-/// Rows for which codes are not widened first. With groups of eight, each of which takes the codes apart, 10 to 24 rows
-/// are 4 to 10 % faster than with widening; with groups of four, a second group costs more than widening.
-template <Dot kDot>
-inline constexpr std::int64_t kFewRows = kPackedRows<kDot> == kQuantRows ? kQuantRows : 3 * kPackedRows<kDot>;
-
 /// Are tiles faster than few rows? A tile takes as long for one row as for 16 (measured on Xeons with AMX).
 HWY_INLINE bool fills_tiles(std::int64_t rows) { return rows >= 12 && (rows <= kAmxRows || rows >= 22); }
-
-/// Calls fn with std::integral_constant<Dot, ...>: how this processor multiplies bytes.
-template <class Fn>
-HWY_INLINE void with_dot(DotInstructions has, const Fn& fn) {
-  if constexpr (kHasPairs) {
-    if (!adds_quads(has)) return fn(std::integral_constant<Dot, Dot::pairs>());
-  }
-  fn(std::integral_constant<Dot, Dot::quads>());
-}
 
 /// Blocks whose largest value is below 2^-100 are taken as zeros; values that are not finite make the scale NaN, and
 /// with it all outputs of the row. `sum` becomes that of the quants.
@@ -205,71 +119,12 @@ void quantize_tiles(ActivationTile* out, const ConstTensorView& x, std::int64_t 
   }
 }
 
-template <BlockType kType, Dot kDot>
-void multiply_few(const QuantizedTask& task, const PanelView& panel) {
-  constexpr PanelFormat kFormat = panel_format(kType);
-  const std::int64_t count = task.x.rows;
-  float c[kFewRows<kDot> * kPanel];
-  panel.start_chains(c, count, task.bias);
-  const std::byte* chunk = panel.data;
-  for (std::int64_t d = 0; d < task.w.cols; d += kQuantChunk, chunk += kFormat.chunk_bytes()) {
-    const std::int64_t blocks = std::min(kQuantChunk, task.w.cols - d) / kQuantBlock;
-    multiply_chunk_rows<kFormat.codes, kDot, true>(
-        c, task.chunk(d / kQuantChunk), count, reinterpret_cast<const std::uint8_t*>(chunk + kFormat.factor_bytes()),
-        kFormat.block_bytes(), PackedScales<kFormat>{chunk}, blocks);
-  }
-  panel.store(task.out, c, 0, count);
-}
-
-template <BlockType kType, Dot kDot>
-void multiply_many(const QuantizedTask& task, const PanelView& panel, QuantizedScratch& scratch) {
-  constexpr PanelFormat kFormat = panel_format(kType);
-  const std::int64_t count = task.row_end - task.row;
-  const bool tiles = task.kind == RowKind::tiles;
-  panel.start_chains(scratch.c, tiles ? QuantizedTask::tiles_of(count) * kAmxRows : count, task.bias);
-  const std::byte* chunk = panel.data;
-  for (std::int64_t d = 0; d < task.w.cols; d += kQuantChunk, chunk += kFormat.chunk_bytes()) {
-    const std::int64_t blocks = std::min(kQuantChunk, task.w.cols - d) / kQuantBlock;
-    const auto* codes = reinterpret_cast<const std::uint8_t*>(chunk + kFormat.factor_bytes());
-    const LoadedScales<kFormat.codes> scales{scratch.scales};
-    widen_scales<kFormat>(scratch.scales, chunk, blocks);
-    constexpr bool kBytes = kFormat.codes.bits == 8;  // as they are stored
-    constexpr std::int64_t kBytesOfBlock = kBytes ? kFormat.block_bytes() : kWideBytes;
-    if constexpr (!kBytes) widen_codes<kFormat.codes>(scratch.codes, codes, kFormat.block_bytes(), blocks);
-    const std::uint8_t* bytes = kBytes ? codes : scratch.codes;
-    if (tiles) {
-      if constexpr (kFormat.codes.offset != 0) subtract_offset<kFormat.codes>(scratch.codes, blocks);
-      multiply_chunk_tiles<kFormat.codes>(scratch.c, task.tiles(d / kQuantChunk) + task.row / kAmxRows,
-                                          QuantizedTask::tiles_of(count), bytes, kBytesOfBlock, scales, blocks);
-    } else {
-      multiply_chunk_rows<kFormat.codes, kDot, kBytes>(scratch.c, task.chunk(d / kQuantChunk) + task.row, count, bytes,
-                                                       kBytesOfBlock, scales, blocks);
-    }
-  }
-  panel.store(task.out, scratch.c, task.row, count);
-}
-
 /// How rows are multiplied whose activations are quantised.
 RowKind kind_of(DotInstructions has, std::int64_t rows) {
   std::int64_t few = 0;
   with_dot(has, [&]<Dot kDot>(std::integral_constant<Dot, kDot>) HWY_ATTR { few = kFewRows<kDot>; });
   if (multiplies_tiles(has) && (rows > few || fills_tiles(rows))) return RowKind::tiles;
   return rows <= few ? RowKind::few : RowKind::many;
-}
-
-void multiply_quantized_task(const QuantizedTask& task, float* scratch) {
-  std::optional<AmxShapes> shapes;
-  with_dot(task.instructions, [&]<Dot kDot>(std::integral_constant<Dot, kDot>) HWY_ATTR {
-    for (std::int64_t p = task.panel; p < task.panel_end; ++p) {
-      const PanelView panel(task.w, p);
-      with_code_type(panel.part.type, [&]<BlockType kType>(std::integral_constant<BlockType, kType>) HWY_ATTR {
-        if (task.kind == RowKind::few) return multiply_few<kType, kDot>(task, panel);
-        constexpr int kGroup = scaled_codes(kType).codes.group;
-        if (task.kind == RowKind::tiles && (!shapes || shapes->group() != kGroup)) shapes.emplace(kGroup);
-        multiply_many<kType, kDot>(task, panel, *reinterpret_cast<QuantizedScratch*>(scratch));
-      });
-    }
-  });
 }
 
 /// The same with activations as they are: the chains of multiply_tile over dequantised weights.
@@ -288,13 +143,9 @@ void multiply_dequantized_task(const QuantizedTask& task, float* scratch) {
     for (std::int64_t r = 0; r < count; ++r) std::copy_n(task.x.f32(task.row + r) + d, inputs, rows + r * kTileStride);
     for (std::int64_t p = task.panel; p < task.panel_end; ++p) {
       const PanelView panel(task.w, p);
-      with_code_type(panel.part.type, [&]<BlockType kType>(std::integral_constant<BlockType, kType>) HWY_ATTR {
-        constexpr PanelFormat kFormat = panel_format(kType);
-        const std::byte* chunk = panel.data + d / kQuantChunk * kFormat.chunk_bytes();
-        widen_scales<kFormat>(scales, chunk, blocks);
-        widen_codes<kFormat.codes>(codes, reinterpret_cast<const std::uint8_t*>(chunk + kFormat.factor_bytes()),
-                                   kFormat.block_bytes(), blocks);
-        widen_values<kFormat.codes>(values, codes, kWideBytes, scales, blocks);
+      const std::byte* chunk = panel.data + d / kQuantChunk * panel_format(panel.part.type).chunk_bytes();
+      with_code_type(panel.part.type, [&]<BlockType kType>(std::integral_constant<BlockType, kType>) {
+        widen_chunk<scaled_codes(kType).codes.bits>(values, kType, chunk, blocks, codes, scales);
       });
       multiply_tile<float>(c + (p - task.panel) * count * kPanel, kPanel, rows, count, values, 0, 1, inputs);
     }
@@ -314,7 +165,6 @@ namespace {
 
 HWY_EXPORT(quantize_rows);
 HWY_EXPORT(quantize_tiles);
-HWY_EXPORT(multiply_quantized_task);
 HWY_EXPORT(multiply_dequantized_task);
 HWY_EXPORT(kind_of);
 
@@ -342,6 +192,18 @@ const void* quantized(ThreadPool& pool, Scratch& scratch, DotInstructions instru
     }
   });
   return out;
+}
+
+/// Multiplies the panels of a task, those of each part by the kernels of its codes.
+void multiply_quantized_task(const QuantizedTask& task, float* scratch) {
+  for (std::int64_t panel = task.panel; panel < task.panel_end;) {
+    const PartPanels& part = task.w.part_of_panel(panel);
+    const std::int64_t end = std::min(task.panel_end, part.panel + (part.rows + kPanel - 1) / kPanel);
+    with_code_type(part.type, [&]<BlockType kType>(std::integral_constant<BlockType, kType>) {
+      multiply_panels<scaled_codes(kType).codes.bits>(task, panel, end, scratch);
+    });
+    panel = end;
+  }
 }
 
 ProductTasks tasks_of(RowKind kind, std::int64_t rows, std::int64_t panels, int threads) {
@@ -380,7 +242,7 @@ void matmul_quantized(ThreadPool& pool, Scratch& scratch, DotInstructions instru
     if (floats) {
       HWY_DYNAMIC_DISPATCH(multiply_dequantized_task)(task, scratch.of_thread(thread));
     } else {
-      HWY_DYNAMIC_DISPATCH(multiply_quantized_task)(task, scratch.of_thread(thread));
+      multiply_quantized_task(task, scratch.of_thread(thread));
     }
   });
 }

@@ -386,6 +386,20 @@ void widen_values(float* out, const std::uint8_t* codes, std::int64_t block_byte
   }
 }
 
+/// Rows for which codes are not widened first. With groups of eight, each of which takes the codes apart, 10 to 24 rows
+/// are 4 to 10 % faster than with widening; with groups of four, a second group costs more than widening.
+template <Dot kDot>
+inline constexpr std::int64_t kFewRows = kPackedRows<kDot> == kQuantRows ? kQuantRows : 3 * kPackedRows<kDot>;
+
+/// Calls fn with std::integral_constant<Dot, ...>: how this processor multiplies bytes.
+template <class Fn>
+HWY_INLINE void with_dot(DotInstructions has, const Fn& fn) {
+  if constexpr (kHasPairs) {
+    if (!adds_quads(has)) return fn(std::integral_constant<Dot, Dot::pairs>());
+  }
+  fn(std::integral_constant<Dot, Dot::quads>());
+}
+
 }  // namespace HWY_NAMESPACE
 }  // namespace baton::cpu
 HWY_AFTER_NAMESPACE();

@@ -42,12 +42,12 @@ TEST_CASE("the tasks of a product cover each output once, within their limits", 
 
 TEST_CASE("tasks of few rows become shorter, so that threads end together", "[matmul]") {
   const auto lengths = [](const ProductTasks& tasks) {
-    std::vector<std::int64_t> lengths;
-    for (std::int64_t i = 0; i < tasks.count(); ++i) lengths.push_back(tasks[i].panel_end - tasks[i].panel);
-    return lengths;
+    std::vector<std::int64_t> found;
+    for (std::int64_t i = 0; i < tasks.count(); ++i) found.push_back(tasks[i].panel_end - tasks[i].panel);
+    return found;
   };
   using Lengths = std::vector<std::int64_t>;
-  CHECK(lengths(ProductTasks::of_few(1, 28, 2)) == Lengths{7, 7, 3, 4, 2, 2, 1, 2});
+  CHECK(found(ProductTasks::of_few(1, 28, 2)) == Lengths{7, 7, 3, 4, 2, 2, 1, 2});
   CHECK(lengths(ProductTasks::of_few(1, 28, 2, 4)) == Lengths{7, 7, 7, 7});
   CHECK(lengths(ProductTasks::of_few(1, 8, 2, 4)) == Lengths{4, 4});
   CHECK(lengths(ProductTasks::of_few(1, 3, 2, 4)) == Lengths{1, 2});

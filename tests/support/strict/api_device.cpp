@@ -112,6 +112,9 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
       case cudaDevAttrComputeCapabilityMajor:
         *value = one->spec.major;
         return cudaSuccess;
+      case cudaDevAttrComputeCapabilityMinor:
+        *value = one->spec.minor;
+        return cudaSuccess;
       case cudaDevAttrMemoryPoolsSupported:
         *value = one->spec.pools ? 1 : 0;
         return cudaSuccess;

@@ -41,6 +41,7 @@ enum cudaStreamCaptureMode {
 enum cudaDeviceAttr {
   cudaDevAttrMultiProcessorCount = 16,
   cudaDevAttrComputeCapabilityMajor = 75,
+  cudaDevAttrComputeCapabilityMinor = 76,
   cudaDevAttrMemoryPoolsSupported = 115
 };
 enum cudaMemPoolAttr {
