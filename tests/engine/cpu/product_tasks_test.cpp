@@ -47,7 +47,7 @@ TEST_CASE("tasks of few rows become shorter, so that threads end together", "[ma
     return found;
   };
   using Lengths = std::vector<std::int64_t>;
-  CHECK(found(ProductTasks::of_few(1, 28, 2)) == Lengths{7, 7, 3, 4, 2, 2, 1, 2});
+  CHECK(lengths(ProductTasks::of_few(1, 28, 2)) == Lengths{7, 7, 3, 4, 2, 2, 1, 2});
   CHECK(lengths(ProductTasks::of_few(1, 28, 2, 4)) == Lengths{7, 7, 7, 7});
   CHECK(lengths(ProductTasks::of_few(1, 8, 2, 4)) == Lengths{4, 4});
   CHECK(lengths(ProductTasks::of_few(1, 3, 2, 4)) == Lengths{1, 2});
