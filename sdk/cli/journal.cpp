@@ -8,9 +8,8 @@
 #include <utility>
 
 #include "sdk/cli/console/exit_code.h"
-#include "sdk/record/run_journal.h"
+#include "sdk/record/record_folder.h"
 #include "sdk/report/data.h"
-#include "sdk/report/fields.h"
 
 namespace baton::cli {
 namespace {

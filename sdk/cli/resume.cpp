@@ -19,7 +19,7 @@
 #include "sdk/cli/journal.h"
 #include "sdk/cli/run.h"
 #include "sdk/cli/verbs.h"
-#include "sdk/record/run_journal.h"
+#include "sdk/record/record_folder.h"
 #include "sdk/report/data.h"
 
 namespace baton::cli {

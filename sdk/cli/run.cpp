@@ -23,7 +23,6 @@
 #include "sdk/cli/run.h"
 #include "sdk/cli/verbs.h"
 #include "sdk/trace/spans.h"
-#include "sdk/trace/turn_marks.h"
 
 namespace baton::cli {
 namespace {

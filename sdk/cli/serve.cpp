@@ -25,7 +25,7 @@
 #include "sdk/cli/console/terminal.h"
 #include "sdk/cli/console/text.h"
 #include "sdk/cli/verbs.h"
-#include "sdk/serve/api_keys.h"
+#include "sdk/serve/admission.h"
 #include "sdk/trace/trace_queue.h"
 
 namespace baton::cli {

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The cache that tools of the Hugging Face hub share, and the folder of files from other URLs.
+// Published models that are in a cache already, without the network: the cache that tools of the Hugging Face hub
+// share, the folder of files from other URLs, and the settings of both in the environment. In the shared cache:
 //
-//   ROOT/models--org--name/blobs/CHECKSUM            contents; CHECKSUM.incomplete while they are downloaded
-//   ROOT/models--org--name/refs/REVISION             the commit that a branch or tag was at
-//   ROOT/models--org--name/snapshots/COMMIT/FILE     links to blobs
+//   ROOT/models--org--name/{blobs/CHECKSUM[.incomplete], refs/REVISION, snapshots/COMMIT/FILE (links to blobs)}
 //   ROOT/.locks/models--org--name/CHECKSUM.lock      locked (flock) by who downloads the blob
 #pragma once
 
@@ -12,7 +11,6 @@
 #include <string>
 #include <vector>
 
-#include "sdk/hub/model_choice.h"
 #include "sdk/hub/model_source.h"
 
 namespace baton {
@@ -46,5 +44,38 @@ bool is_commit(std::string_view text);
 /// Where a file from a URL is stored: $XDG_CACHE_HOME/baton/models/HOST--HASH/NAME, or in ~/.cache. The hash is that of
 /// the folder's URL, so the parts of a split file lie together. Throws ModelError where the cache folder is unknown.
 std::filesystem::path url_file(const UrlModel& model);
+
+/// The variable's value; empty: it is not set.
+std::string environment(const char* variable);
+
+/// Whether the variable is 1, on, yes or true, in any case.
+bool environment_flag(const char* variable);
+
+/// `path` with a leading "~/" replaced by the user's home folder, where HOME says it.
+std::filesystem::path home_expanded(const std::string& path);
+
+/// $XDG_CACHE_HOME, else ~/.cache. Throws ModelError where neither XDG_CACHE_HOME nor HOME is set.
+std::filesystem::path cache_home();
+
+/// $HF_HOME, else "huggingface" in cache_home().
+std::filesystem::path hub_home();
+
+/// Offline mode: HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE is set.
+bool hub_offline();
+
+/// $HF_ENDPOINT without slashes at its end, else https://huggingface.co.
+std::string hub_endpoint();
+
+/// The GGUF file or the model folder that a source means, pulled by Baton or by another tool that shares the cache.
+/// Throws ModelError, whose message names the folder that was searched and the command that pulls the model.
+std::filesystem::path find_pulled(const ModelSource& source);
+
+struct PulledModel {
+  std::string name;  // as find_model() takes it: "hf:org/name", "hf:org/name:FILE"
+  std::filesystem::path path;
+};
+
+/// The models of the hub's cache at revision main: of each repository its folder, or its GGUF files.
+std::vector<PulledModel> pulled_models();
 
 }  // namespace baton

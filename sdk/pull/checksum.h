@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Digest: SHA-256 or SHA-1 of bytes that come in pieces, by OpenSSL, on Windows by the system.
 // The checksums that a hub states: SHA-256 of a file, or SHA-1 of what git stores for one (its size, then its bytes).
 #pragma once
 
@@ -9,10 +10,27 @@
 #include <span>
 #include <stop_token>
 #include <string>
-
-#include "sdk/pull/digest.h"
+#include <vector>
 
 namespace baton {
+
+/// Members throw std::runtime_error where the system's policy forbids the algorithm.
+class Digest {
+ public:
+  enum class Algorithm { sha256, sha1 };
+  explicit Digest(Algorithm algorithm);
+  ~Digest();
+  Digest(const Digest&) = delete;
+  Digest& operator=(const Digest&) = delete;
+
+  void add(std::span<const std::byte> bytes);
+  /// Once, at the end.
+  std::vector<unsigned char> result();
+
+ private:
+  struct Computation;
+  std::unique_ptr<Computation> computation_;
+};
 
 struct Checksum {
   enum class Kind { none, sha256, git_sha1 };

@@ -4,7 +4,7 @@
 #include <new>
 #include <stdexcept>
 
-#include "sdk/pull/digest.h"
+#include "sdk/pull/checksum.h"
 
 namespace baton {
 namespace {

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "sdk/pull/digest.h"
+#include "sdk/pull/checksum.h"
 
 namespace baton {
 namespace {

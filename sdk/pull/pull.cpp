@@ -14,9 +14,7 @@
 #include "engine/base/errors.h"
 #include "engine/base/system/process.h"
 #include "engine/model/gguf.h"
-#include "sdk/hub/environment.h"
 #include "sdk/hub/hub_cache.h"
-#include "sdk/hub/pulled_model.h"
 #include "sdk/pull/download.h"
 #include "sdk/pull/hub_access.h"
 

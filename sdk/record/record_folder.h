@@ -1,10 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-// The folder of a recorded run (RunOptions::record): it appears whole or not at all.
+// Records a run as RunOptions::record asks for it (docs/cli.md): first its journal, how it was started and each turn
+// that has ended, on disk when it has ended; then the folder, which appears whole or not at all. A run that was killed
+// goes on from its journal, and one that has ended is compared with it; sdk/cli/journal.h reads it.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
+#include <optional>
+#include <set>
 #include <string>
+#include <vector>
+
+#include <baton/engine.h>
+#include <baton/event.h>
+
+#include "engine/base/clock.h"
+#include "engine/base/file_lock.h"
+#include "engine/base/system/file.h"
 
 namespace baton::inline v1 {
 
@@ -27,6 +41,103 @@ class RecordFolder {
   std::filesystem::path folder_;
   bool replace_;
   std::map<std::string, std::string> files_;
+};
+
+}  // namespace baton::inline v1
+
+namespace baton::inline v1 {
+
+/// The name of the journal in the folder of a record; while the run goes on it lies next to the folder.
+inline constexpr const char* kJournalName = "journal.ndjson";
+inline constexpr int kJournalFormat = 1;  // the number in its first line
+
+/// Where the journal lies while the run goes on; afterwards it is in the folder of the record.
+std::filesystem::path journal_beside(const std::filesystem::path& folder);
+
+/// How a run was started; paths are as seen from the current folder.
+struct JournalHead {
+  std::string file;                 // of the workflow; empty: it was a text
+  std::vector<std::string> set;     // "a.b=value"
+  std::vector<std::string> models;  // "NAME=PATH", or "PATH" in place of the default model
+  std::string fingerprint;          // of the workflow
+  std::map<std::string, std::string> inputs;
+  std::optional<std::uint64_t> seed;
+};
+
+/// Writes the journal next to the folder, and holds a lock: the file DIR.journal.lock, which ends with it. Turns that
+/// were skipped or cancelled are not in it.
+class RunJournal {
+ public:
+  /// `resumed`: the turns that a journal or a record has already; null: a new run. Throws InputError when there is a
+  /// journal of another run and when another run is writing, std::runtime_error when that of a resumed run cannot be
+  /// written anew. `on_warning` may be empty.
+  RunJournal(const std::filesystem::path& folder, const JournalHead& head, const std::vector<AgentFinished>* resumed,
+             std::function<void(const std::string& message)> on_warning);
+
+  /// What cannot be written is told once; the journal on disk keeps what it has.
+  void add(const AgentFinished& finished);
+
+  bool is_whole() const { return !broken_; }
+  bool has_turns() const { return !known_.empty(); }
+  /// All of it, for the folder of the record.
+  const std::string& text() const { return text_; }
+  /// The record is written, or nothing was run: removes the journal next to it, and ends the lock.
+  void remove();
+
+ private:
+  void lock(bool resumed);
+  void remove_file() const;
+  void write(const std::string& line);
+
+  std::filesystem::path path_;
+  std::function<void(const std::string& message)> on_warning_;
+  std::optional<FileLock> lock_;  // none: the folder cannot be written, as the journal's own file will say
+  UniqueFd file_;
+  std::string text_;
+  std::set<int> known_;   // turns
+  std::size_t good_ = 0;  // bytes on disk that are whole lines
+  bool broken_ = false;
+};
+
+}  // namespace baton::inline v1
+
+namespace baton::inline v1 {
+
+/// All members on the thread of the run, but for the constructor. The destructor of one that has written nothing leaves
+/// a journal with turns where it is.
+class RunRecorder {
+ public:
+  /// Begins the journal. `options` has a `record`; of `head` everything but inputs and seed. Throws as RecordFolder and
+  /// RunJournal do.
+  RunRecorder(const Engine& engine, const Workflow& workflow, const RunOptions& options, JournalHead head,
+              std::function<void(const std::string& message)> on_warning);
+
+  ~RunRecorder();
+  RunRecorder(const RunRecorder&) = delete;
+  RunRecorder& operator=(const RunRecorder&) = delete;
+
+  /// Each event, before the host sees it.
+  void add(const Event& event);
+
+  /// Writes the folder, and removes the journal next to it. What cannot be written becomes record.record_error.
+  void write(RunRecord& record) noexcept;
+
+  /// Writes nothing, and removes the journal.
+  void drop() noexcept;
+
+ private:
+  void add_result(const std::string& turn, const std::string& text);
+
+  Engine engine_;
+  Workflow workflow_;
+  std::filesystem::path path_;
+  std::map<std::string, std::string> inputs_;
+  RecordFolder folder_;
+  RunJournal journal_;
+  bool over_ = false;
+  Clock::time_point begin_{};
+  std::string lines_;                                // of events.ndjson
+  std::map<std::string, std::string> tool_results_;  // by turn
 };
 
 }  // namespace baton::inline v1

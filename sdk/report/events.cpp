@@ -9,7 +9,6 @@
 #include <baton/event.h>
 
 #include "sdk/report/data.h"
-#include "sdk/report/fields.h"
 
 namespace baton::cli {
 namespace {

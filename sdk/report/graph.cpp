@@ -1,19 +1,94 @@
 // SPDX-License-Identifier: Apache-2.0
-// The picture of the team: its turns, who handed what to whom and how, and under which conditions.
-#include <baton/reuse_method.h>
+// The picture of the team: its turns, who handed what to whom and how, and under which conditions. It is drawn from the
+// record's graph.json.
+#include "sdk/report/graph.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <map>
 #include <set>
+#include <string_view>
+#include <vector>
+
+#include <baton/reuse_method.h>
 
 #include "sdk/cli/console/html.h"
 #include "sdk/cli/console/view.h"
-#include "sdk/report/graph_layout.h"
+#include "sdk/report/data.h"
 #include "sdk/report/page.h"
 
 namespace baton::cli {
+namespace {
+
+std::vector<std::size_t> layers_of(std::size_t turns, const std::vector<GraphEdge>& edges) {
+  std::vector<std::vector<std::size_t>> sources(turns);
+  for (const GraphEdge& one : edges) sources[one.to].push_back(one.from);
+  std::vector<std::size_t> layers(turns);
+  for (std::size_t i = 0; i < turns; ++i) {
+    for (const std::size_t from : sources[i]) layers[i] = std::max(layers[i], layers[from] + 1);
+  }
+  return layers;
+}
+
+/// The lane of each turn that is read below the next layer: the first that nobody else uses on the way.
+std::vector<std::size_t> lanes_of(const std::vector<std::size_t>& layers, const std::vector<GraphEdge>& edges) {
+  std::vector<std::size_t> ends(layers.size()), lanes(layers.size());
+  for (const GraphEdge& one : edges) ends[one.from] = std::max(ends[one.from], layers[one.to]);
+  std::vector<std::size_t> by_layer;
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    if (ends[i] > layers[i] + 1) by_layer.push_back(i);
+  }
+  std::stable_sort(by_layer.begin(), by_layer.end(), [&](auto a, auto b) { return layers[a] < layers[b]; });
+  std::vector<std::size_t> free_from;  // of each lane
+  for (const std::size_t turn : by_layer) {
+    const auto lane = std::find_if(free_from.begin(), free_from.end(), [&](auto end) { return end <= layers[turn]; });
+    lanes[turn] = static_cast<std::size_t>(lane - free_from.begin());
+    if (lane == free_from.end()) free_from.push_back(0);
+    free_from[lanes[turn]] = ends[turn];
+  }
+  return lanes;
+}
+
+}  // namespace
+
+GraphLayout graph_layout(std::size_t turns, const std::vector<GraphEdge>& edges, double node_height) {
+  const std::vector<std::size_t> layers = layers_of(turns, edges), lanes = lanes_of(layers, edges);
+  std::vector<std::size_t> sizes;
+  for (const std::size_t layer : layers) {
+    if (layer >= sizes.size()) sizes.resize(layer + 1);
+    ++sizes[layer];
+  }
+  const auto row_width = [](std::size_t count) {
+    return static_cast<double>(count) * (kNodeWidth + kNodeGap) - kNodeGap;
+  };
+  const double widest = row_width(sizes.empty() ? 1 : *std::max_element(sizes.begin(), sizes.end()));
+  GraphLayout layout;
+  layout.turns.resize(turns);
+  layout.width = widest;
+  std::vector<std::size_t> seen(sizes.size());
+  for (std::size_t i = 0; i < turns; ++i) {
+    const std::size_t layer = layers[i];
+    layout.turns[i] = {(widest - row_width(sizes[layer])) / 2 + row_width(seen[layer] + 1) - kNodeWidth,
+                       kLayerGap / 2 + static_cast<double>(layer) * (node_height + kLayerGap)};
+    ++seen[layer];
+  }
+  layout.height = static_cast<double>(sizes.size()) * (node_height + kLayerGap) - kLayerGap / 2;
+  for (const GraphEdge& one : edges) {
+    const GraphLayout::Place &from = layout.turns[one.from], &to = layout.turns[one.to];
+    const double x = from.x + kNodeWidth / 2, y = from.y + node_height, end = to.x + kNodeWidth / 2, tip = to.y - 1;
+    if (layers[one.to] == layers[one.from] + 1) {
+      layout.paths.push_back(fmt::format("M{} {}C{} {} {} {} {} {}", x, y, x, y + 32, end, tip - 32, end, tip));
+      continue;
+    }
+    const double lane = widest + kNodeGap + static_cast<double>(lanes[one.from]) * kLaneWidth;
+    layout.width = std::max(layout.width, lane + 2);
+    layout.paths.push_back(fmt::format("M{0} {1}C{0} {2} {3} {4} {3} {5}V{6}C{3} {7} {8} {9} {8} {10}", x, y, y + 32,
+                                       lane, y + 16, y + 48, tip - 48, tip - 16, end, tip - 32, tip));
+  }
+  return layout;
+}
+
 namespace {
 
 constexpr std::size_t kMaxNodes = 60;
@@ -180,6 +255,61 @@ Markup graph_section(const Report& report) {
   if (!report.graph) return out + "<p>No picture: graph.json is missing.</p>\n</section>\n";
   if (report.run.agents.empty()) return out + "<p>The run had no turns.</p>\n</section>\n";
   return out + TeamPicture(report, *report.graph).draw() + "</section>\n";
+}
+
+namespace {
+
+/// For each turn the one whose answer its readers got: rounds that end early leave that of the last round that was.
+std::vector<std::size_t> said_by(const RunRecord& run) {
+  std::map<std::string_view, std::size_t> last;  // by agent
+  std::vector<std::size_t> said(run.agents.size());
+  for (std::size_t i = 0; i < said.size(); ++i) {
+    const AgentRecord& agent = run.agents[i];
+    if (agent.state != TurnState::skipped) last[agent.agent] = i;
+    const auto found = last.find(agent.agent);
+    said[i] = found == last.end() ? i : found->second;
+  }
+  return said;
+}
+
+}  // namespace
+
+TeamGraph read_graph(const std::string& bytes, const std::string& file, const RunRecord& run) {
+  const JsonDocument json = RecordFields::parse(bytes, file);
+  const RecordFields fields(*json, file, "");
+  if (fields.count("schema") != 1) fields.fail("schema", "1");
+  TeamGraph graph;
+  graph.until = fields.text("until", "");
+  graph.conditions.resize(run.agents.size());
+  graph.unreached.resize(run.agents.size());
+  const std::vector<RecordFields> turns = fields.list("turns");
+  if (turns.size() != run.agents.size()) fields.fail("turns", fmt::format("{} turns, as run.json", run.agents.size()));
+  std::set<int> begun;
+  std::map<std::string, std::size_t> first, last;  // an agent may work twice in a round
+  for (std::size_t i = 0; i < turns.size(); ++i) {
+    const AgentRecord& agent = run.agents[i];
+    if (turns[i].text("agent") != agent.agent) turns[i].fail("agent", fmt::format("'{}', as run.json", agent.agent));
+    if (turns[i].count("round") != agent.round) turns[i].fail("round", fmt::format("{}, as run.json", agent.round));
+    const std::string id = turns[i].text("id");
+    first.emplace(id, i);
+    last[id] = i;
+    graph.conditions[i] = turns[i].text("when", "");
+    graph.unreached[i] = agent.round > 1 && !turns[i].truth("decides", false);
+    if (graph.unreached[i] && agent.state != TurnState::skipped) begun.insert(agent.round);
+  }
+  for (std::size_t i = 0; i < turns.size(); ++i) {
+    if (begun.count(run.agents[i].round) != 0) graph.unreached[i] = false;
+  }
+  const std::vector<std::size_t> said = said_by(run);
+  for (const RecordFields& edge : fields.list("edges")) {
+    const auto from = first.find(edge.text("from")), to = last.find(edge.text("to"));
+    if (from == first.end()) edge.fail("from", "the id of a turn");
+    if (to == last.end()) edge.fail("to", "the id of a turn");
+    if (from->second >= to->second) edge.fail("to", "a turn behind that of 'from'");
+    const bool read = run.agents[to->second].state != TurnState::skipped;
+    graph.edges.push_back({read ? said[from->second] : from->second, to->second, edge.texts_of("slots")});
+  }
+  return graph;
 }
 
 }  // namespace baton::cli

@@ -1,16 +1,61 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is decided about a request by its header alone, before its body is read.
+// What is decided about a request by its header alone, before its body is read: its key, its client's rate, admission.
 #pragma once
 
+#include <chrono>
+#include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
-#include "sdk/serve/api_keys.h"
-#include "sdk/serve/serve_options.h"
+#include "sdk/serve/server.h"
 
 namespace baton::serve {
+
+/// Takes a time that depends on the texts' lengths alone.
+bool equal_in_constant_time(std::string_view left, std::string_view right);
+
+class ApiKeys {
+ public:
+  /// Throws InputError for a key that a header cannot carry, or with fewer than 8 characters.
+  explicit ApiKeys(std::vector<std::string> keys);
+
+  bool empty() const { return keys_.empty(); }
+  /// The index of the key that the value of a header Authorization carries, "Bearer KEY" or "Basic ..." with the key as
+  /// the password, as a browser sends it; nothing: it carries none of them. Compares with every key in constant time.
+  std::optional<std::size_t> find(std::string_view authorization) const;
+
+ private:
+  std::vector<std::string> keys_;
+};
+
+/// The keys in the text of a file: one a line; empty lines and those that begin with '#' are left out.
+std::vector<std::string> keys_of_text(std::string_view text);
+
+/// A bucket of tokens for each client, which holds those of a minute and fills steadily. For one thread.
+class RateLimit {
+ public:
+  using Clock = std::chrono::steady_clock;
+  static constexpr std::size_t kMaxClients = 10'000;  // buckets; that of the client unseen for longest is forgotten
+
+  /// `per_minute` 0: no limit.
+  explicit RateLimit(int per_minute) : per_minute_(per_minute) {}
+
+  /// Counts a request. Returns 0, or after how many seconds the client may try again.
+  int wait_seconds(const std::string& client, Clock::time_point now);
+
+ private:
+  struct Bucket {
+    double tokens = 0;
+    Clock::time_point seen;
+  };
+
+  int per_minute_;
+  std::map<std::string, Bucket> buckets_;
+};
 
 enum class Endpoint : std::uint8_t { page, health, metrics, models, model, chat, completion };
 inline constexpr std::size_t kEndpoints = 7;

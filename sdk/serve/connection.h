@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A client's connection: reads its requests one after the other and writes their replies. What it waits for holds it;
-// it ends when it waits for nothing. For the server's thread.
+// A client's connection: reads its requests one after the other, with the headers as Beast has read them, and writes
+// their replies. What it waits for holds it; it ends when it waits for nothing. For the server's thread.
 #pragma once
 
+#include <algorithm>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
@@ -15,17 +16,63 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <stop_token>
 #include <string>
+#include <string_view>
 
 #include "sdk/serve/admission.h"
-#include "sdk/serve/api_error.h"
 #include "sdk/serve/chat_request.h"
 #include "sdk/serve/server_core.h"
 
 namespace baton::serve {
+
+template <typename View>
+std::string_view view_of(const View& text) {
+  return {text.data(), text.size()};
+}
+
+/// Views of the parser's memory.
+template <typename Parser>
+RequestHead head_of(const Parser& parser) {
+  using Field = boost::beast::http::field;
+  const auto& request = parser.get();
+  RequestHead head;
+  head.method = view_of(request.method_string());
+  head.target = view_of(request.target());
+  head.host = view_of(request[Field::host]);
+  head.origin = view_of(request[Field::origin]);
+  head.authorization = view_of(request[Field::authorization]);
+  head.content_type = view_of(request[Field::content_type]);
+  head.content_encoding = view_of(request[Field::content_encoding]);
+  if (const auto length = parser.content_length()) head.content_length = *length;
+  return head;
+}
+
+/// Throws ApiError where the fields leave in doubt where the body ends, so that a proxy before this server might take
+/// some of it for another request, or for none: both a length and chunks, several lengths, one that is no plain number,
+/// and codings other than chunked.
+template <typename Parser>
+void check_framing(const Parser& parser) {
+  using Field = boost::beast::http::field;
+  const auto& request = parser.get();
+  const auto lengths = request.equal_range(Field::content_length);
+  const auto codings = request.equal_range(Field::transfer_encoding);
+  const auto refuse = [](const char* expected) { throw ApiError(400, "malformed_request", expected); };
+  if (codings.first != codings.second) {
+    const bool chunked =
+        std::next(codings.first) == codings.second && boost::beast::iequals(codings.first->value(), "chunked");
+    if (!chunked || request.version() < 11) refuse("Transfer-Encoding: expected chunked alone, and HTTP 1.1");
+    if (lengths.first != lengths.second) refuse("expected Content-Length or Transfer-Encoding, found both");
+  }
+  if (lengths.first == lengths.second) return;
+  const std::string_view length = view_of(lengths.first->value());
+  const bool plain =
+      !length.empty() && std::all_of(length.begin(), length.end(), [](char c) { return c >= '0' && c <= '9'; });
+  if (!plain || std::next(lengths.first) != lengths.second) refuse("Content-Length: expected one number");
+}
 
 class Connection : public std::enable_shared_from_this<Connection> {
  public:

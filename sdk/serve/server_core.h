@@ -16,11 +16,10 @@
 
 #include <baton/engine.h>
 
-#include "sdk/serve/api_keys.h"
+#include "sdk/serve/admission.h"
 #include "sdk/serve/metrics.h"
-#include "sdk/serve/rate_limit.h"
-#include "sdk/serve/serve_options.h"
 #include "sdk/serve/served_workflow.h"
+#include "sdk/serve/server.h"
 
 namespace baton::serve {
 

@@ -20,7 +20,7 @@
 #include "engine/reuse/between_models.h"
 #include "sdk/src/model_ranges.h"
 
-#include "sdk/record/run_recorder.h"
+#include "sdk/record/record_folder.h"
 #include "sdk/src/internal.h"
 #include "sdk/src/model_path.h"
 #include "sdk/src/open_models.h"

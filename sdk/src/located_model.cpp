@@ -5,7 +5,7 @@
 #include "engine/remote/open_server.h"  // of the layers below: before any public header
 #include "sdk/src/internal.h"
 
-#include "sdk/hub/environment.h"
+#include "sdk/hub/hub_cache.h"
 #include "sdk/src/model_path.h"
 
 namespace baton::inline v1 {

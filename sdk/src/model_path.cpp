@@ -11,8 +11,7 @@
 #include "engine/base/system/folders.h"
 #include "engine/base/system/process.h"
 #include "engine/model/model.h"
-#include "sdk/hub/environment.h"
-#include "sdk/hub/pulled_model.h"
+#include "sdk/hub/hub_cache.h"
 #include "sdk/src/share_folders.h"
 #include "workflows/format/diagnostics.h"
 

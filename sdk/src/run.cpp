@@ -9,7 +9,7 @@
 #include "engine/base/clock.h"
 #include "sdk/src/internal.h"
 
-#include "sdk/record/run_recorder.h"
+#include "sdk/record/record_folder.h"
 #include "sdk/src/owner.h"
 
 namespace baton::inline v1 {

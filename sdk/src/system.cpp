@@ -4,7 +4,7 @@
 
 #include "agents/tool.h"
 #include "engine/backend/make_backend.h"
-#include "sdk/hub/pulled_model.h"
+#include "sdk/hub/hub_cache.h"
 #include "sdk/src/internal.h"
 
 namespace baton::inline v1 {

@@ -10,7 +10,7 @@
 #include <baton/version.h>
 
 #include "engine/base/json/json_reader.h"
-#include "sdk/pull/retries.h"
+#include "sdk/pull/http.h"
 
 namespace baton {
 namespace {

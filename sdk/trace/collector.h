@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "sdk/trace/collector_settings.h"
+#include "sdk/trace/trace_target.h"
 
 namespace baton {
 

@@ -3,21 +3,118 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <span>
 #include <string_view>
 #include <system_error>
+#include <utility>
 
 #include <baton/errors.h>
 
 #include "engine/base/atomic_file.h"
 #include "engine/base/system/file.h"
-#include "sdk/trace/chrome.h"
+#include "sdk/hub/hub_cache.h"
+#include "sdk/hub/model_source.h"
 #include "sdk/trace/collector.h"
-#include "sdk/trace/otlp.h"
+#include "sdk/trace/span_formats.h"
 
 namespace baton {
+namespace {
+
+constexpr const char* kDefaultAddress = "http://localhost:4318";
+constexpr const char* kPath = "/v1/traces";
+
+/// The first of two variables that is set.
+struct Variable {
+  Variable(const char* first, const char* second) : name(first), value(environment(first)) {
+    if (!value.empty()) return;
+    name = second;
+    value = environment(second);
+  }
+  const char* name;
+  std::string value;
+};
+
+std::string_view trimmed(std::string_view text) {
+  while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
+  while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
+  return text;
+}
+
+/// "key1=value1,key2=value2", with %XX in values.
+std::vector<std::pair<std::string, std::string>> pairs_of(const char* variable, std::string_view text) {
+  std::vector<std::pair<std::string, std::string>> pairs;
+  while (!text.empty()) {
+    const std::size_t comma = std::min(text.find(','), text.size());
+    const std::string_view pair = trimmed(text.substr(0, comma));
+    text.remove_prefix(std::min(comma + 1, text.size()));
+    if (pair.empty()) continue;
+    const std::size_t equals = pair.find('=');
+    if (equals == pair.npos || equals == 0)
+      throw InputError(fmt::format("{}: expected NAME=VALUE,NAME=VALUE, found an entry without {}", variable,
+                                   equals == 0 ? "a name" : "="));
+    pairs.emplace_back(trimmed(pair.substr(0, equals)), percent_decoded(trimmed(pair.substr(equals + 1))));
+  }
+  return pairs;
+}
+
+bool is_header(const std::string& name, const std::string& value) {
+  const auto in_name = [](unsigned char c) { return c > ' ' && c < 127 && c != ':'; };
+  const auto in_value = [](unsigned char c) { return c >= ' ' && c != 127; };
+  return std::all_of(name.begin(), name.end(), in_name) && std::all_of(value.begin(), value.end(), in_value);
+}
+
+/// An address without a path is that of a collector, which takes traces at kPath.
+std::string with_path(std::string url) {
+  const std::size_t scheme = url.find("://");
+  const std::size_t slash = scheme == url.npos ? url.npos : url.find('/', scheme + 3);
+  if (slash == url.npos) return url + kPath;
+  return slash + 1 == url.size() ? url.substr(0, slash) + kPath : url;
+}
+
+std::string url_of(const std::string& address) {
+  if (!address.empty()) return with_path(address);
+  if (std::string whole = environment("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"); !whole.empty()) return whole;
+  std::string base = environment("OTEL_EXPORTER_OTLP_ENDPOINT");
+  if (base.empty()) base = kDefaultAddress;
+  while (base.ends_with('/')) base.pop_back();
+  return base + kPath;
+}
+
+}  // namespace
+
+CollectorSettings collector_settings(const std::string& address) {
+  CollectorSettings settings;
+  settings.url = url_of(address);
+  if (!settings.url.starts_with("http://") && !settings.url.starts_with("https://"))
+    throw InputError(fmt::format("traces are sent to an address that begins with http:// or https://, found '{}'",
+                                 shown_url(settings.url)));
+  const Variable headers("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS");
+  for (const auto& [name, value] : pairs_of(headers.name, headers.value)) {
+    if (!is_header(name, value))  // may be secret, so that it is not shown
+      throw InputError(fmt::format("{}: expected printable headers, found another character", headers.name));
+    settings.headers.push_back(name + ": " + value);
+  }
+  const Variable timeout("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "OTEL_EXPORTER_OTLP_TIMEOUT");
+  if (timeout.value.empty()) return settings;
+  const bool is_number = timeout.value.size() < 8 && timeout.value.find_first_not_of("0123456789") == std::string::npos;
+  if (!is_number || std::stol(timeout.value) == 0)
+    throw InputError(
+        fmt::format("{}: expected milliseconds, 1 to 9999999, found '{}'", timeout.name, timeout.value.substr(0, 40)));
+  settings.timeout = std::chrono::milliseconds(std::stol(timeout.value));
+  return settings;
+}
+
+std::map<std::string, std::string> resource_attributes() {
+  constexpr const char* kVariable = "OTEL_RESOURCE_ATTRIBUTES";
+  std::map<std::string, std::string> attributes{{"service.name", "baton"}};
+  for (auto& [name, value] : pairs_of(kVariable, environment(kVariable))) attributes[name] = std::move(value);
+  if (std::string name = environment("OTEL_SERVICE_NAME"); !name.empty()) attributes["service.name"] = std::move(name);
+  return attributes;
+}
+
 namespace fs = std::filesystem;
 namespace {
 

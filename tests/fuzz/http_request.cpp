@@ -15,9 +15,8 @@
 
 #include <baton/workflow.h>
 
-#include "sdk/serve/api_error.h"
 #include "sdk/serve/chat_request.h"
-#include "sdk/serve/connection_head.h"
+#include "sdk/serve/connection.h"
 
 namespace {
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The answers of a hub: refused, or every name stays inside of the cache, and every size and checksum is sound.
-#include "sdk/pull/hub_listing.h"
+#include "sdk/pull/hub_access.h"
 
 #include <cstdint>
 #include <cstdlib>

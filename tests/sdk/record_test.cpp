@@ -15,7 +15,6 @@
 #include <thread>
 
 #include "sdk/record/record_folder.h"
-#include "sdk/record/run_journal.h"
 #include "tests/sdk/asking_team.h"
 #include "tests/support/folders.h"
 #include "tests/support/temp_folder.h"

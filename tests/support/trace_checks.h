@@ -12,8 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "sdk/trace/chrome.h"
-#include "sdk/trace/otlp.h"
+#include "sdk/trace/span_formats.h"
 #include "sdk/trace/spans.h"
 
 namespace baton::test {

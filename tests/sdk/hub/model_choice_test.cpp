@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "sdk/hub/model_choice.h"
+#include "sdk/hub/model_source.h"
 
 #include <catch2/catch.hpp>
 

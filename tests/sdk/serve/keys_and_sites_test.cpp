@@ -3,8 +3,7 @@
 #include <catch2/catch.hpp>
 
 #include "sdk/serve/admission.h"
-#include "sdk/serve/api_error.h"
-#include "sdk/serve/rate_limit.h"
+#include "sdk/serve/chat_request.h"
 #include "tests/sdk/serve/running_server.h"
 
 namespace keys_and_sites_test {

@@ -11,7 +11,7 @@
 #include <mutex>
 #include <thread>
 
-#include "sdk/trace/otlp.h"
+#include "sdk/trace/span_formats.h"
 #include "sdk/trace/trace_queue.h"
 #include "tests/support/http_server.h"
 #include "tests/support/temp_folder.h"
