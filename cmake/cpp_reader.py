@@ -256,8 +256,13 @@ class Reader:
         if token == "[" and self._at(i + 1) == "[":
             return self._skip(i)
         if token == "enum":
-            stop = self._statement_end(i, end)
+            stop, body = self._statement_end(i, end), i
             self._note(owner, i, stop)
+            while body < stop and self.tokens[body] != "{":
+                body += 1
+            behind = self._skip(body) if body < stop else stop
+            if behind < stop - 1:  # declarators
+                self._add_fields(behind, stop - 1, owner, access)
             return stop
         if token == "friend":
             if self._at(i + 1) in CLASS_KEYS:

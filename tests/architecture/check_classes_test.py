@@ -70,7 +70,7 @@ class Reading(unittest.TestCase):
         self.assertEqual([f.name for f in one.functions], ["A", "f", "g", "operator()", "operator=", "h", "i", "~A"])
         self.assertEqual([f.name for f in one.functions if f.is_generated], ["operator=", "~A"])
         names = [field.name for field in one.fields if not field.is_constant]
-        self.assertEqual(names, ["u_", "v_", "a_", "b_", "c_", "d_", "e_", "callback_", "handler_"])
+        self.assertEqual(names, ["u_", "v_", "a_", "b_", "c_", "d_", "e_", "callback_", "handler_", "kind_"])
         self.assertEqual([len(f.parameters) for f in one.functions], [1, 1, 0, 1, 1, 2, 0, 0])
 
     def test_classes_in_functions_and_anonymous_namespaces(self):
