@@ -69,6 +69,11 @@ function(baton_unity_now target count)
   endforeach()
 endfunction()
 
+# baton_light(target): optimises less in a release build, for code whose speed nobody waits for: it compiles a quarter faster.
+function(baton_light target)
+  target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
+endfunction()
+
 # baton_layer(name [dependencies...]): a static library of all sources in the folder of the calling CMakeLists.txt and in
 # its rooms; a room that has a CMakeLists.txt of its own is a library of its own.
 function(baton_layer name)
