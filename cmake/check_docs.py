@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Fails where a document names a path that does not exist, links to nothing, or has a line that is too long.
+"""Fails if a document names a path that does not exist, links to nothing, or has a line that is too long.
 
 A path is a word that begins with a source folder of this project. `engine/kv/segment` may stand for `segment.h` and
 `segment.cpp`, and `*`, NAME or METHOD for anything. Paths of the past (CHANGELOG.md) are not checked. Rows of tables may
