@@ -37,7 +37,8 @@ std::int32_t context_length(const GenerationRequest& request, std::span<const To
   return std::max(0, takes_segments(request.reuse) ? length : std::min(length, request.context->exact));
 }
 
-ContextHandle keep_context(Sequence& sequence, Backend& backend, SegmentStore& store, const PrefixCache& prefixes) {
+ContextHandle keep_context(const Sequence& sequence, Backend& backend, SegmentStore& store,
+                           const PrefixCache& prefixes) {
   const PromptAssembly& assembly = sequence.prompt.assembly();
   const std::int32_t n = sequence.cache().length();
   auto kept = std::make_shared<KeptContext>();

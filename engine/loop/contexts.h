@@ -18,7 +18,8 @@ std::int32_t context_length(const GenerationRequest& request, std::span<const To
 
 /// Keeps the KV of a complete sequence, whose prefix has been added to `prefixes`. KV that is there already is shared.
 /// Returns null when the budget has no room. Throws BackendError.
-ContextHandle keep_context(Sequence& sequence, Backend& backend, SegmentStore& store, const PrefixCache& prefixes);
+ContextHandle keep_context(const Sequence& sequence, Backend& backend, SegmentStore& store,
+                           const PrefixCache& prefixes);
 
 /// LocalEngine::context_bytes, and the context of such bytes: `context` with its piece. Null: the budget has no room.
 std::vector<std::byte> bytes_of(const KeptContext& context, const SegmentStore& store);

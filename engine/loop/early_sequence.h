@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "engine/kv/kv_cache.h"
-#include "engine/loop/live_prefix.h"
+#include "engine/loop/kv_lookup.h"
 #include "engine/model/forward.h"
 #include "engine/request.h"
 

@@ -1,15 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/loop/hand_over.h"
 
-#include "engine/loop/contexts.h"
-
 #include <algorithm>
+
+#include "engine/loop/contexts.h"
+#include "engine/loop/kv_lookup.h"
 
 namespace baton {
 namespace {
 
+std::int32_t begin_of(const std::vector<PromptPart>& prompt, std::size_t part) {
+  std::int32_t begin = 0;
+  for (std::size_t i = 0; i < part; ++i) begin += static_cast<std::int32_t>(prompt[i].tokens.size());
+  return begin;
+}
+
+int hops_of(const Sequence& sequence, std::size_t part) {
+  const PromptAssembly& assembly = sequence.prompt.assembly();
+  return begin_of(sequence.request().prompt, part + 1) <= assembly.exact_length ? 0 : assembly.hops;
+}
+
+/// True when the part's KV, which the sequence computes, becomes a segment.
+bool becomes_segment(const Sequence& sequence, std::size_t part) {
+  const GenerationRequest& request = sequence.request();
+  const PromptPart& text = request.prompt[part];
+  return request.reuse.record && sequence.cache().layout().raw_keys && text.readers > 0 && !text.tokens.empty() &&
+         !sequence.prompt.assembly().uses[part].from_segment &&
+         begin_of(request.prompt, part) >= sequence.prompt.assembly().recordable();
+}
+
+}  // namespace
+
 /// Some tokens of a sequence, whose KV becomes a segment.
-struct Kept {
+struct HandOver::Kept {
   std::int32_t begin = 0;
   std::vector<TokenId> tokens;
   std::int64_t readers = 0;
@@ -20,50 +43,27 @@ struct Kept {
 };
 
 /// Returns null when the cache holds none of the tokens or the store has no room.
-SegmentHandle keep(const KvCache& cache, Kept kept, Backend& backend, SegmentStore& store) {
+SegmentHandle HandOver::keep(const KvCache& cache, Kept kept) {
   const std::int32_t n = std::min(static_cast<std::int32_t>(kept.tokens.size()), cache.length() - kept.begin);
   if (n < 1) return nullptr;
-  auto segment = std::make_shared<Segment>(backend, cache, kept.begin, n, std::move(kept.tokens));
+  auto segment = std::make_shared<Segment>(*parts_.backend, cache, kept.begin, n, std::move(kept.tokens));
   segment->hops = kept.hops;
   segment->origin = kept.origin;
   kept.entropy = kept.entropy.first(std::min(kept.entropy.size(), static_cast<std::size_t>(n)));
   segment->entropy.assign(kept.entropy.begin(), kept.entropy.end());
-  SegmentHandle handle = store.add(segment, kept.readers);
-  const bool exports = !backend.info().host_memory;  // other engines can read host memory directly
+  SegmentHandle handle = parts_.store.add(segment, kept.readers);
+  const bool exports = !parts_.device.host_memory;  // other engines can read host memory directly
   if (handle && kept.export_kv && exports) {
     try {
-      store.export_kv(handle, segment->copy_to_host());
-      backend.wait();
+      parts_.store.export_kv(handle, segment->copy_to_host());
+      parts_.backend->wait();
     } catch (const BackendError&) {  // readers of this model still have the segment
     }
   }
   return handle;
 }
 
-std::int32_t begin_of(const std::vector<PromptPart>& prompt, std::size_t part) {
-  std::int32_t begin = 0;
-  for (std::size_t i = 0; i < part; ++i) begin += static_cast<std::int32_t>(prompt[i].tokens.size());
-  return begin;
-}
-
-int hops_of(Sequence& sequence, std::size_t part) {
-  const PromptAssembly& assembly = sequence.prompt.assembly();
-  return begin_of(sequence.request().prompt, part + 1) <= assembly.exact_length ? 0 : assembly.hops;
-}
-
-/// True when the part's KV, which the sequence computes, becomes a segment.
-bool becomes_segment(Sequence& sequence, std::size_t part) {
-  const GenerationRequest& request = sequence.request();
-  const PromptPart& text = request.prompt[part];
-  return request.reuse.record && sequence.cache().layout().raw_keys && text.readers > 0 && !text.tokens.empty() &&
-         !sequence.prompt.assembly().uses[part].from_segment &&
-         begin_of(request.prompt, part) >= sequence.prompt.assembly().recordable();
-}
-
-}  // namespace
-
-RunningText find_running_text(const std::deque<std::unique_ptr<Sequence>>& running, std::uint64_t run,
-                              const std::vector<TokenId>& tokens) {
+RunningText find_running_text(const SequenceList& running, std::uint64_t run, const std::vector<TokenId>& tokens) {
   for (const auto& sequence : running) {
     if (sequence->request().run != run) continue;
     const std::vector<PromptPart>& prompt = sequence->request().prompt;
@@ -75,7 +75,7 @@ RunningText find_running_text(const std::deque<std::unique_ptr<Sequence>>& runni
   return {};
 }
 
-SegmentHandle store_running_text(const RunningText& text, Backend& backend, SegmentStore& store) {
+SegmentHandle HandOver::store_text(const RunningText& text) {
   Sequence& author = *text.author;
   const std::vector<PromptPart>& prompt = author.request().prompt;
   const PromptPart& part = prompt[text.part];
@@ -85,8 +85,7 @@ SegmentHandle store_running_text(const RunningText& text, Backend& backend, Segm
     if (!made[text.part]) {
       made[text.part] =
           keep(author.cache(),
-               {begin_of(prompt, text.part), part.tokens, part.readers, text.hops, part.slot, {}, part.export_kv},
-               backend, store);
+               {begin_of(prompt, text.part), part.tokens, part.readers, text.hops, part.slot, {}, part.export_kv});
     }
     return made[text.part];
   } catch (const std::exception&) {  // readers compute the text
@@ -94,7 +93,7 @@ SegmentHandle store_running_text(const RunningText& text, Backend& backend, Segm
   }
 }
 
-void hand_over(Sequence& sequence, Backend& backend, SegmentStore& store, PrefixCache& prefixes, Anchors& anchors) {
+void HandOver::store_all(Sequence& sequence) {
   const GenerationRequest& request = sequence.request();
   const KvCache& cache = sequence.cache();
   const PromptAssembly& assembly = sequence.prompt.assembly();
@@ -103,31 +102,62 @@ void hand_over(Sequence& sequence, Backend& backend, SegmentStore& store, Prefix
   if (!cache.layout().raw_keys) return;
   const std::span<const TokenId> tokens(sequence.tokens());
   for (std::size_t part = 0; part < request.prompt.size(); ++part) {
-    if (becomes_segment(sequence, part)) store_running_text({&sequence, part, hops_of(sequence, part)}, backend, store);
+    if (becomes_segment(sequence, part)) store_text({&sequence, part, hops_of(sequence, part)});
   }
   try {
     if (request.reuse.record && request.output_readers > 0) {
-      result.output = keep(cache,
-                           {sequence.state.prompt_length,
-                            result.tokens,
-                            request.output_readers,
-                            assembly.hops,
-                            {},
-                            sequence.answer.entropy(),
-                            request.export_output},
-                           backend, store);
+      result.output = keep(cache, {sequence.state.prompt_length,
+                                   result.tokens,
+                                   request.output_readers,
+                                   assembly.hops,
+                                   {},
+                                   sequence.answer.entropy(),
+                                   request.export_output});
     }
-    if (assembly.anchor_turn().learning) anchors.learn(assembly.anchor_turn(), cache, request.reuse.anchors);
-    if (keeps_prefixes(request.reuse) && !has_imported_kv(sequence.request())) {
+    if (assembly.anchor_turn().learning) parts_.anchors.learn(assembly.anchor_turn(), cache, request.reuse.anchors);
+    if (keeps_prefixes(request.reuse) && !has_imported_kv(request)) {
       const std::int32_t exact = assembly.hops == 0 ? cache.length() : assembly.exact_length;
       // A prompt that will go on behind this one is computed ahead from the prefix.
       const std::int32_t least = request.keep_context ? 1 : PrefixCache::kWorthKeeping;
-      if (exact > 0) prefixes.add(backend, cache, tokens.first(static_cast<std::size_t>(exact)), least);
+      if (exact > 0) parts_.prefixes.add(*parts_.backend, cache, tokens.first(static_cast<std::size_t>(exact)), least);
     }
-    if (request.keep_context) result.context = keep_context(sequence, backend, store, prefixes);
+    if (request.keep_context) result.context = keep_context(sequence, *parts_.backend, parts_.store, parts_.prefixes);
   } catch (const std::exception&) {
     // The answer is complete; only the reuse of its KV is lost.
   }
+}
+
+void HandOver::give_texts(Sequence& ended) {
+  const GenerationRequest& author = ended.request();
+  const std::vector<SegmentHandle>& segments = ended.result().segments;
+  for (const auto& next : parts_.work.waiting) {
+    const std::vector<PromptPart>& prompt = next->request().prompt;
+    if (next->request().run != author.run) continue;
+    for (std::size_t part = 0; part < prompt.size(); ++part) {
+      for (std::size_t from = 0; from < segments.size(); ++from) {
+        if (!segments[from] || author.prompt[from].tokens != prompt[part].tokens) continue;
+        if (takes_text(next->request(), prompt[part], segments[from]->hops))
+          give_segment(next->state.request, part, segments[from]);
+      }
+    }
+  }
+}
+
+void HandOver::keep_for_followers(const Sequence& sequence) {
+  const SequenceList& waiting = parts_.work.waiting;
+  const bool followed = std::any_of(waiting.begin(), waiting.end(),
+                                    [&](const auto& other) { return other->state.lead.id == sequence.id(); });
+  const LivePrefix live = live_prefix(sequence);
+  if (!followed || live.ready == 0) return;
+  try {
+    parts_.prefixes.add(*parts_.backend, *live.cache, live.tokens.first(static_cast<std::size_t>(live.ready)));
+  } catch (const std::exception&) {  // the followers compute the beginning
+  }
+}
+
+void give_segment(GenerationRequest& waiting, std::size_t part, SegmentHandle segment) {
+  waiting.prompt[part].segment = std::move(segment);
+  waiting.prompt[part].readers = 0;
 }
 
 }  // namespace baton

@@ -1,21 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a sequence leaves for later prompts: segments of its answer and of the texts in its prompt, prefixes, anchors.
-// The functions are called on the engine's thread only.
+// HandOver: what a sequence leaves for other prompts: segments of its answer and of the texts in its prompt, prefixes,
+// contexts, anchors.
 #pragma once
 
-#include <deque>
-#include <memory>
-#include <vector>
-
-#include "engine/kv/segment_store.h"
-#include "engine/loop/anchors.h"
-#include "engine/loop/prefix_cache.h"
-#include "engine/loop/sequence.h"
+#include "engine/loop/engine_parts.h"
 
 namespace baton {
-
-/// Stores what a complete answer leaves. A shortage of memory loses the reuse, never the answer.
-void hand_over(Sequence& sequence, Backend& backend, SegmentStore& store, PrefixCache& prefixes, Anchors& anchors);
 
 /// A part of a running prompt that becomes a segment.
 struct RunningText {
@@ -25,11 +15,31 @@ struct RunningText {
 };
 
 /// Returns the first running prompt of `run` in which `tokens` are a text that becomes a segment.
-RunningText find_running_text(const std::deque<std::unique_ptr<Sequence>>& running, std::uint64_t run,
-                              const std::vector<TokenId>& tokens);
+RunningText find_running_text(const SequenceList& running, std::uint64_t run, const std::vector<TokenId>& tokens);
 
-/// Stores the KV of such a text now, while its author, whose prompt must be complete, is still running. Returns null
-/// when memory is short.
-SegmentHandle store_running_text(const RunningText& text, Backend& backend, SegmentStore& store);
+/// Used by the engine's thread only. A shortage of memory loses the reuse, never an answer.
+class HandOver {
+ public:
+  explicit HandOver(EngineParts& parts) : parts_(parts) {}
+
+  /// Stores what a complete answer leaves.
+  void store_all(Sequence& sequence);
+  /// Stores the KV of a text while its author, whose prompt must be complete, is still running. Returns null when
+  /// memory is short.
+  SegmentHandle store_text(const RunningText& text);
+  /// Gives the texts of a sequence that has ended to the requests of its run that wait.
+  void give_texts(Sequence& ended);
+  /// Stores what a request that was cut off has computed, if others wait for it; one of them continues from there.
+  void keep_for_followers(const Sequence& sequence);
+
+ private:
+  struct Kept;
+  SegmentHandle keep(const KvCache& cache, Kept kept);
+
+  EngineParts& parts_;
+};
+
+/// A part of a waiting prompt gets KV that another sequence has computed.
+void give_segment(GenerationRequest& waiting, std::size_t part, SegmentHandle segment);
 
 }  // namespace baton

@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "engine/loop/prompt_assembly.h"
-#include "engine/loop/scheduler.h"
+#include "engine/loop/step_plan.h"
 #include "engine/reuse/placement.h"
 
 namespace baton {

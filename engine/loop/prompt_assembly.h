@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "engine/loop/anchors.h"
-#include "engine/loop/live_prefix.h"
+#include "engine/loop/kv_lookup.h"
 #include "engine/request.h"
 #include "engine/reuse/rectify/corrections.h"
 #include "engine/reuse/schedule.h"

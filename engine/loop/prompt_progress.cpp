@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "engine/loop/scheduler.h"
+#include "engine/loop/step_plan.h"
 
 namespace baton {
 

@@ -11,7 +11,7 @@
 #include "engine/base/clock.h"
 #include "engine/kv/kv_cache.h"
 #include "engine/loop/answer_writer.h"
-#include "engine/loop/live_prefix.h"
+#include "engine/loop/kv_lookup.h"
 #include "engine/loop/prompt_progress.h"
 #include "engine/loop/relay_probe.h"
 #include "engine/loop/speculation.h"

@@ -1,21 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// StepEngine: implements LocalEngine. One thread runs engine steps over all running sequences (engine_core.h).
+// StepEngine: implements LocalEngine. One thread runs engine steps over all running sequences (engine_loop.h); this
+// class checks what callers hand in, puts it into the thread's inbox, and owns the thread.
 #pragma once
 
-#include <condition_variable>
-#include <deque>
 #include <memory>
-#include <mutex>
 #include <thread>
 #include <vector>
 
+#include "engine/backend/make_backend.h"
 #include "engine/local_engine.h"
-#include "engine/loop/sequence.h"
-#include "engine/model/forward.h"
 
 namespace baton {
 
-class EngineCore;
+struct EngineParts;
 
 class StepEngine final : public LocalEngine {
  public:
@@ -46,7 +43,9 @@ class StepEngine final : public LocalEngine {
   void park() override;
 
  private:
-  std::shared_ptr<EngineCore> core_;  // shared with the thread, which may outlive this object by one callback
+  RequestId add(GenerationRequest request);
+
+  std::shared_ptr<EngineParts> parts_;  // shared with the thread, which may outlive this object by one callback
   std::thread thread_;
 };
 

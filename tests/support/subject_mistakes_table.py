@@ -21,11 +21,11 @@ class Subject:
     mistakes: list[Mistake]
 
 
-PLAN = "engine/loop/scheduler.cpp"
+PLAN = "engine/loop/step_plan.cpp"
 SPECULATION = "engine/loop/speculation.cpp"
 
 SUBJECTS = [
-    Subject("step-plan", "baton_test_engine", ["tests/engine/loop/scheduler_test.cpp"], [
+    Subject("step-plan", "baton_test_engine", ["tests/engine/loop/step_plan_test.cpp"], [
         Mistake("the latest deadline goes first", PLAN, "sequences[a].deadline < sequences[b].deadline", "sequences[a].deadline > sequences[b].deadline"),
         Mistake("decoding sequences use up the rows of prompts", PLAN, "if (!sequences[i].decoding) left -= rows[i];", "left -= rows[i];"),
         Mistake("a chunk does not fill its tile", PLAN, "fill + (spare - fill) / kRowTile * kRowTile", "spare"),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Prompts that begin with the same tokens as one that is being computed: the common beginning is computed once, and
 // every answer has the bits of one that was computed alone, whatever is cancelled or evicted meanwhile.
-#include "engine/loop/live_prefix.h"
+#include "engine/loop/kv_lookup.h"
 
 #include <catch2/catch.hpp>
 #include <future>

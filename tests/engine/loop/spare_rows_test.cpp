@@ -5,7 +5,7 @@
 #include <functional>
 #include <random>
 
-#include "engine/loop/scheduler.h"
+#include "engine/loop/step_plan.h"
 
 namespace spare_rows_test {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/loop/live_prefix.h"
+#include "engine/loop/kv_lookup.h"
 
 #include <algorithm>
 
@@ -46,6 +46,34 @@ PrefixCache::Match find_prefix(Backend& backend, PrefixCache& stored, std::span<
   } catch (const BackendError&) {  // the prompt computes these tokens
   }
   return match;
+}
+
+std::int32_t known_beginning(const PromptKv& kv, std::span<const LivePrefix> live, std::span<const TokenId> prompt,
+                             std::optional<std::int32_t> max_prefix) {
+  std::int32_t length = std::max(kv.early, kv.context);
+  if (!max_prefix) return length;
+  length = std::max(length, std::min(kv.stored, *max_prefix));
+  for (const LivePrefix& one : live) length = std::max(length, one.common(prompt, std::min(one.ready, *max_prefix)));
+  return length;
+}
+
+Lead lead_of(const PromptKv& kv, std::span<const LivePrefix> live, std::span<const TokenId> prompt,
+             std::int32_t max_prefix) {
+  return lead_of(live, prompt, max_prefix, std::max({kv.stored, kv.early, kv.context}));
+}
+
+bool takes_text(const GenerationRequest& request, const PromptPart& part, int hops) {
+  const ReuseOptions& reuse = request.reuse;
+  if (request.run == 0 || !takes_segments(reuse) || reuse.method->anchors || reads_attention(reuse)) return false;
+  if (part.slot.empty() || part.segment || part.imported_kv) return false;
+  if (reuse.max_hops > 0 && hops >= reuse.max_hops) return false;
+  return static_cast<std::int32_t>(part.tokens.size()) >= std::max(reuse.min_tokens, kMinFollowedTokens);
+}
+
+TextStep text_step(const GenerationRequest& request, const PromptPart& part, const TextInPrompt& found,
+                   std::int32_t begin, std::int32_t known) {
+  if (found.tentative || !takes_text(request, part, found.hops) || begin < known) return TextStep::compute;
+  return found.complete ? TextStep::take : TextStep::wait;
 }
 
 }  // namespace baton

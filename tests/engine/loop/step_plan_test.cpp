@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/loop/scheduler.h"
+#include "engine/loop/step_plan.h"
 
 #include <catch2/catch.hpp>
 
-namespace scheduler_test {
+namespace step_plan_test {
 
 using namespace baton;
 using Rows = std::vector<std::int32_t>;
 
 TEST_CASE("every decoding sequence gets its row, prompts share the rest in the given order", "[scheduler]") {
-  const std::vector<Pending> sequences{{1, true}, {100, false}, {1, true}, {50, false}};
-  CHECK(plan_step(sequences, 510) == Rows{1, 100, 1, 50});
-  CHECK(plan_step(sequences, 62) == Rows{1, 62, 1, 0});
-  CHECK(plan_step(sequences, 108) == Rows{1, 100, 1, 8});
-  CHECK(plan_step(sequences, 0) == Rows{1, 0, 1, 0});
+  const std::vector<SequenceSnapshot> sequences{{1, true}, {100, false}, {1, true}, {50, false}};
+  CHECK(share_rows(sequences, 510) == Rows{1, 100, 1, 50});
+  CHECK(share_rows(sequences, 62) == Rows{1, 62, 1, 0});
+  CHECK(share_rows(sequences, 108) == Rows{1, 100, 1, 8});
+  CHECK(share_rows(sequences, 0) == Rows{1, 0, 1, 0});
 }
 
 TEST_CASE("the prompt with the earliest deadline is served first", "[scheduler]") {
-  const std::vector<Pending> sequences{{100, false, 30.0}, {1, true}, {20, false, 10.0}, {20, false, 10.0}};
-  CHECK(plan_step(sequences, 30) == Rows{0, 1, 20, 10});
-  CHECK(plan_step(sequences, 60) == Rows{20, 1, 20, 20});
+  const std::vector<SequenceSnapshot> sequences{{100, false, 30.0}, {1, true}, {20, false, 10.0}, {20, false, 10.0}};
+  CHECK(share_rows(sequences, 30) == Rows{0, 1, 20, 10});
+  CHECK(share_rows(sequences, 60) == Rows{20, 1, 20, 20});
   // A short prompt that arrives a little later overtakes a long one; one that arrives much later does not.
   CHECK(prompt_deadline(500, 20) < prompt_deadline(0, 1000));
   CHECK(prompt_deadline(1990, 20) > prompt_deadline(0, 1000));
@@ -52,4 +52,4 @@ TEST_CASE("the chunks of siblings follow from measured times", "[scheduler]") {
 
 TEST_CASE("nothing to run plans nothing", "[scheduler]") { CHECK(plan_step({}, 8).empty()); }
 
-}  // namespace scheduler_test
+}  // namespace step_plan_test

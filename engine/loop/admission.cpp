@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/loop/admission.h"
+
+#include <algorithm>
+
+#include "engine/loop/contexts.h"
+#include "engine/loop/kv_lookup.h"
+
+namespace baton {
+namespace {
+
+std::optional<std::int32_t> max_prefix_of(const GenerationRequest& request) {
+  if (!takes_prefixes(request.reuse)) return std::nullopt;
+  return max_prefix(request);
+}
+
+}  // namespace
+
+Admit find_place(const AdmissionSnapshot& now) {
+  const bool place = now.running + now.following < now.max_sequences;
+  if (place && now.running_bytes + now.following_bytes + now.request_bytes <= now.budget_bytes) return Admit::begin;
+  return now.has_probe ? Admit::drop_probe : Admit::wait;
+}
+
+Admit make_room(const AdmissionSnapshot& now) {
+  const std::int64_t own = std::max(now.request_bytes, now.own_early_bytes);
+  if (now.running_bytes + now.early_bytes - now.own_early_bytes + own <= now.budget_bytes) return Admit::begin;
+  return now.has_probe ? Admit::drop_probe : Admit::evict_early;
+}
+
+bool probe_fits(const AdmissionSnapshot& now) {
+  return now.running_bytes + now.early_bytes + now.request_bytes <= now.budget_bytes / 2;
+}
+
+bool begins_tentatively(const GenerationRequest& request, bool has_choices, std::int32_t left, std::int32_t min_left) {
+  if (request.reuse.method->id != MethodId::verified || !takes_segments(request.reuse)) return false;
+  return request.forced.empty() && !has_choices && left >= min_left;
+}
+
+AdmissionSnapshot Admission::snapshot(const Sequence& next) const {
+  return {.max_sequences = parts_.options.max_sequences,
+          .running = static_cast<std::int32_t>(parts_.running.size()),
+          .budget_bytes = parts_.options.kv_budget_bytes,
+          .running_bytes = kv_bytes(parts_.running),
+          .request_bytes = bytes_for(parts_, next.request(), next.state.max_positions()),
+          .early_bytes = parts_.ahead.bytes(),
+          .has_probe = std::any_of(parts_.running.begin(), parts_.running.end(),
+                                   [](const auto& one) { return one->state.probe; })};
+}
+
+void Admission::admit() {
+  SequenceList& waiting = parts_.work.waiting;
+  std::int64_t following_bytes = 0;
+  std::size_t following = 0;
+  while (following < waiting.size()) {
+    Sequence& next = *waiting[following];
+    AdmissionSnapshot now = snapshot(next);
+    now.following = static_cast<std::int32_t>(following);
+    now.following_bytes = following_bytes;
+    const Admit place = find_place(now);
+    if (place == Admit::wait) return;
+    if (place == Admit::drop_probe) {
+      end_.drop_probe();
+      continue;
+    }
+    if (follows(next) || follows_texts(next)) {
+      following_bytes += now.request_bytes;
+      ++following;
+      continue;
+    }
+    // A tentative request's early prompt stays, next to the request's own cache.
+    const EarlyId own = begins_tentatively(next) ? 0 : next.request().early;
+    for (bool room = false; !room;) {
+      now = snapshot(next);
+      now.own_early_bytes = parts_.ahead.bytes_of(own);
+      const Admit step = make_room(now);
+      if (step == Admit::drop_probe) end_.drop_probe();
+      room = step == Admit::begin || (step == Admit::evict_early && !parts_.ahead.evict_last(own));
+    }
+    if (!begin(waiting.begin() + static_cast<std::ptrdiff_t>(following))) return;
+  }
+}
+
+/// Returns true when the next request may be looked at.
+bool Admission::begin(SequenceList::iterator at) {
+  SequenceList& running = parts_.running;
+  std::vector<float> logits;
+  try {
+    logits = start(**at);
+  } catch (const std::exception& error) {
+    if (end_.drop_probe() || parts_.ahead.evict_last(0)) return true;
+    if (!running.empty()) return false;
+    end_.end(parts_.work.waiting, at, FinishReason::error, message_of(error));
+    return true;
+  }
+  const bool copied = (*at)->prompt.assembly().placed_tokens() > 0;
+  running.push_back(std::move(*at));
+  parts_.work.waiting.erase(at);
+  end_.count_kv();
+  if (!logits.empty()) runner_.take_logits(*running.back(), logits);
+  // Copying KV lengthens the step, so sequences that decode wait for one copy at a time.
+  return !copied || std::none_of(running.begin(), running.end(), [](const auto& one) { return one->decoding(); });
+}
+
+void Admission::admit_probe() {
+  SequenceList& probes = parts_.probes;
+  SequenceList& running = parts_.running;
+  if (probes.empty() || !parts_.work.waiting.empty()) return;
+  const AdmissionSnapshot now = snapshot(*probes.front());
+  if (now.running >= now.max_sequences || now.has_probe) return;
+  const bool started = probe_fits(now) && try_to([&] {
+                         for (const PromptPart& part : probes.front()->request().prompt)
+                           parts_.store.plan_read(part.segment);
+                         start(*probes.front());
+                         running.push_back(nullptr);
+                       });
+  if (!started) return end_.end(probes, probes.begin(), FinishReason::cancelled, "");
+  running.back() = std::move(probes.front());
+  probes.pop_front();
+  end_.count_kv();
+}
+
+PromptKv Admission::kv_of(const GenerationRequest& request, std::span<const TokenId> prompt) {
+  return {.stored = takes_prefixes(request.reuse) ? parts_.prefixes.length(prompt) : 0,
+          .early = parts_.ahead.computed(request.early, prompt),
+          .context = context_length(request, prompt, parts_.store)};
+}
+
+/// Returns true while a request waits for the beginning that it has in common with a running prompt.
+bool Admission::follows(Sequence& next) {
+  const GenerationRequest& request = next.request();
+  if (!takes_prefixes(request.reuse)) return false;
+  const std::vector<LivePrefix> live = live_prefixes(parts_.running);
+  if (const Lead lead = next.state.lead; lead.id != 0) {
+    const auto found = std::find_if(live.begin(), live.end(), [&](const LivePrefix& one) { return one.id == lead.id; });
+    if (found != live.end() && found->ready < lead.length) return true;
+  }
+  const std::span<const TokenId> prompt = next.state.prompt();
+  const std::int32_t longest = max_prefix(request);
+  Lead lead = lead_of(live, prompt, longest, 0);
+  // Only now, since the lookup compares the prompt with all stored prefixes.
+  if (lead.id != 0) lead = lead_of(kv_of(request, prompt), live, prompt, longest);
+  next.state.lead = lead;
+  return lead.id != 0;
+}
+
+/// Returns true while a running prompt computes a text of this request behind another beginning. The text's KV is then
+/// handed over like an answer's, as soon as that prompt is complete.
+bool Admission::follows_texts(Sequence& next) {
+  const GenerationRequest& request = next.request();
+  std::int32_t known = -1, begin = 0;
+  for (std::size_t part = 0; part < request.prompt.size(); ++part) {
+    const PromptPart& text = request.prompt[part];
+    const std::int32_t at = begin;
+    begin += static_cast<std::int32_t>(text.tokens.size());
+    if (!takes_text(request, text, 0)) continue;
+    const RunningText found = find_running_text(parts_.running, request.run, text.tokens);
+    if (found.author == nullptr) continue;
+    if (known < 0) known = known_beginning_of(next);
+    const TextInPrompt there{found.author->speculation.is_tentative(), found.author->decoding(), found.hops};
+    const TextStep step = text_step(request, text, there, at, known);
+    if (step == TextStep::wait) return true;
+    if (step == TextStep::compute) continue;
+    if (SegmentHandle segment = hand_over_.store_text(found)) give_segment(next.state.request, part, segment);
+  }
+  return false;
+}
+
+std::int32_t Admission::known_beginning_of(const Sequence& next) {
+  const std::span<const TokenId> prompt = next.state.prompt();
+  return known_beginning(kv_of(next.request(), prompt), live_prefixes(parts_.running), prompt,
+                         max_prefix_of(next.request()));
+}
+
+bool Admission::begins_tentatively(const Sequence& sequence) const {
+  const RequestState& state = sequence.state;
+  const std::int32_t left = state.prompt_length - parts_.ahead.computed(state.request.early, state.prompt());
+  return baton::begins_tentatively(state.request, sequence.answer.scores() != nullptr, left,
+                                   parts_.options.min_tentative_rows);
+}
+
+/// Returns the early prompt that is the same as the sequence's; one that was computed so far continues.
+EarlyId Admission::twin_of(const Sequence& sequence) {
+  const std::span<const TokenId> prompt = sequence.state.prompt();
+  std::vector<EarlyPart> whole{{std::vector<TokenId>(prompt.begin(), prompt.end())}};
+  if (const EarlyId early = sequence.request().early; parts_.ahead.has(early)) {
+    parts_.ahead.update(early, std::move(whole), true);
+    parts_.ahead.submitted(early);
+    return early;
+  }
+  const EarlyId id = parts_.inbox.next_id();
+  parts_.ahead.prepare(id, {std::move(whole), true, sequence.state.max_positions(), sequence.request().reuse});
+  parts_.ahead.submitted(id);
+  return id;
+}
+
+void Admission::begin_checks() {
+  const auto ready = [&](const auto& one) {
+    return one->speculation.is_tentative() &&
+           (one->speculation.is_written() || parts_.ahead.complete(one->request().early));
+  };
+  while (true) {  // what a check finds no memory for may end others
+    const auto next = std::find_if(parts_.running.begin(), parts_.running.end(), ready);
+    if (next == parts_.running.end()) return;
+    begin_check(**next);
+  }
+}
+
+void Admission::begin_check(Sequence& sequence) {
+  std::vector<float> logits;
+  while (true) {
+    try {
+      if (sequence.speculation.is_tentative()) sequence.begin_check();
+      logits = start(sequence);
+      break;
+    } catch (const std::exception& error) {
+      if (!end_.drop_probe() && !parts_.ahead.evict_last(0))
+        return end_.end(&sequence, FinishReason::error, message_of(error));
+    }
+  }
+  end_.count_kv();
+  if (!logits.empty()) runner_.take_logits(sequence, logits);
+}
+
+/// What is left of the time in which the first token should come: none while other prompts wait or are computed, so
+/// that each recomputes as little as it may (DroidSpeak, Appendix B).
+PromptTime Admission::time_for(const Sequence& sequence) const {
+  const double ttft = sequence.request().reuse.ttft_ms;
+  const auto delays = [&](const auto& other) {
+    return other.get() != &sequence && !other->decoding() && !other->state.probe;
+  };
+  const SequenceList& running = parts_.running;
+  const SequenceList& waiting = parts_.work.waiting;
+  if (ttft <= 0.0 || std::any_of(running.begin(), running.end(), delays) ||
+      std::any_of(waiting.begin(), waiting.end(), delays))
+    return {};
+  return {ttft - milliseconds(Clock::now() - sequence.state.submitted), parts_.costs.row_ms()};
+}
+
+/// Makes a sequence runnable. Returns the logits of its prompt's last token if they were computed ahead, else nothing.
+std::vector<float> Admission::start(Sequence& sequence) {
+  const Clock::time_point begin = Clock::now();
+  const GenerationRequest& request = sequence.request();
+  const std::span<const TokenId> prompt = sequence.state.prompt();
+  const std::int32_t positions = sequence.state.max_positions();
+  const KvLayout layout = layout_for(request, *parts_.model, request.reuse.range);
+  bool tentative = begins_tentatively(sequence);
+  if (!tentative && request.reuse.method->id == MethodId::verified) sequence.be_exact();
+  auto early = tentative ? std::nullopt : parts_.ahead.take(request.early, prompt, positions, layout);
+  KvCache cache = early ? std::move(early->cache) : KvCache(*parts_.backend, layout, positions);
+  const InPlace in_place = early ? InPlace{early->placed, early->ahead, early->length} : InPlace{};
+  parts_.corrector.use(parts_.measuring.with_calibration([](const Calibration& now) { return now.corrections; }));
+  std::vector<LivePrefix> live = live_prefixes(parts_.running);
+  parts_.ahead.add_live(live);
+  PromptAssembly assembly(request, prompt, *parts_.backend, *parts_.model, parts_.store, parts_.prefixes,
+                          parts_.anchors, parts_.corrector, live, in_place, time_for(sequence));
+  if (tentative && assembly.hops == 0) {  // nothing could be handed over
+    sequence.be_exact();
+    if (parts_.ahead.computed(request.early, prompt) > 0) return start(sequence);
+    tentative = false;
+  }
+  if (tentative) sequence.be_tentative(twin_of(sequence));
+  PrefillTimes times;
+  times.match = milliseconds(Clock::now() - begin);
+  parts_.forward.alongside([&] { assembly.insert(*parts_.backend, parts_.forward.angles(), cache); });
+  parts_.copied.push_back({sequence.id(), assembly.placed_tokens()});
+  sequence.start(std::move(cache), std::move(assembly), times);
+  sequence.prompt.on_step_begin(begin, sequence.state.submitted);
+  try_to([&] {
+    if (auto turn = parts_.measuring.begin(request)) sequence.state.measured = std::move(turn);
+  });
+  return early ? std::move(early->logits) : std::vector<float>();
+}
+
+}  // namespace baton

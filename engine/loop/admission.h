@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// Admission: which requests begin, and with what KV. Requests begin in the order of their arrival, except those that
+// follow a running prompt: they wait for it, and count towards the limits as if they ran, so that no later request
+// takes their place. Whether there is room is a pure function of a snapshot.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "engine/loop/request_end.h"
+#include "engine/loop/step_runner.h"
+
+namespace baton {
+
+/// What admission knows when it looks at the next request.
+struct AdmissionSnapshot {
+  std::int32_t max_sequences = 0;
+  std::int32_t running = 0;
+  std::int32_t following = 0;        // waiting requests that follow a running prompt
+  std::int64_t budget_bytes = 0;     // of all KV but segments
+  std::int64_t running_bytes = 0;    // caches of the running requests
+  std::int64_t following_bytes = 0;  // caches that the requests that follow will have
+  std::int64_t request_bytes = 0;    // the cache that the request will have
+  std::int64_t early_bytes = 0;      // caches of early prompts
+  std::int64_t own_early_bytes = 0;  // the one among them that the request takes over, or that is evicted
+  bool has_probe = false;            // a probe runs; it is ended when a request needs its place
+};
+
+enum class Admit : std::uint8_t {
+  wait,         // until other requests end
+  drop_probe,   // and look again
+  evict_early,  // the early prompt that is needed last, and look again; if there is none, begin
+  begin,
+};
+
+/// Says whether the request has a place, before it is known whether it follows another prompt.
+Admit find_place(const AdmissionSnapshot& now);
+/// Says what has to go so that the request's cache fits the budget.
+Admit make_room(const AdmissionSnapshot& now);
+/// True when a probe may begin: half of the budget stays free for requests.
+bool probe_fits(const AdmissionSnapshot& now);
+/// True when a request begins on approximate KV: its prompt has many rows left, its answer is not given, and no choice
+/// needs the exact prompt first. `left`: rows of the prompt that are not computed ahead.
+bool begins_tentatively(const GenerationRequest& request, bool has_choices, std::int32_t left, std::int32_t min_left);
+
+/// Used by the engine's thread only.
+class Admission {
+ public:
+  Admission(EngineParts& parts, RequestEnd& end, StepRunner& runner)
+      : parts_(parts), end_(end), runner_(runner), hand_over_(parts) {}
+
+  /// Begins the requests that have a place.
+  void admit();
+  /// Begins a probe when no request waits.
+  void admit_probe();
+  /// Begins the checks of tentative answers that have ended, or whose exact prompt is complete.
+  void begin_checks();
+
+ private:
+  AdmissionSnapshot snapshot(const Sequence& next) const;
+  bool begin(SequenceList::iterator at);
+  PromptKv kv_of(const GenerationRequest& request, std::span<const TokenId> prompt);
+  bool follows(Sequence& next);
+  bool follows_texts(Sequence& next);
+  std::int32_t known_beginning_of(const Sequence& next);
+  bool begins_tentatively(const Sequence& sequence) const;
+  EarlyId twin_of(const Sequence& sequence);
+  void begin_check(Sequence& sequence);
+  PromptTime time_for(const Sequence& sequence) const;
+  std::vector<float> start(Sequence& sequence);
+
+  EngineParts& parts_;
+  RequestEnd& end_;
+  StepRunner& runner_;
+  HandOver hand_over_;
+};
+
+}  // namespace baton

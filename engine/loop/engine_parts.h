@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// EngineParts: what the threads of an engine share. Each part is a class of its own; this is the record that holds
+// them.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "engine/backend/make_backend.h"
+#include "engine/local_engine.h"
+#include "engine/loop/anchors.h"
+#include "engine/loop/answer_masks.h"
+#include "engine/loop/inbox.h"
+#include "engine/loop/prefill_ahead.h"
+#include "engine/loop/prefix_cache.h"
+#include "engine/loop/relay_measuring.h"
+#include "engine/loop/reuse_costs.h"
+#include "engine/loop/spare_rows.h"
+#include "engine/loop/speculation.h"
+#include "engine/model/forward.h"
+#include "engine/reuse/rectify/corrections.h"
+
+namespace baton {
+
+/// An engine's statistics. All members are safe from any thread.
+class EngineCounters {
+ public:
+  explicit EngineCounters(std::int64_t weights_bytes) { stats_.weights_bytes = weights_bytes; }
+  EngineStats stats() const;
+  /// An order has been taken, after which early prompts may have rows to run.
+  void set_busy_ahead();
+  void set_kv(std::int64_t bytes, bool busy_ahead);
+  void add_step(std::int64_t rows, std::int32_t rows_ahead, std::int32_t spare_rows);
+
+ private:
+  mutable std::mutex mutex_;
+  EngineStats stats_;  // guarded by mutex_
+};
+
+/// The KV that was copied for a sequence before its first step.
+struct CopiedKv {
+  RequestId id = 0;
+  std::int32_t tokens = 0;
+};
+
+/// A plain record of data. The model's buffers and all KV lie in the backend's memory, so the backend is first.
+struct EngineParts {
+  EngineParts(std::unique_ptr<Backend> backend, std::shared_ptr<const Model> model, const LocalEngineOptions& options);
+
+  std::unique_ptr<Backend> backend;
+  std::shared_ptr<const Model> model;
+  const BackendInfo device;
+  const EngineInfo info;
+  const LocalEngineOptions options;
+
+  // Any thread may use these.
+  AnswerMasks masks;
+  Inbox inbox;
+  RelayMeasuring measuring;
+  EngineCounters counters;
+  SegmentStore store;  // peek, hold and stats; the rest belongs to the engine's thread
+  Anchors anchors;     // store(); the rest belongs to the engine's thread
+
+  // The engine's thread alone uses these.
+  Inbox::Work work;  // the requests that wait, and cancels
+  SequenceList running;
+  SequenceList probes;  // that wait
+  Forward forward;
+  PrefixCache prefixes;
+  Corrector corrector;
+  SpareRows spare;
+  DraftLength drafts;
+  PrefillAhead ahead;
+  ReuseCosts costs;
+  std::vector<CopiedKv> copied;  // since the last step
+};
+
+/// Returns the bytes of the caches of running requests.
+std::int64_t kv_bytes(const SequenceList& running);
+/// Returns the bytes that early prompts may use.
+std::int64_t free_bytes(const EngineParts& parts);
+/// Returns the bytes of the cache of a request with so many positions.
+std::int64_t bytes_for(const EngineParts& parts, const GenerationRequest& request, std::int32_t positions);
+/// Returns the exact KV of the running requests.
+std::vector<LivePrefix> live_prefixes(const SequenceList& running);
+/// True when early prompts have rows to run.
+bool has_work_ahead(const EngineParts& parts);
+
+}  // namespace baton

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// Inbox: the queue between the threads of an engine's callers and the engine's thread: requests, orders, cancels, and
+// the ids of both.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <future>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "engine/loop/sequence.h"
+
+namespace baton {
+
+class PrefillAhead;
+
+/// The running, waiting or incoming requests of an engine, in their order.
+using SequenceList = std::deque<std::unique_ptr<Sequence>>;
+
+/// All members but wait() and take_first() are safe from any thread; these two belong to the engine's thread.
+class Inbox {
+ public:
+  /// What the engine's thread does between two steps.
+  using Order = std::function<void(PrefillAhead& ahead)>;
+
+  /// Returns an id for a request or an early prompt.
+  RequestId next_id();
+  /// Throws EngineError after close().
+  void add(std::unique_ptr<Sequence> request);
+  void cancel(RequestId id);
+  void order(Order order);
+  /// Orders that an early prompt is forgotten; without memory for the order, that all are.
+  void forget(EarlyId id) noexcept;
+  /// True when orders wait.
+  bool has_orders() const;
+  /// No more requests are accepted, and wait() returns false.
+  void close();
+
+  /// Calls `work` on the engine's thread between two steps, and waits for it. Rethrows what it throws; returns nothing
+  /// when the engine ends meanwhile.
+  template <typename Result>
+  std::optional<Result> on_thread(std::function<Result()> work) {
+    auto done = std::make_shared<std::promise<Result>>();
+    std::future<Result> result = done->get_future();
+    const bool ordered = order_unless_closed([work = std::move(work), done = std::move(done)](PrefillAhead&) {
+      try {
+        done->set_value(work());
+      } catch (...) {
+        done->set_exception(std::current_exception());
+      }
+    });
+    if (!ordered) return std::nullopt;
+    try {
+      return result.get();
+    } catch (const std::future_error&) {  // the engine has ended first and destroyed the order with its promise
+      return std::nullopt;
+    }
+  }
+
+  /// What has come in. A plain record of data.
+  struct Work {
+    SequenceList waiting;               // requests are added at the end
+    std::vector<RequestId> cancelling;  // filled when it is empty
+    std::vector<Order> orders;
+    bool forget_all = false;
+  };
+  /// Waits until something comes in, or `busy` returns true, which is called under the inbox's lock. Calls `on_orders`
+  /// under the lock when it takes orders. Returns false after close().
+  bool wait(Work& work, const std::function<bool()>& busy, const std::function<void()>& on_orders);
+  /// Returns the first request that has not been taken by wait(), or null.
+  std::unique_ptr<Sequence> take_first();
+
+ private:
+  bool order_unless_closed(Order order);
+
+  mutable std::mutex mutex_;
+  std::condition_variable wake_;
+  SequenceList incoming_;             // guarded by mutex_
+  std::vector<Order> orders_;         // guarded by mutex_
+  bool forget_all_ = false;           // guarded by mutex_
+  std::vector<RequestId> cancelled_;  // guarded by mutex_
+  bool closed_ = false;               // guarded by mutex_
+  RequestId last_id_ = 0;             // guarded by mutex_
+};
+
+}  // namespace baton

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// The look-up of KV that a prompt can begin with or take texts from: cached prefixes, exact KV at the beginnings of
+// running prompts (live prefixes), early prompts, contexts and segments. The decisions are pure functions of what is
+// there at one moment. A prompt that begins like a running one follows it: it waits until the common beginning is
+// computed, and copies the KV (docs/decisions/0025-shared-beginnings.md).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "engine/loop/prefix_cache.h"
+#include "engine/request.h"
+
+namespace baton {
+
+/// The minimum number of tokens for which a prompt waits for another one.
+constexpr std::int32_t kMinFollowedTokens = 16;
+
+/// Pointers are those of the sequence, so a value must not be kept beyond the current engine step.
+struct LivePrefix {
+  std::uint64_t id = 0;             // RequestId or EarlyId; they are drawn from one count
+  const KvCache* cache = nullptr;   // keeps raw keys
+  std::span<const TokenId> tokens;  // from position 0, at least `coming` of them
+  std::int32_t ready = 0;           // positions [0, ready) of the cache hold exact KV
+  std::int32_t coming = 0;          // positions [0, coming) will hold exact KV when the prefill is over
+
+  /// Returns the number of first tokens that a prompt has in common with [0, coming), at most `max_tokens`.
+  std::int32_t common(std::span<const TokenId> prompt, std::int32_t max_tokens) const;
+};
+
+/// The sequence that a prompt waits for, and the length that its exact KV must have. id 0: none.
+struct Lead {
+  std::uint64_t id = 0;
+  std::int32_t length = 0;
+};
+
+/// Returns the live prefix with the longest beginning in common with the prompt, at most `max_tokens` tokens, if
+/// waiting for it saves at least kMinFollowedTokens. `available`: tokens whose KV the prompt has or finds elsewhere
+/// already.
+Lead lead_of(std::span<const LivePrefix> live, std::span<const TokenId> prompt, std::int32_t max_tokens,
+             std::int32_t available);
+
+/// Returns the longest prefix of the prompt that is stored or live, at most `max_tokens` tokens. The last piece may be
+/// a copy of a live cache, which is not stored. It is left out when the prefix has at most `known` tokens, whose KV the
+/// caller has already, and when there is no memory for the copy.
+PrefixCache::Match find_prefix(Backend& backend, PrefixCache& stored, std::span<const LivePrefix> live,
+                               std::span<const TokenId> prompt, std::int32_t max_tokens, std::int32_t known = 0);
+
+/// How many first tokens of a prompt have KV outside of running prompts.
+struct PromptKv {
+  std::int32_t stored = 0;   // the longest cached prefix
+  std::int32_t early = 0;    // computed by the request's early prompt
+  std::int32_t context = 0;  // of the request's context, as far as the method may use it
+};
+
+/// Returns the number of first tokens whose KV the prompt would begin with now. `max_prefix`: maximum tokens of a
+/// prefix; nothing: the method takes none.
+std::int32_t known_beginning(const PromptKv& kv, std::span<const LivePrefix> live, std::span<const TokenId> prompt,
+                             std::optional<std::int32_t> max_prefix);
+
+/// Returns the running prompt for which this one waits, or nothing (id 0).
+Lead lead_of(const PromptKv& kv, std::span<const LivePrefix> live, std::span<const TokenId> prompt,
+             std::int32_t max_prefix);
+
+/// True when a request takes this part's KV from a prompt that computes the same text, `hops` hand-overs away from
+/// exact KV.
+bool takes_text(const GenerationRequest& request, const PromptPart& part, int hops);
+
+/// What a request does about a text that a running prompt computes, too.
+enum class TextStep : std::uint8_t {
+  compute,  // there is nothing to take, or the prompt's KV has the text already
+  wait,     // until the other prompt is complete
+  take,     // the other prompt's KV
+};
+/// The same text in a running prompt that makes a segment of it.
+struct TextInPrompt {
+  bool tentative = false;  // the prompt's KV may be replaced by an exact one
+  bool complete = false;   // the prompt has run
+  int hops = 0;            // of the text's KV
+};
+/// `begin`: position of the part in the request's prompt; `known`: known_beginning() of that prompt.
+TextStep text_step(const GenerationRequest& request, const PromptPart& part, const TextInPrompt& found,
+                   std::int32_t begin, std::int32_t known);
+
+}  // namespace baton

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// The plan of the next engine step, a pure function of a snapshot of the running sequences: how long drafts may be, the
+// rows of each sequence (one and its draft for every decoding one, then chunks of prompts, earliest deadline first),
+// and the rows that early prompts get in any case.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "engine/base/clock.h"
+#include "engine/local_engine.h"
+#include "engine/loop/speculation.h"
+
+namespace baton {
+
+/// Where a decoding sequence's draft comes from.
+enum class DraftKind : std::uint8_t {
+  guess,   // earlier tokens: it may be wrong
+  forced,  // a forced answer, or a choice that is scored
+  check,   // a tentative answer, all of which has to run
+};
+
+/// What the plan knows of a running sequence.
+struct SequenceSnapshot {
+  std::int32_t tokens = 0;  // rows left to run; while decoding those of the newest token and of the draft; 0: it waits
+  bool decoding = false;    // each step gives a token; false for probes, whose rows count like a prompt's
+  double deadline = 0;      // of a prompt, in milliseconds: when it should be in the cache
+  bool probe = false;       // takes only rows that nothing else needs
+  bool tentative = false;   // method verified: what it writes may not stay
+  bool has_early = false;   // an early prompt of its request is there: the exact twin of a tentative one
+  DraftKind draft = DraftKind::guess;
+  Clock::time_point submitted{};  // when the request was submitted
+  Clock::time_point prefilled{};  // of a decoding sequence: when its prompt was complete
+};
+
+/// How much of a draft runs.
+struct DraftRule {
+  std::int32_t max_tokens = 0;  // of the draft that is sought
+  bool whole = false;           // all of it runs; otherwise DraftLength chooses
+};
+
+/// Returns the rule for a sequence's draft in a step with `decoding` sequences that decode, probes not counted.
+DraftRule draft_rule(DraftKind kind, std::int32_t decoding, const LocalEngineOptions& options);
+
+/// Returns the number of sequences that decode.
+std::int32_t decoding_sequences(std::span<const SequenceSnapshot> sequences);
+/// Returns the number of rows of sequences that decode.
+std::int32_t decoding_rows(std::span<const SequenceSnapshot> sequences);
+/// True when a prompt has rows left that is not a probe's.
+bool is_prefilling(std::span<const SequenceSnapshot> sequences);
+
+/// True when the prompt that is served next arrived after a sequence began to decode, so that this sequence's steps may
+/// be lengthened by SpareRows::next() rows only. A probe disturbs all sequences that decode.
+bool keeps_decode_pace(std::span<const SequenceSnapshot> sequences);
+
+/// What has been measured of an engine's steps.
+struct StepMeasures {
+  double plain_ms = 0;          // a step of these decode rows without prompt rows; 0: not measured
+  double row_ms = 0;            // a row of a prompt in a step of many rows; 0: not measured
+  std::int32_t spare_rows = 0;  // SpareRows::next(), if keeps_decode_pace()
+};
+
+struct StepPlan {
+  std::vector<std::int32_t> rows;   // of each sequence; 0: it does not take part
+  std::int32_t min_ahead_rows = 0;  // rows that early prompts may add even if they are not spare
+};
+
+/// Returns the plan of the next step.
+StepPlan plan_step(std::span<const SequenceSnapshot> sequences, const StepMeasures& measures,
+                   const LocalEngineOptions& options);
+
+/// Returns the number of rows of each sequence in the next step. Every decoding sequence gets its row. Prompts get at
+/// most `prompt_rows` rows together; the one with the earliest deadline is served first, and of equal deadlines the
+/// first in the given order.
+std::vector<std::int32_t> share_rows(std::span<const SequenceSnapshot> sequences, std::int32_t prompt_rows);
+
+/// Returns the deadline of a prompt that arrived at `arrival_ms` and takes `alone_ms` on an idle engine. With deadlines
+/// at twice that time a short prompt overtakes a long one, and the long one cannot be overtaken forever.
+double prompt_deadline(double arrival_ms, double alone_ms);
+
+/// Returns the number of prompt rows of a step with `decoding` rows of sequences whose requests arrived together with
+/// the prompts. The prompts come first, so that the time of all is not longer; the decode rows take a small fraction of
+/// the step. 0: the step measures plain_ms.
+std::int32_t rows_before_siblings(const StepMeasures& times, std::int32_t decoding, std::int32_t max_rows);
+
+/// Returns the number of prompt rows that a step with `decoding` other rows takes of the `spare` rows that it may add;
+/// `pending` rows are left. All rows of a step together fill tiles; unused rows are saved up by the caller.
+std::int32_t rows_in_tiles(std::int32_t spare, std::int32_t decoding, std::int32_t pending, std::int32_t max_rows);
+
+/// Returns the number of prompt rows that fill the last tile of a step with `decoding` other rows, or one more tile
+/// if those are few: to read the KV of a sequence costs nearly as much for one row as for several. At least 1.
+std::int32_t rows_to_fill(std::int32_t decoding, std::int32_t max_rows);
+
+/// Rows for which the CPU's product takes quantised weights apart once, with AVX-512; elsewhere a multiple of them. A
+/// ninth row costs a model of 0.5B as much as five others.
+constexpr std::int32_t kRowTile = 8;
+
+}  // namespace baton

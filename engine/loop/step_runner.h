@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// StepRunner: runs engine steps. A step is a transaction: plan rows (step_plan.h), run them, then commit, or end the
+// requests that took part (docs/decisions/0035-exhaustion.md).
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "engine/loop/request_end.h"
+#include "engine/loop/step_plan.h"
+
+namespace baton {
+
+/// Used by the engine's thread only.
+class StepRunner {
+ public:
+  StepRunner(EngineParts& parts, RequestEnd& end) : parts_(parts), end_(end) {}
+
+  /// Runs one step. Returns false when there were no rows, or when the step failed.
+  bool step();
+  /// Takes the logits [V] behind a sequence's prompt, and chooses its first token from them.
+  void take_logits(Sequence& sequence, std::span<const float> logits);
+
+ private:
+  /// The rows of one sequence in a step.
+  struct Part {
+    Sequence* sequence;
+    std::int32_t rows;
+  };
+
+  std::vector<SequenceSnapshot> snapshots();
+  void find_drafts(std::span<const SequenceSnapshot> sequences);
+  void add_sequence_rows(const StepPlan& plan);
+  void wait_for_layers();
+  bool run_rows();
+  void commit(std::int32_t decoding, std::int32_t prompt_rows, double ms);
+  void store_prefixes();
+  void report_progress();
+  void take_copy_times();
+  const std::vector<TokenId>* decoded(RequestId id) const;
+  void take_tokens();
+  void take_logits_of(const Part& part, std::span<const float> logits);
+  template <class Advance>
+  void take(Sequence& sequence, const Advance& advance);
+
+  EngineParts& parts_;
+  RequestEnd& end_;
+  StepRows rows_;
+  std::vector<Part> in_step_;  // the sequences of the step, in the order of their rows
+  std::vector<Part>
+      choosing_;  // those among them whose tokens the backend chooses, with the number of rows with logits
+  std::vector<Part> sampling_;     // those that get their logits, with their number
+  std::span<const float> logits_;  // of the step, valid until the next one
+  std::vector<float> scratch_;
+};
+
+}  // namespace baton
