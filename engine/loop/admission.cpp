@@ -5,6 +5,7 @@
 
 #include "engine/loop/contexts.h"
 #include "engine/loop/kv_lookup.h"
+#include "engine/loop/prompt_progress.h"
 
 namespace baton {
 namespace {

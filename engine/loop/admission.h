@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "engine/loop/hand_over.h"
+#include "engine/loop/kv_lookup.h"
 #include "engine/loop/request_end.h"
 #include "engine/loop/step_runner.h"
 

@@ -4,6 +4,9 @@
 #pragma once
 
 #include "engine/loop/admission.h"
+#include "engine/loop/inbox.h"
+#include "engine/loop/request_end.h"
+#include "engine/loop/step_runner.h"
 
 namespace baton {
 

@@ -23,6 +23,8 @@ class Subject:
 
 PLAN = "engine/loop/step_plan.cpp"
 SPECULATION = "engine/loop/speculation.cpp"
+ADMISSION = "engine/loop/admission.cpp"
+LOOKUP = "engine/loop/kv_lookup.cpp"
 
 SUBJECTS = [
     Subject("step-plan", "baton_test_engine", ["tests/engine/loop/step_plan_test.cpp"], [
@@ -31,6 +33,25 @@ SUBJECTS = [
         Mistake("a chunk does not fill its tile", PLAN, "fill + (spare - fill) / kRowTile * kRowTile", "spare"),
         Mistake("the last rows of a prompt wait for a full tile", PLAN, "if (spare >= pending) return std::min(pending, max_rows);\n", ""),
         Mistake("siblings take rows before a step was measured", PLAN, "if (times.plain_ms <= 0.0) return 0;", "if (times.plain_ms <= 0.0) return max_rows;"),
+        Mistake("a later prompt is not bound by the pace of decoding", PLAN, "one.prefilled < next->submitted", "next->submitted < one.prefilled"),
+        Mistake("early prompts come first although an exact answer is written", PLAN, "!one.decoding || one.tentative", "one.has_early || one.tentative || true"),
+        Mistake("a forced answer's draft is measured like a guess", PLAN, "kind == DraftKind::check || (kind == DraftKind::forced", "kind == DraftKind::check || (kind == DraftKind::guess"),
+    ]),
+    Subject("admission", "baton_test_engine", ["tests/engine/loop/admission_test.cpp"], [
+        Mistake("requests that follow have no place", ADMISSION, "now.running + now.following < now.max_sequences", "now.running < now.max_sequences"),
+        Mistake("the caches of requests that follow are not reserved", ADMISSION, "now.running_bytes + now.following_bytes + now.request_bytes", "now.running_bytes + now.request_bytes"),
+        Mistake("a request waits for a probe", ADMISSION, "return now.has_probe ? Admit::drop_probe : Admit::wait;", "return Admit::wait;"),
+        Mistake("a larger early prompt that is taken over is counted as the request's cache", ADMISSION, "std::max(now.request_bytes, now.own_early_bytes)", "now.request_bytes"),
+        Mistake("a probe may fill the budget", ADMISSION, "now.budget_bytes / 2", "now.budget_bytes"),
+        Mistake("a forced answer is written tentatively", ADMISSION, "request.forced.empty() && !has_choices", "!has_choices"),
+    ]),
+    Subject("kv-lookup", "baton_test_engine", ["tests/engine/loop/kv_lookup_test.cpp"], [
+        Mistake("KV that is not ready counts", LOOKUP, "one.common(prompt, std::min(one.ready, *max_prefix))", "one.common(prompt, *max_prefix)"),
+        Mistake("a stored prefix reaches into a text that becomes a segment", LOOKUP, "std::min(kv.stored, *max_prefix)", "kv.stored"),
+        Mistake("a prompt waits for what its context has", LOOKUP, "std::max({kv.stored, kv.early, kv.context})", "std::max({kv.stored, kv.early})"),
+        Mistake("a tentative prompt's text is taken", LOOKUP, "found.tentative || !takes_text", "!takes_text"),
+        Mistake("a text is taken before its prompt is complete", LOOKUP, "found.complete ? TextStep::take : TextStep::wait", "TextStep::take"),
+        Mistake("a text is taken once too often", LOOKUP, "hops >= reuse.max_hops", "hops > reuse.max_hops"),
     ]),
     Subject("speculation", "baton_test_engine", ["tests/engine/loop/speculation_test.cpp"], [
         Mistake("the oldest of equal matches is taken", SPECULATION, "match <= best.match", "match < best.match"),
@@ -39,5 +60,8 @@ SUBJECTS = [
         Mistake("a draft takes more rows than a step has", SPECULATION, " && step.rows + n <= max_rows; ++n", "; ++n"),
         Mistake("a wrong draft counts as a right one", SPECULATION, "(right ? 1.0 : 0.0) - mean", "1.0 - mean"),
         Mistake("a slow step moves the mean without a limit", SPECULATION, "std::min(milliseconds, 2.0 * mean)", "milliseconds"),
+        Mistake("a check is over before all tentative tokens were compared", SPECULATION, "!over && same == answer.end() && answer.size() < check_.size()", "!over && same == answer.end() && answer.empty()"),
+        Mistake("a token behind the end of the answer is drafted", SPECULATION, "  if (over) return Chosen::other;\n", ""),
+        Mistake("only drafts that run say how often drafts are right", SPECULATION, "if (match_ > 0) expected_", "if (match_ > 0 && tokens > 0) expected_"),
     ]),
 ]  # fmt: skip
