@@ -12,11 +12,11 @@ INCLUDE_ROOTS = ["", "sdk/include", "engine/base"]  # as cmake/BatonTargets.cmak
 SYSTEM = "engine/base/system"
 BASE = ["engine/base", "engine/base/baton", "engine/base/json", SYSTEM]
 BACKEND = [*BASE, "engine/tensor", "engine/backend"]
-MODEL = [*BACKEND, "engine/kv", "engine/text", "engine/text/constrain", "engine/model"]
+MODEL = [*BACKEND, "engine/kv", "engine/text", "engine/text/constrain", "engine/text/schema", "engine/model"]
 REUSE = [*MODEL, "engine/reuse", "engine/reuse/anchors", "engine/reuse/auto", "engine/reuse/rectify"]
 ENGINE = [*REUSE, "engine"]
 ENGINE_ALL = [*ENGINE, "engine/loop", "engine/learning", "engine/remote"]
-AGENTS = [*ENGINE_ALL, "agents", "agents/mcp"]
+AGENTS = [*ENGINE_ALL, "agents/tools", "agents/mcp", "agents/prompts"]
 WORKFLOWS = [*AGENTS, "workflows", "workflows/format", "workflows/plan", "workflows/run"]
 PUBLIC = ["engine/base/baton", "sdk/include/baton"]
 CONSOLE = [*PUBLIC, "engine/base/json", SYSTEM]
@@ -40,6 +40,7 @@ ALLOWED = {
     "engine/text": [*BASE, "engine/text/jinja"],
     "engine/text/jinja": [*BASE, "engine/text"],
     "engine/text/constrain": [*BASE, "engine/text"],
+    "engine/text/schema": [*BASE, "engine/text", "engine/text/constrain"],
     "engine/model": MODEL,
     "engine/reuse": REUSE,
     "engine/reuse/anchors": REUSE,
@@ -53,9 +54,11 @@ ALLOWED = {
     "engine/learning": [*ENGINE, "engine/loop"],
     "engine/remote": ENGINE,
     "engine/remote/http": [*BACKEND, "engine/remote"],
-    "agents": [*ENGINE, *PUBLIC[:1]],
-    "agents/mcp": [*ENGINE, *PUBLIC[:1], "agents"],
-    "agents/mcp/http": [*ENGINE, *PUBLIC[:1], "agents", "agents/mcp"],
+    "agents/tools": [*ENGINE, "agents/tools/sandbox"],
+    "agents/tools/sandbox": BASE,
+    "agents/mcp": [*ENGINE, "agents/tools"],
+    "agents/mcp/http": [*ENGINE, "agents/tools", "agents/mcp"],
+    "agents/prompts": [*ENGINE, "agents/tools"],
     "workflows": WORKFLOWS,
     "workflows/format": [*AGENTS, *PUBLIC[:1]],
     "workflows/plan": [*AGENTS, *PUBLIC[:1], "workflows/format"],
@@ -86,7 +89,7 @@ HOMES = {
     r"nlohmann/": r"samples/(own_tool|bakery)/\w+\.cpp|(engine/(base|text|model|learning|remote)|agents|workflows|sdk/(src|record|lab|cli|report|serve|trace))/.*",
     r"hwy/": r"engine/(cpu/.*|base/(distributions\.cpp|simd_targets\.h))",
     r"Eigen/": r"engine/learning/correction_learner\.cpp",
-    r"pcre2\.h": r"engine/text/regex\.cpp|agents/pattern\.cpp",
+    r"pcre2\.h": r"engine/text/(regex|pattern)\.cpp",
     r"utf8proc\.h": r"engine/(base|text)/.*\.cpp|sdk/cli/console/.*\.cpp",
     r"xxhash\.h": r"engine/base/hash\.cpp",
     r"seccomp\.h": r"agents/.*\.cpp",
@@ -99,7 +102,7 @@ HOMES = {
     r"catch2/": r"tests/.*",
     # The operating system: its own room, and what only Linux has.
     r"windows\.h|(unistd|fcntl|poll|signal|sched|spawn|dlfcn|dirent|langinfo|termios|pthread|malloc)\.h|csignal|(sys|linux|mach-o)/":
-        r"engine/base/system/(posix|windows)/.*|sdk/pull/digest_windows\.cpp|agents/sandbox\w*\.(h|cpp)|agents/mcp/(program_connection|server_process)\.(h|cpp)"
+        r"engine/base/system/(posix|windows)/.*|sdk/pull/digest_windows\.cpp|agents/tools/sandbox/\w+\.(h|cpp)|agents/mcp/program_connection\.cpp"
         r"|engine/cpu/dot\.cpp|engine/cuda/.*|samples/chat/chat\.cpp",
 }
 

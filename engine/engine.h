@@ -14,7 +14,7 @@
 #include "engine/request.h"
 #include "engine/reuse/anchors/anchor_stats.h"
 #include "engine/reuse/between_models.h"
-#include "engine/text/model_text.h"
+#include "engine/text/chat_template.h"
 
 namespace baton {
 

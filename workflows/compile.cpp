@@ -15,7 +15,7 @@
 #include <span>
 #include <system_error>
 
-#include "agents/tool.h"
+#include "agents/tools/tool.h"
 #include "workflows/format/format_table.h"
 #include "workflows/format/readers.h"
 #include "workflows/format/yaml_tree.h"

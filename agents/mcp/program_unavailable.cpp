@@ -4,7 +4,7 @@
 
 #include "agents/mcp/connection.h"
 #include "agents/mcp/message.h"
-#include "engine/base/said.h"
+#include "engine/base/string_search.h"
 
 namespace baton {
 

@@ -3,15 +3,16 @@
 // predecessors, which begin with a handshake (docs/decisions/tools.md).
 #pragma once
 
+#include <baton/tool_call.h>
+
 #include <map>
 #include <memory>
+#include <mutex>
+#include <stop_token>
 #include <string>
 #include <vector>
 
-#include <baton/tool_call.h>
-
 #include "agents/mcp/connection.h"
-#include "agents/mcp/server_spec.h"
 #include "engine/text/constrain/call_grammar.h"
 
 namespace baton {
@@ -50,6 +51,36 @@ class McpServer {
   std::vector<ToolSchema> tools_;
   std::vector<std::string> left_out_;
   std::unique_ptr<McpConnection> connection_;
+};
+
+// McpServers: the servers of a run, or of the runs of a session.
+
+/// Its functions may be called concurrently. Destroying the object ends the servers that nobody uses any more.
+class McpServers {
+ public:
+  McpServers(std::vector<McpServerSpec> specs, std::string version)
+      : specs_(std::move(specs)), version_(std::move(version)) {}
+  ~McpServers();
+  McpServers(const McpServers&) = delete;
+  McpServers& operator=(const McpServers&) = delete;
+
+  /// A server, where it runs, and how it got there.
+  struct Started {
+    McpServerSpec spec;
+    std::shared_ptr<const McpServer> server;  // null: it could not be started, or was not required
+    std::string error;                        // why
+    double start_ms = 0.0;                    // 0: it ran already
+  };
+
+  /// Starts, concurrently, those that do not run. In the order of the specs. Throws Interrupted, and std::system_error
+  /// where no thread can be started.
+  std::vector<Started> start(const std::stop_token& stop);
+
+ private:
+  const std::vector<McpServerSpec> specs_;
+  const std::string version_;
+  std::mutex mutex_;
+  std::vector<std::shared_ptr<const McpServer>> running_;  // one of each spec; null: none
 };
 
 }  // namespace baton

@@ -11,7 +11,6 @@
 #include <string_view>
 
 #include "engine/base/json/json_reader.h"
-#include "engine/base/json/json_text.h"
 #include "engine/text/constrain/call_grammar.h"
 
 namespace baton {

@@ -8,9 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "agents/callable_tools.h"
 #include "agents/mcp/server.h"
-#include "agents/tool.h"
+#include "agents/tools/tool.h"
 
 namespace baton {
 

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "engine/base/overflow.h"
+#include "engine/base/numbers.h"
 
 namespace baton {
 namespace {

@@ -8,7 +8,6 @@
 #include <span>
 #include <vector>
 
-#include "engine/base/both.h"
 #include "engine/base/random.h"
 
 namespace baton {

@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "engine/base/user_cache.h"
+#include "engine/base/files.h"
 #include "engine/cpu/cpu.h"
 #include "engine/cuda/host/cuda.h"
 

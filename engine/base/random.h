@@ -5,7 +5,11 @@
 
 #include <cstdint>
 
-#include "engine/base/both.h"
+#ifdef __CUDACC__
+#define BATON_BOTH __host__ __device__ inline
+#else
+#define BATON_BOTH inline
+#endif
 
 namespace baton {
 
@@ -25,3 +29,5 @@ BATON_BOTH std::uint64_t next_random(std::uint64_t& state) { return mixed_bits(s
 inline double next_uniform(std::uint64_t& state) { return static_cast<double>(next_random(state) >> 11) * 0x1p-53; }
 
 }  // namespace baton
+
+// Support for the few functions whose bits must be equal on the host and in a kernel: one source is compiled for both.

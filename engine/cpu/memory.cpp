@@ -10,7 +10,7 @@
 #include <new>
 
 #include "engine/backend/backend.h"
-#include "engine/base/system/memory.h"
+#include "engine/base/system/machine.h"
 
 namespace baton::cpu {
 namespace {

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "engine/base/system/machine.h"
-#include "engine/base/system/wait.h"
+#include "engine/base/system/process.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>

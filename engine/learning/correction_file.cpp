@@ -8,8 +8,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "engine/base/atomic_file.h"
-#include "engine/base/input_file.h"
+#include "engine/base/files.h"
 #include "engine/base/json_fields.h"
 #include "engine/learning/model_profile.h"
 #include "engine/model/model.h"

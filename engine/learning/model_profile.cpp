@@ -7,8 +7,8 @@
 #include <fstream>
 #include <limits>
 
+#include "engine/base/files.h"
 #include "engine/base/json_fields.h"
-#include "engine/base/user_cache.h"
 #include "engine/model/model.h"
 
 namespace baton {

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "engine/base/errors.h"
-#include "engine/base/input_file.h"
+#include "engine/base/files.h"
 #include "engine/base/json_fields.h"
 #include "engine/model/weights.h"
 

@@ -12,7 +12,7 @@
 #include <span>
 #include <system_error>
 
-#include "engine/base/input_file.h"
+#include "engine/base/files.h"
 #include "engine/base/json_fields.h"
 #include "engine/model/gguf.h"
 #include "engine/model/gguf_model.h"

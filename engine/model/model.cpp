@@ -13,7 +13,7 @@
 
 #include "engine/backend/host_operations.h"
 #include "engine/base/errors.h"
-#include "engine/base/system/memory.h"
+#include "engine/base/system/machine.h"
 
 namespace baton {
 

@@ -6,7 +6,7 @@
 #include <optional>
 #include <system_error>
 
-#include "engine/base/input_file.h"
+#include "engine/base/files.h"
 #include "engine/base/json_fields.h"
 #include "engine/model/checkpoint_weights.h"
 #include "engine/model/gguf.h"

@@ -8,8 +8,8 @@
 #include <algorithm>
 #include <system_error>
 
-#include "engine/base/input_file.h"
-#include "engine/base/json/beginning.h"
+#include "engine/base/files.h"
+#include "engine/base/json/json_parts.h"
 #include "engine/base/json_fields.h"
 #include "engine/model/weights.h"
 

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "engine/backend/backend.h"
-#include "engine/base/input_file.h"
+#include "engine/base/files.h"
 #include "engine/model/config.h"
 #include "engine/tensor/block_types.h"
 

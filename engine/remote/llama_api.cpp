@@ -4,10 +4,8 @@
 #include <array>
 
 #include "engine/base/json_fields.h"
-#include "engine/remote/request_body.h"
 #include "engine/remote/server_api.h"
-#include "engine/remote/server_json.h"
-#include "engine/text/constrain/gbnf_writer.h"
+#include "engine/text/constrain/gbnf.h"
 
 namespace baton {
 namespace {

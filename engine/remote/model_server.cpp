@@ -10,7 +10,7 @@
 
 #include "engine/backend/backend.h"
 #include "engine/base/errors.h"
-#include "engine/remote/server_json.h"
+#include "engine/remote/server_api.h"
 
 namespace baton {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "engine/base/errors.h"
 #include "engine/local_engine.h"
-#include "engine/remote/server_json.h"
+#include "engine/remote/server_api.h"
 
 namespace baton {
 namespace {

@@ -15,7 +15,6 @@
 
 #include "engine/base/event_stream.h"
 #include "engine/engine.h"
-#include "engine/remote/decode_pace.h"
 #include "engine/remote/model_server.h"
 #include "engine/remote/server_answer.h"
 #include "engine/remote/server_api.h"

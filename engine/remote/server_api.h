@@ -1,17 +1,88 @@
 // SPDX-License-Identifier: Apache-2.0
-// ServerApi: the language of one kind of server: requests as JSON, and what its answers mean. It knows no network.
+// What the languages of servers share in reading and writing JSON. For .cpp files of this room only.
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
+#include "engine/base/json_fields.h"
 #include "engine/request.h"
 
 namespace baton {
+
+inline constexpr std::int32_t kMaxServerCount = std::numeric_limits<std::int32_t>::max();
+inline constexpr double kMaxServerMs = 1e12;
+
+/// A text of a server's. Throws ModelError for what is no JSON, and for what is beyond the limits of an event.
+JsonDocument parse_server_json(std::string_view text, const std::string& origin);
+
+/// A count of tokens; -1: the server does not tell it.
+std::int64_t count(const JsonFields& fields, const std::string& key);
+
+/// Invalid UTF-8 becomes U+FFFD.
+std::string dumped(const Json& body);
+
+/// A name that no other request has, so that its prompt shares nothing with what a server keeps.
+std::string fresh_salt();
+
+/// What an error says, in whichever form: {"error": {"message": ...}}, {"error": ...}, {"message": ...}, or any text.
+std::string error_text(const Json& body);
+std::string words_of_error(std::string_view body);
+
+// RequestBody: the JSON object of a request to a server, written as it is made. A nlohmann::json would end the process
+// where memory runs out meanwhile: its destructor allocates (docs/decisions/memory.md).
+
+class RequestBody {
+ public:
+  /// Adds a member: a truth value, a finite number, a text, another body, or a range of these. Names are not repeated
+  /// and need no escapes. Leaves the body as it was when it throws.
+  template <class Value>
+  RequestBody& set(std::string_view name, const Value& value) {
+    std::string member = members_.empty() ? "\"" : ",\"";
+    append(member.append(name).append("\":"), value);
+    members_ += member;
+    return *this;
+  }
+
+  std::string text() const { return "{" + members_ + "}"; }
+
+ private:
+  template <class Value>
+  static void append(std::string& out, const Value& value) {
+    if constexpr (std::is_same_v<Value, bool>) {
+      out += value ? "true" : "false";
+    } else if constexpr (std::is_integral_v<Value>) {
+      out += std::to_string(value);
+    } else if constexpr (std::is_floating_point_v<Value>) {
+      append_number(out, value);
+    } else if constexpr (std::is_same_v<Value, RequestBody>) {
+      out += value.text();
+    } else if constexpr (std::is_convertible_v<const Value&, std::string_view>) {
+      append_text(out, value);
+    } else {
+      const char* separator = "[";
+      for (const auto& one : value) {
+        out += std::exchange(separator, ",");
+        append(out, one);
+      }
+      out += *separator == '[' ? "[]" : "]";
+    }
+  }
+
+  static void append_number(std::string& out, double value);
+  static void append_text(std::string& out, std::string_view text);  // invalid UTF-8 becomes U+FFFD
+
+  std::string members_;
+};
+
+// ServerApi: the language of one kind of server: requests as JSON, and what its answers mean. It knows no network.
 
 /// A request to a server: a POST of `body` to `path`.
 struct ServerRequest {
@@ -77,5 +148,16 @@ std::unique_ptr<ServerApi> make_vllm_api(std::string model, std::string_view ver
 
 /// SGLang: /generate. `deltas`: an event of a stream holds what is new, and not all so far. `caches`: it keeps prompts.
 std::unique_ptr<ServerApi> make_sglang_api(bool deltas, bool caches);
+
+// Events of servers that stream as OpenAI does: how they end and fail, and what completions hold, with what vLLM adds.
+
+inline constexpr const char* kAnswer = "its answer";  // the origin of what is read
+
+/// What an event of a stream holds; nothing: it is the end of the stream or an error, as `piece` then says. Throws
+/// ModelError.
+std::optional<JsonDocument> read_event(std::string_view json, ServerPiece& piece);
+
+/// An event of a stream, or a whole answer, of /v1/completions or /v1/chat/completions. Throws ModelError.
+ServerPiece read_completion(std::string_view json);
 
 }  // namespace baton

@@ -2,6 +2,7 @@
 #include "engine/text/bpe.h"
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <functional>
@@ -11,6 +12,78 @@
 #include "engine/base/utf8.h"
 
 namespace baton::text {
+
+void Vocabulary::add(std::string_view token, TokenId id, const Where& where) {
+  if (const auto known = this->id(token)) {
+    if (*known == id) return;
+    where.fail(fmt::format("the token {} has two ids, {} and {}", in_quotes(token), *known, id));
+  }
+  if (const auto other = this->token(id)) {
+    where.fail(fmt::format("the id {} belongs to two tokens, {} and {}", id, in_quotes(*other), in_quotes(token)));
+  }
+  const auto index = static_cast<std::size_t>(id);
+  if (index >= by_id_.size()) by_id_.resize(index + 1);
+  by_id_[index] = kept(token);
+  if (2 * ++count_ > slots_.size()) grow();
+  slots_[slot_of(token)] = id;
+}
+
+/// Copies the text. A block never grows beyond what was reserved for it, so that views of texts stay valid.
+Vocabulary::Place Vocabulary::kept(std::string_view token) {
+  constexpr std::size_t kBlock = 1 << 16;
+  const auto add_block = [&](std::size_t bytes) {
+    blocks_.emplace_back().reserve(bytes);
+    return static_cast<std::uint32_t>(blocks_.size() - 1);
+  };
+  if (token.size() >= kLong) {
+    const std::uint32_t block = add_block(token.size());
+    blocks_[block] = token;
+    return {block, 0, kLong};
+  }
+  if (!open_ || blocks_[*open_].size() + token.size() > kBlock) open_ = add_block(kBlock);
+  std::string& block = blocks_[*open_];
+  const auto begin = static_cast<std::uint16_t>(block.size());
+  block += token;
+  return {*open_, begin, static_cast<std::uint16_t>(token.size())};
+}
+
+std::string_view Vocabulary::text_at(Place place) const {
+  const std::string_view block = blocks_[place.block];
+  return place.size == kLong ? block : block.substr(place.begin, place.size);
+}
+
+/// Returns the slot that holds the token, or the empty one that would.
+std::size_t Vocabulary::slot_of(std::string_view token) const {
+  const std::size_t mask = slots_.size() - 1;
+  std::size_t slot = hash_(token) & mask;
+  while (slots_[slot] >= 0 && text_at(by_id_[static_cast<std::size_t>(slots_[slot])]) != token)
+    slot = (slot + 1) & mask;
+  return slot;
+}
+
+void Vocabulary::grow() {
+  const std::vector<TokenId> ids = std::exchange(slots_, std::vector<TokenId>(2 * slots_.size(), -1));
+  for (const TokenId id : ids) {
+    if (id >= 0) slots_[slot_of(text_at(by_id_[static_cast<std::size_t>(id)]))] = id;
+  }
+}
+
+std::optional<TokenId> Vocabulary::id(std::string_view token) const {
+  const TokenId id = slots_[slot_of(token)];
+  return id < 0 ? std::nullopt : std::optional(id);
+}
+
+std::optional<std::string_view> Vocabulary::token(TokenId id) const {
+  if (id < 0 || id >= size()) return std::nullopt;
+  const Place place = by_id_[static_cast<std::size_t>(id)];
+  return place.size == kNone ? std::nullopt : std::optional(text_at(place));
+}
+
+TokenId id_limit(std::size_t tokens) {
+  constexpr std::size_t kMaxTokens = 16'000'000;
+  return static_cast<TokenId>(4 * std::min(tokens, kMaxTokens) + 4096);
+}
+
 namespace {
 
 constexpr std::uint32_t kEnd = std::numeric_limits<std::uint32_t>::max();
@@ -138,6 +211,114 @@ void Bpe::merge_long(Scratch& scratch, TextWork& work) const {
     if (previous[at] != kEnd) set_rank(previous[at], merges_.rank(ids[previous[at]], ids[at]));
   }
   std::erase(ids, kMissing);
+}
+
+// Reads the "model" of a tokenizer.json.
+
+namespace {
+
+/// "a b" or ["a", "b"].
+Merge merge_of(const Json& value, const Where& where) {
+  if (value.is_array() && value.size() == 2 && value[0].is_string() && value[1].is_string())
+    return {value[0].get_ref<const std::string&>(), value[1].get_ref<const std::string&>()};
+  if (value.is_string()) {
+    if (const auto merge = parse_merge(value.get_ref<const std::string&>())) return *merge;
+  }
+  where.fail("a merge must be \"a b\" or [\"a\", \"b\"]");
+}
+
+void reject_affix(const Json& model, const char* key, const Where& where) {
+  if (!optional_string(model, key, where).value_or("").empty()) where.fail(fmt::format("'{}' is not supported", key));
+}
+
+}  // namespace
+
+std::optional<Merge> parse_merge(std::string_view text) {
+  const std::size_t space = text.find(' ');
+  if (space == std::string_view::npos || text.find(' ', space + 1) != std::string_view::npos) return std::nullopt;
+  return Merge(text.substr(0, space), text.substr(space + 1));
+}
+
+BpeTables tables_of(const Json& model, const Where& where) {
+  BpeTables tables;
+  const Json& tokens = member(model, "vocab", where);
+  const Where in_vocabulary = where.in("vocab");
+  if (!tokens.is_object()) in_vocabulary.fail("expected an object of tokens and their ids");
+  tables.tokens.reserve(tokens.size());
+  const TokenId limit = id_limit(tokens.size());
+  for (const auto& [token, id] : tokens.get_ref<const Json::object_t&>())
+    tables.tokens.push_back({token, index_of(id, limit, in_vocabulary.in(in_quotes(token)))});
+  const Json& merges = array_member(model, "merges", where);
+  tables.merges = [&merges, inside = where.in("merges")](const Vocabulary&) {
+    return BpeTables::Merges{merges.size(),
+                             [&merges, inside](std::size_t rank) { return merge_of(merges[rank], inside.in(rank)); }};
+  };
+  return tables;
+}
+
+Bpe::Bpe(const Json& model, const BpeTables& tables, Vocabulary& vocabulary, const Where& where) {
+  // Files of the earliest versions have no type.
+  const std::string type = optional_string(model, "type", where).value_or("BPE");
+  if (type != "BPE") where.fail(fmt::format("the model type {} is not supported", in_quotes(type)));
+  reject_affix(model, "continuing_subword_prefix", where);
+  reject_affix(model, "end_of_word_suffix", where);
+  if (const Json* dropout = find(model, "dropout", where)) {
+    if (!dropout->is_number() || dropout->get<double>() != 0.0) where.fail("'dropout' is not supported");
+  }
+  fuse_unknown_ = bool_member(model, "fuse_unk", false, where);
+  add_tokens(tables, model, vocabulary, where);
+  add_merges(tables, vocabulary, where);
+}
+
+void Bpe::add_tokens(const BpeTables& tables, const Json& model, Vocabulary& vocabulary, const Where& where) {
+  const Where inside = where.in("vocab");
+  if (tables.tokens.empty()) inside.fail("expected an object of tokens and their ids");
+  low_characters_.fill(-1);
+  for (const BpeTables::Token& token : tables.tokens) vocabulary.add(token.text, token.id, inside);
+  const bool ignore_merges = bool_member(model, "ignore_merges", false, where);
+  for (TokenId id = 0; id < vocabulary.size(); ++id) {
+    const auto token = vocabulary.token(id);
+    if (!token || token->empty()) continue;
+    if (ignore_merges) words_.emplace(*token, id);
+    const auto [c, bytes] = utf8::at(*token, 0);
+    if (bytes != token->size()) continue;
+    if (c < low_characters_.size()) {
+      low_characters_[c] = id;
+    } else {
+      characters_.emplace(c, id);
+    }
+  }
+  if (bool_member(model, "byte_fallback", false, where)) {
+    bytes_.emplace();
+    for (unsigned byte = 0; byte < 256; ++byte) {
+      const auto id = vocabulary.id(fmt::format("<0x{:02X}>", byte));
+      if (!id) where.fail(fmt::format("byte_fallback needs the token <0x{:02X}>, which is missing", byte));
+      (*bytes_)[byte] = *id;
+    }
+  }
+  if (const auto token = optional_string(model, "unk_token", where)) {
+    unknown_ = vocabulary.id(*token);
+    if (!unknown_) where.fail(fmt::format("the unk_token {} is not in the vocabulary", in_quotes(*token)));
+  }
+}
+
+void Bpe::add_merges(const BpeTables& tables, const Vocabulary& vocabulary, const Where& where) {
+  const BpeTables::Merges merges = tables.merges(vocabulary);
+  merges_ = MergeTable(merges.size);
+  merged_.reserve(merges.size);
+  std::string joined;
+  for (std::uint32_t rank = 0; rank < merges.size; ++rank) {
+    const auto [left, right] = merges.at(rank);
+    const auto id_of = [&](std::string_view token) {
+      const auto id = vocabulary.id(token);
+      if (!id) where.in("merges").in(rank).fail(fmt::format("the token {} is not in the vocabulary", in_quotes(token)));
+      return *id;
+    };
+    joined = left;
+    joined += right;
+    merged_.push_back(id_of(joined));
+    merges_.set(id_of(left), id_of(right), rank);
+  }
 }
 
 }  // namespace baton::text

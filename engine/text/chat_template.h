@@ -3,12 +3,15 @@
 // Transformers renders it. A construct outside of the subset is an error, never a wrong prompt.
 #pragma once
 
+#include <filesystem>
 #include <memory>
 #include <stop_token>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
+
+#include "engine/text/tokenizer.h"
 
 namespace baton {
 
@@ -49,6 +52,17 @@ class ChatTemplate {
   /// stack are bounded whatever the template does.
   virtual std::string render(const std::vector<ChatMessage>& messages, const ChatOptions& options,
                              const std::stop_token& stop = {}) const = 0;
+};
+
+// ModelText: the text side of a model, which is all that building a prompt needs (agents/prompt.h).
+
+/// The identity of a model, and the conversion of messages to token ids and of token ids to text.
+struct ModelText {
+  std::filesystem::path path;  // for messages and records
+  std::string fingerprint;     // hash of configuration, headers and a sample of the weights; empty: weights not opened
+  std::shared_ptr<const Tokenizer> tokenizer;
+  std::shared_ptr<const ChatTemplate> chat_template;  // null: the model has none
+  ChatOptions chat_options;                           // BOS and EOS as text
 };
 
 }  // namespace baton

@@ -8,8 +8,8 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/base/utf8.h"
-#include "engine/text/text_pattern.h"
-#include "engine/text/unicode_form.h"
+#include "engine/text/regex.h"
+#include "engine/text/unicode.h"
 
 namespace baton::text {
 namespace {

@@ -2,14 +2,141 @@
 #include "engine/text/pretokenizer.h"
 
 #include <fmt/format.h>
-
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
+#include <array>
+
 #include "engine/base/utf8.h"
-#include "engine/text/byte_level.h"
-#include "engine/text/word_split.h"
 
 namespace baton::text {
+namespace {
+
+constexpr bool prints_itself(unsigned byte) {
+  return (byte >= 0x21 && byte <= 0x7E) || (byte >= 0xA1 && byte <= 0xAC) || (byte >= 0xAE && byte <= 0xFF);
+}
+
+struct Alphabet {
+  std::array<char32_t, 256> character{};
+  std::array<std::int16_t, 256 + 68> byte{};  // the 68 bytes that are not printable Latin-1 map to U+0100 and up
+
+  constexpr Alphabet() {
+    for (auto& entry : byte) entry = -1;
+    char32_t next = 0x100;
+    for (unsigned b = 0; b < 256; ++b) {
+      character[b] = prints_itself(b) ? static_cast<char32_t>(b) : next++;
+      byte[character[b]] = static_cast<std::int16_t>(b);
+    }
+  }
+};
+
+constexpr Alphabet kAlphabet;
+
+}  // namespace
+
+void append_byte_character(std::string& out, unsigned char byte) { utf8::append(out, kAlphabet.character[byte]); }
+
+std::optional<unsigned char> byte_of_character(char32_t c) {
+  if (c >= kAlphabet.byte.size() || kAlphabet.byte[c] < 0) return std::nullopt;
+  return static_cast<unsigned char>(kAlphabet.byte[c]);
+}
+
+std::string byte_level_bytes(std::string_view token) {
+  std::string out;
+  for (std::size_t i = 0; i < token.size();) {
+    const auto [c, bytes] = utf8::at(token, i);
+    const auto byte = byte_of_character(c);
+    if (!byte) return std::string(token);
+    out.push_back(static_cast<char>(*byte));
+    i += bytes;
+  }
+  return out;
+}
+
+// Cutting words at the matches of a pattern, and what becomes of the matches.
+
+enum class Matches : std::uint8_t { isolated, removed, merged_with_previous, merged_with_next, contiguous };
+
+/// Fails for an unknown behaviour.
+Matches parse_behaviour(const std::string& name, const Where& where);
+
+class WordSplit : public PreTokenizer::Step {
+ public:
+  /// `inverted`: what does not match counts as the match.
+  WordSplit(PatternPtr pattern, Matches behaviour, bool inverted)
+      : pattern_(std::move(pattern)), behaviour_(behaviour), inverted_(inverted) {}
+  void apply(Words& words, TextWork& work) const override;
+
+ private:
+  PatternPtr pattern_;
+  Matches behaviour_;
+  bool inverted_;
+};
+
+namespace {
+
+/// Joins spans as the behaviour says; what is to go is taken out.
+void arrange(std::vector<Span>& spans, Matches behaviour) {
+  switch (behaviour) {
+    case Matches::isolated:
+      return;
+    case Matches::removed:
+      std::erase_if(spans, [](const Span& span) { return span.match; });
+      return;
+    case Matches::merged_with_next:
+      std::reverse(spans.begin(), spans.end());
+      break;
+    case Matches::merged_with_previous:
+    case Matches::contiguous:
+      break;
+  }
+  std::size_t kept = 0;
+  bool last_matched = false;
+  for (const Span& span : spans) {
+    const bool join = behaviour == Matches::contiguous ? span.match == last_matched : span.match && !last_matched;
+    last_matched = span.match;
+    if (join && kept > 0) {
+      spans[kept - 1].begin = std::min(spans[kept - 1].begin, span.begin);
+      spans[kept - 1].end = std::max(spans[kept - 1].end, span.end);
+    } else {
+      spans[kept++] = span;
+    }
+  }
+  spans.resize(kept);
+  if (behaviour == Matches::merged_with_next) std::reverse(spans.begin(), spans.end());
+}
+
+}  // namespace
+
+Matches parse_behaviour(const std::string& name, const Where& where) {
+  if (name == "Isolated") return Matches::isolated;
+  if (name == "Removed") return Matches::removed;
+  if (name == "MergedWithPrevious") return Matches::merged_with_previous;
+  if (name == "MergedWithNext") return Matches::merged_with_next;
+  if (name == "Contiguous") return Matches::contiguous;
+  where.fail(fmt::format("the behaviour {} is not supported", in_quotes(name)));
+}
+
+void WordSplit::apply(Words& words, TextWork& work) const {
+  std::vector<Words::Word> out;
+  std::vector<Span> spans;
+  for (const Words::Word& word : words.words) {
+    spans.clear();
+    work.spend(2);
+    pattern_->split(std::string_view(words.text).substr(word.begin, word.end - word.begin), spans, work);
+    if (inverted_) {
+      for (Span& span : spans) span.match = !span.match;
+    }
+    arrange(spans, behaviour_);
+    work.check_pieces(out.size() + spans.size());
+    for (const Span& span : spans) {
+      if (span.begin == span.end) continue;
+      out.push_back({word.begin + span.begin, word.begin + span.end, word.starts_text && span.begin == 0});
+    }
+  }
+  words.words = std::move(out);
+}
+
 namespace {
 
 constexpr int kMaxPretokenizerDepth = 16;

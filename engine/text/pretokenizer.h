@@ -1,14 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-// The "pre_tokenizer" of tokenizer.json, which splits the normalised text into words. BPE never merges across words.
+// The alphabet of byte-level BPE (GPT-2): each byte is represented by a printable character, so that a vocabulary is
+// text.
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "engine/text/text_pattern.h"
+#include "engine/text/regex.h"
 
 namespace baton::text {
+
+/// Appends, as UTF-8, the character that represents the byte.
+void append_byte_character(std::string& out, unsigned char byte);
+/// Returns the byte that a character represents, if any.
+std::optional<unsigned char> byte_of_character(char32_t c);
+/// Returns the bytes that a token's text represents; a text with a character outside the alphabet represents itself.
+std::string byte_level_bytes(std::string_view token);
+
+// The "pre_tokenizer" of tokenizer.json, which splits the normalised text into words. BPE never merges across words.
 
 /// A text and its words, in order. A step may split words further, drop words and rewrite the text.
 struct Words {

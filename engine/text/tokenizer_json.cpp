@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "engine/base/json/beginning.h"
+#include "engine/base/json/json_parts.h"
 
 namespace baton::text {
 

@@ -10,7 +10,7 @@
 
 #include "engine/base/errors.h"
 #include "engine/base/hash.h"
-#include "engine/base/system/folders.h"
+#include "engine/base/system/file.h"
 #include "engine/model/gguf.h"
 #include "engine/model/model.h"
 

@@ -2,7 +2,7 @@
 // Profiling a model for the public face.
 #include <fmt/format.h>
 
-#include "engine/base/atomic_file.h"
+#include "engine/base/files.h"
 #include "engine/learning/effect_profiler.h"
 #include "engine/learning/model_profile.h"
 #include "engine/learning/pair_profile.h"

@@ -12,9 +12,8 @@
 #include <utility>
 #include <vector>
 
-#include "engine/base/atomic_file.h"
-#include "engine/base/file_lock.h"
-#include "engine/base/system/folders.h"
+#include "engine/base/files.h"
+#include "engine/base/system/file.h"
 #include "sdk/hub/model_source.h"
 #include "sdk/pull/hub_access.h"
 #include "sdk/pull/pull.h"

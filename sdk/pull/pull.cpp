@@ -10,8 +10,8 @@
 
 #include <baton/version.h>
 
-#include "engine/base/atomic_file.h"
 #include "engine/base/errors.h"
+#include "engine/base/files.h"
 #include "engine/base/system/process.h"
 #include "engine/model/gguf.h"
 #include "sdk/hub/hub_cache.h"

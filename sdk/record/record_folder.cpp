@@ -15,7 +15,7 @@
 #include <baton/errors.h>
 #include <baton/preview.h>
 
-#include "engine/base/atomic_file.h"
+#include "engine/base/files.h"
 #include "engine/base/system/process.h"
 
 namespace baton::inline v1 {

@@ -17,7 +17,7 @@
 #include <baton/event.h>
 
 #include "engine/base/clock.h"
-#include "engine/base/file_lock.h"
+#include "engine/base/files.h"
 #include "engine/base/system/file.h"
 
 namespace baton::inline v1 {

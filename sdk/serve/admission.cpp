@@ -10,7 +10,7 @@
 
 #include <baton/errors.h>
 
-#include "engine/base/json/beginning.h"
+#include "engine/base/json/json_parts.h"
 #include "sdk/serve/chat_request.h"
 
 namespace baton::serve {

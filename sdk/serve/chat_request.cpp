@@ -7,9 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "engine/base/json/beginning.h"
+#include "engine/base/json/json_parts.h"
 #include "engine/base/json/json_reader.h"
-#include "engine/base/json/json_text.h"
 
 namespace baton::serve {
 namespace {

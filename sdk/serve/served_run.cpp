@@ -10,7 +10,7 @@
 #include <baton/errors.h>
 #include <baton/run.h>
 
-#include "engine/base/json/json_text.h"
+#include "engine/base/json/json_reader.h"
 #include "sdk/serve/chat_request.h"
 #include "sdk/serve/metrics.h"
 

@@ -8,7 +8,7 @@
 
 #include <baton/errors.h>
 
-#include "engine/base/json/json_text.h"
+#include "engine/base/json/json_reader.h"
 
 namespace baton::serve {
 namespace {

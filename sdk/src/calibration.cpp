@@ -8,7 +8,7 @@
 #include <tuple>
 #include <utility>
 
-#include "agents/prompt.h"
+#include "agents/prompts/prompt.h"
 #include "engine/base/random.h"
 
 namespace baton {

@@ -6,7 +6,7 @@
 #include <map>
 #include <mutex>
 
-#include "agents/tool.h"
+#include "agents/tools/tool.h"
 #include "engine/local_engine.h"
 #include "workflows/compile.h"
 #include "workflows/format/diagnostics.h"

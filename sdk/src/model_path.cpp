@@ -8,7 +8,7 @@
 #include <baton/errors.h>
 #include <baton/system.h>
 
-#include "engine/base/system/folders.h"
+#include "engine/base/system/file.h"
 #include "engine/base/system/process.h"
 #include "engine/model/model.h"
 #include "sdk/hub/hub_cache.h"

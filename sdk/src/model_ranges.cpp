@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "engine/base/atomic_file.h"
+#include "engine/base/files.h"
 #include "engine/reuse/schedule.h"
 #include "sdk/src/calibration.h"
 

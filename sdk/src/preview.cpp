@@ -2,7 +2,7 @@
 // Previews: the prompts of a plan's turns as far as their values are known, and the KV cache that they need.
 #include <algorithm>
 
-#include "agents/prompt.h"
+#include "agents/prompts/prompt.h"
 #include "sdk/src/internal.h"
 #include "workflows/format/placeholder.h"
 

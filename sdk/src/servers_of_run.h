@@ -2,7 +2,7 @@
 // The servers of a run: what a workflow names under `mcp` is started, and its tools become those of the plan.
 #pragma once
 
-#include "agents/mcp/servers.h"  // of the layers below: before any public header
+#include "agents/mcp/server.h"  // of the layers below: before any public header
 
 #include <memory>
 #include <stop_token>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agents/conversation.h"  // of the layers below: before any public header
+#include "agents/prompts/conversation.h"  // of the layers below: before any public header
 
 #include "sdk/src/internal.h"
 

@@ -10,9 +10,8 @@
 #include <cstring>
 #include <system_error>
 
-#include "engine/base/atomic_file.h"
+#include "engine/base/files.h"
 #include "engine/base/hash.h"
-#include "engine/base/input_file.h"
 #include "engine/base/json_fields.h"
 #include "engine/reuse/anchors/anchor_file.h"
 

@@ -2,7 +2,7 @@
 // What this machine has.
 #include <algorithm>
 
-#include "agents/tool.h"
+#include "agents/tools/tool.h"
 #include "engine/backend/make_backend.h"
 #include "sdk/hub/hub_cache.h"
 #include "sdk/src/internal.h"

@@ -6,8 +6,8 @@
 
 #include <algorithm>
 
-#include "agents/json_check.h"
 #include "agents/mcp/tools.h"
+#include "engine/text/schema/json_check.h"
 
 namespace baton::inline v1 {
 namespace {

@@ -13,7 +13,7 @@
 
 #include <baton/errors.h>
 
-#include "engine/base/atomic_file.h"
+#include "engine/base/files.h"
 #include "engine/base/system/file.h"
 #include "sdk/hub/hub_cache.h"
 #include "sdk/hub/model_source.h"

@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <cstdlib>
 
-#include "agents/json_check.h"
 #include "engine/text/constrain/grammar_states.h"
+#include "engine/text/schema/json_check.h"
 
 namespace {
 

@@ -10,10 +10,9 @@
 #include <string_view>
 #include <vector>
 
-#include "agents/json_check.h"
 #include "agents/mcp/message.h"
-#include "agents/mcp/tool_list.h"
 #include "engine/base/event_stream.h"
+#include "engine/text/schema/json_check.h"
 
 namespace {
 

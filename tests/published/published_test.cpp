@@ -15,13 +15,13 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
-#include "agents/json_check.h"
 #include "engine/cpu/cpu.h"
 #include "engine/loop/step_engine.h"
 #include "engine/model/forward.h"
 #include "engine/model/gguf.h"
 #include "engine/text/constrain/grammar.h"
 #include "engine/text/constrain/token_masks.h"
+#include "engine/text/schema/json_check.h"
 #include "tests/support/golden_files.h"
 #include "tests/support/published_models.h"
 #include "tests/support/random_schema.h"

@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-#include "agents/tool.h"
+#include "agents/tools/tool.h"
 #include "workflows/format/spec.h"
 
 namespace baton::test {

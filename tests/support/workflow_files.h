@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "agents/tool.h"
+#include "agents/tools/tool.h"
 #include "tests/support/folders.h"
 #include "tests/support/temp_folder.h"
 #include "workflows/compile.h"

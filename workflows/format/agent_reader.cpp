@@ -5,8 +5,8 @@
 #include <set>
 #include <stdexcept>
 
-#include "agents/json_check.h"
-#include "agents/pattern.h"
+#include "engine/text/pattern.h"
+#include "engine/text/schema/json_check.h"
 #include "workflows/format/fields.h"
 #include "workflows/format/format_table.h"
 #include "workflows/format/placeholder.h"
@@ -247,8 +247,8 @@ void AgentReader::check_output(const OutputSpec& output, std::string_view kind, 
 
 namespace {
 
-constexpr std::size_t kMaxPieces = 1000;  // of each text and of each prompt
-constexpr std::size_t kMaxTextErrors = 20;    // of one text
+constexpr std::size_t kMaxPieces = 1000;    // of each text and of each prompt
+constexpr std::size_t kMaxTextErrors = 20;  // of one text
 
 /// Adds fixed text, with what variables hold as data.
 void add_resolved(PromptItem& item, const Resolved& resolved, std::size_t offset) {

@@ -9,7 +9,7 @@
 #include <system_error>
 #include <tuple>
 
-#include "engine/base/edit_distance.h"
+#include "engine/base/string_search.h"
 #include "engine/base/utf8.h"
 
 namespace baton {

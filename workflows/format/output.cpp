@@ -6,9 +6,9 @@
 #include <optional>
 #include <stdexcept>
 
-#include "agents/code_block.h"
-#include "agents/json_check.h"
-#include "agents/pattern.h"
+#include "agents/tools/tool_format.h"
+#include "engine/text/pattern.h"
+#include "engine/text/schema/json_check.h"
 
 namespace baton {
 namespace {

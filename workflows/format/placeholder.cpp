@@ -9,9 +9,9 @@
 #include <optional>
 #include <string_view>
 
-#include "agents/json_check.h"
+#include "engine/base/json/json_parts.h"
 #include "engine/base/json/json_reader.h"
-#include "engine/base/json/value_end.h"
+#include "engine/text/schema/json_check.h"
 
 namespace baton {
 namespace {

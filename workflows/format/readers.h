@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "agents/tool.h"
+#include "agents/tools/tool.h"
 #include "workflows/format/fields.h"
 #include "workflows/format/output.h"
 #include "workflows/format/spec.h"

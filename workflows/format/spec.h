@@ -14,9 +14,9 @@
 #include <string_view>
 #include <vector>
 
-#include "agents/callable_tools.h"
-#include "agents/mcp/server_spec.h"
-#include "agents/prompt_template.h"
+#include "agents/mcp/connection.h"
+#include "agents/prompts/prompt_template.h"
+#include "agents/tools/tool.h"
 #include "engine/model/sampler.h"
 #include "engine/reuse/options.h"
 #include "engine/tensor/tensor.h"

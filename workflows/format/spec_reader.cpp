@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <unordered_set>
 
-#include "agents/conversation.h"
+#include "agents/prompts/conversation.h"
 #include "workflows/format/format_table.h"
 #include "workflows/format/placeholder.h"
 #include "workflows/format/readers.h"

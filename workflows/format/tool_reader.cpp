@@ -4,9 +4,9 @@
 
 #include <algorithm>
 
-#include "agents/json_check.h"
 #include "agents/mcp/tools.h"
-#include "agents/python_tool.h"
+#include "agents/tools/python_tool.h"
+#include "engine/text/schema/json_check.h"
 #include "workflows/format/format_table.h"
 #include "workflows/format/placeholder.h"
 #include "workflows/format/readers.h"

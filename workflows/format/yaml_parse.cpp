@@ -11,7 +11,7 @@
 #include <sstream>
 #include <unordered_map>
 
-#include "engine/base/seeded_hash.h"
+#include "engine/base/hash.h"
 #include "workflows/format/yaml_tree.h"
 
 namespace baton {

@@ -10,7 +10,7 @@
 #include <system_error>
 #include <unordered_map>
 
-#include "engine/base/seeded_hash.h"
+#include "engine/base/hash.h"
 #include "workflows/format/fields.h"
 #include "workflows/format/format_table.h"
 

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "agents/json_check.h"
+#include "engine/text/schema/json_check.h"
 #include "workflows/format/diagnostics.h"
 
 namespace baton {

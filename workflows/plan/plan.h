@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "agents/prompt.h"
+#include "agents/prompts/prompt.h"
 #include "engine/text/constrain/grammar.h"
 #include "workflows/format/output.h"
 #include "workflows/format/spec.h"

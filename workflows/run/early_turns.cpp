@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "agents/prompt.h"
+#include "agents/prompts/prompt.h"
 
 namespace baton {
 namespace {

@@ -13,8 +13,8 @@
 #include <stop_token>
 #include <string>
 
-#include "agents/conversation.h"
-#include "agents/tool.h"
+#include "agents/prompts/conversation.h"
+#include "agents/tools/tool.h"
 #include "engine/base/clock.h"
 #include "engine/engine.h"
 #include "workflows/plan/plan.h"

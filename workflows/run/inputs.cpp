@@ -9,7 +9,7 @@
 
 #include <baton/errors.h>
 
-#include "agents/conversation.h"
+#include "agents/prompts/conversation.h"
 #include "engine/base/utf8.h"
 
 namespace baton {

@@ -9,7 +9,7 @@
 #include <optional>
 #include <stdexcept>
 
-#include "agents/pattern.h"
+#include "engine/text/pattern.h"
 #include "workflows/format/placeholder.h"
 
 namespace baton {

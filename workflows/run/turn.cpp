@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include "engine/base/errors.h"
-#include "engine/base/json/beginning.h"
+#include "engine/base/json/json_parts.h"
 #include "workflows/format/placeholder.h"
 
 namespace baton {

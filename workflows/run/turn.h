@@ -12,8 +12,8 @@
 #include <string_view>
 #include <vector>
 
-#include "agents/conversation.h"
-#include "agents/tool.h"
+#include "agents/prompts/conversation.h"
+#include "agents/tools/tool.h"
 #include "engine/base/clock.h"
 #include "engine/engine.h"
 #include "workflows/plan/plan.h"

@@ -18,7 +18,7 @@
 #include "engine/base/curl_handles.h"
 #include "engine/base/errors.h"
 #include "engine/base/event_stream.h"
-#include "engine/base/said.h"
+#include "engine/base/string_search.h"
 #include "engine/base/system/process.h"
 
 namespace baton {

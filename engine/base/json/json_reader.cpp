@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/base/json/beginning.h"
+#include "engine/base/json/json_parts.h"
 
 namespace baton {
 namespace {

@@ -3,12 +3,12 @@
 // values and memory, so that a small hostile file costs no more than a small file. For .cpp files only.
 #pragma once
 
+#include <nlohmann/json.hpp>
+
 #include <cstddef>
 #include <stdexcept>
 #include <string>
 #include <string_view>
-
-#include <nlohmann/json.hpp>
 
 namespace baton {
 
@@ -59,5 +59,13 @@ class JsonDocument {  // NOLINTBEGIN(bugprone-exception-escape): the values that
 
 /// Throws JsonError.
 JsonDocument read_json(std::string_view text, const JsonLimits& limits = {});
+
+// A value of JSON as text.
+
+/// On one line. Bytes that are not UTF-8 become U+FFFD. `Json`: nlohmann::json or ordered_json.
+template <typename Json>
+std::string json_text(const Json& value) {
+  return value.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
 
 }  // namespace baton

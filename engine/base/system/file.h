@@ -5,14 +5,44 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <ctime>
 #include <filesystem>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
-
-#include "engine/base/system/unique_fd.h"
+#include <utility>
+#include <vector>
 
 namespace baton {
+
+/// False when closing fails, so that written data may be lost.
+bool close_descriptor(int fd) noexcept;
+
+class UniqueFd {
+ public:
+  UniqueFd() = default;
+  explicit UniqueFd(int fd) : fd_(fd) {}
+  UniqueFd(UniqueFd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  UniqueFd& operator=(UniqueFd&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  UniqueFd(const UniqueFd&) = delete;
+  UniqueFd& operator=(const UniqueFd&) = delete;
+  ~UniqueFd() { reset(); }
+
+  int get() const { return fd_; }
+  explicit operator bool() const { return fd_ >= 0; }
+  /// Closes the descriptor. Returns false when closing fails, so that written data may be lost.
+  bool close() { return close_descriptor(std::exchange(fd_, -1)); }
+  void reset() {
+    if (fd_ >= 0) close();
+  }
+
+ private:
+  int fd_ = -1;
+};
 
 enum class Open : unsigned {
   read = 1,         // a named pipe does not wait for a writer
@@ -81,5 +111,21 @@ class OpenFolder {
   std::filesystem::path path_;
   UniqueFd descriptor_;
 };
+
+// Where users keep their files, lists of folders in variables, and local time.
+
+/// The user's home folder; empty: the environment names none.
+std::filesystem::path home_folder();
+
+/// The folder of the user's caches; empty: the environment names neither it nor a home.
+std::filesystem::path cache_folder();
+
+/// What follows "file://" in an address, decoded, as a path: with drive letters, "/C:/x" means "C:/x".
+std::filesystem::path path_of_address(std::string_view after_scheme);
+
+/// The folders in the value of a variable such as PATH; empty ones are left out.
+std::vector<std::string> folders_of_list(std::string_view list);
+
+std::tm local_time(std::time_t time);
 
 }  // namespace baton

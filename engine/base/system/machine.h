@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the machine has, as far as the system says it.
+// What the machine has, as far as the system says it, and memory by pages.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <string>
 
 namespace baton {
+
+// What the machine has, as far as the system says it.
 
 /// Those that this process may use, at least 1: where control groups, such as a container's, limit its processor time,
 /// as many as can run all the time. `root` stands for "/", on systems that say it in files.
@@ -26,5 +29,18 @@ struct MachineMemory {
 /// around them, allow (versions 2 and 1). Files that were read and can be dropped again count as available. `root`
 /// stands for "/", on systems that say it in files.
 MachineMemory machine_memory(const std::filesystem::path& root = "/");
+
+// Memory by pages, and what the C library keeps of it.
+
+/// Zeroed memory in whole pages, aligned as huge pages are where the system has those; null: there is none. `huge`: it
+/// should be backed by huge pages. The caller gives it back with unmap_pages, with the same size.
+void* map_pages(std::size_t bytes, bool huge) noexcept;
+void unmap_pages(void* data, std::size_t bytes) noexcept;
+/// The system may take the pages for others until they are written again; what they hold until then is undefined.
+void lend_pages(void* data, std::size_t bytes) noexcept;
+
+/// Returns freed memory that the C library keeps for later allocations to the operating system. Takes milliseconds;
+/// threads that allocate meanwhile wait. Does nothing where the C library offers no way (it is glibc's malloc_trim).
+void return_free_memory() noexcept;
 
 }  // namespace baton

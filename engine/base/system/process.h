@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// This process: its number, the files that it was loaded from, the signal of broken pipes.
+// This process: its number, the files that it was loaded from, the signal of broken pipes, and waiting for a number.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
 
 namespace baton {
+
+// This process: its number, the files that it was loaded from, the signal of broken pipes.
 
 /// Another one in a child of fork().
 std::int64_t process_number();
@@ -26,5 +29,14 @@ void block_pipe_signal();
 /// Keeps it from this thread during `work`, and takes one away that was raised meanwhile. Not where it was pending
 /// before. Passes exceptions on.
 void without_pipe_signal(const std::function<void()>& work);
+
+// Waiting until an atomic number changes. Not std::atomic's wait: where the system offers none that libstdc++ 12 knows,
+// as with MinGW-w64, that loses a wake-up between its look at the number and its sleep, and then sleeps for ever.
+
+/// Returns once the number is no longer `old`, or sooner; the caller looks again.
+void wait_while(const std::atomic<std::int32_t>& number, std::int32_t old) noexcept;
+
+/// Wakes all that wait for it. After the change.
+void wake_all(std::atomic<std::int32_t>& number) noexcept;
 
 }  // namespace baton

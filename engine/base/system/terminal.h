@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The three standard streams and the terminal behind them.
+// The three standard streams, the terminal behind them, and what a person interrupts a program with.
 #pragma once
 
 #include <chrono>
 
 namespace baton {
+
+// The three standard streams and the terminal behind them.
 
 enum class StandardStream { input, output, error };
 
@@ -27,5 +29,20 @@ bool wait_for_input(std::chrono::milliseconds time);
 /// opened, a pipe or a socket, takes that number, and what is printed goes there. What is written to such a stdout
 /// fails with EBADF, as where it is closed; what is written to stderr is lost. Before anything else is opened.
 void open_standard_files();
+
+// Ctrl-C and requests to end, for a program that waits for them on a thread of its own.
+
+enum class Interrupt { ctrl_c, end };
+
+/// From now on Ctrl-C, a request to end and the loss of the terminal (unless that is ignored, as under nohup) no longer
+/// end the program but are what next_interrupt returns, and failed writes to pipes, and to files beyond the system's
+/// limit, raise no signal. Once, from main, before other threads are started.
+void catch_interrupts();
+
+/// Waits for the next one. One thread.
+Interrupt next_interrupt();
+
+/// They end the program again, as by default: where no thread can wait for them.
+void leave_interrupts();
 
 }  // namespace baton

@@ -9,10 +9,9 @@
 #include <limits>
 #include <vector>
 
-#include "engine/base/atomic_file.h"
+#include "engine/base/files.h"
 #include "engine/base/hash.h"
-#include "engine/base/input_file.h"
-#include "engine/base/json/json_text.h"
+#include "engine/base/json/json_reader.h"
 #include "engine/base/json_fields.h"
 #include "engine/cuda/host/check.h"
 #include "engine/cuda/kernels/kernels.h"

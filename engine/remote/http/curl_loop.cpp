@@ -15,7 +15,7 @@
 
 #include "engine/base/curl_handles.h"
 #include "engine/base/errors.h"
-#include "engine/base/said.h"
+#include "engine/base/string_search.h"
 #include "engine/base/system/process.h"
 #include "engine/remote/http_loop.h"
 

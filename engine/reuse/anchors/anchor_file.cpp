@@ -10,9 +10,8 @@
 #include <cmath>
 #include <cstring>
 
-#include "engine/base/atomic_file.h"
+#include "engine/base/files.h"
 #include "engine/base/hash.h"
-#include "engine/base/input_file.h"
 
 namespace baton {
 namespace {

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The functions that every template may call, and the matching of arguments to parameters.
+
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
 #include <ctime>
 
-#include "engine/base/overflow.h"
-#include "engine/base/system/folders.h"
+#include "engine/base/numbers.h"
+#include "engine/base/system/file.h"
 #include "engine/text/jinja/library.h"
 
 namespace baton::jinja {
@@ -133,6 +134,257 @@ Value global_function(const std::string& name, Budget& budget) {
     if (name == other) throw Fault(fmt::format("'{}' is not supported", name));
   }
   return Value::undefined(fmt::format("'{}' is undefined", name));
+}
+
+// The evaluation of value.name: keys of dicts, members of namespaces and loops, and methods.
+
+namespace {
+
+bool one_of(std::string_view name, std::initializer_list<std::string_view> names) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+[[noreturn]] void unsupported(const Value& value, const std::string& name) {
+  throw Fault(fmt::format("the member '{}' of a {} is not supported", name, type_name(value)));
+}
+
+Value dict_member(const Value& value, const std::string& name, Budget& budget) {
+  const Dict& dict = *value.as_dict();
+  if (name == "get") {
+    return bound_method(name, value, [&budget](const Value& self, const Arguments& arguments) {
+      const Parameters given("get", arguments, {"key", "default"});
+      const Value* found = self.as_dict()->find(given.required(0), budget);
+      return found ? *found : given[1] ? *given[1] : Value();
+    });
+  }
+  if (one_of(name, {"items", "keys", "values"})) {
+    return bound_method(name, value, [name, &budget](const Value& self, const Arguments& arguments) {
+      const Parameters none(name, arguments, {});
+      Values out;
+      for (const auto& [key, item] : self.as_dict()->items) {
+        budget.spend(1);
+        out.push_back(name == "keys"     ? key
+                      : name == "values" ? item
+                                         : Value::sequence(SequenceKind::tuple, {key, item}));
+      }
+      return Value::sequence(SequenceKind::view, std::move(out));
+    });
+  }
+  if (one_of(name, {"clear", "copy", "fromkeys", "pop", "popitem", "setdefault", "update"})) unsupported(value, name);
+  const Value* found = dict.find(Value(name), budget);
+  return found ? *found : Value::undefined(fmt::format("the dict has no member '{}'", name));
+}
+
+Value loop_member(const Loop& loop, const Value& value, const std::string& name) {
+  const auto number = [](std::size_t count) { return Value(static_cast<std::int64_t>(count)); };
+  const std::size_t size = loop.items.size();
+  if (name == "index") return number(loop.index + 1);
+  if (name == "index0") return number(loop.index);
+  if (name == "revindex") return number(size - loop.index);
+  if (name == "revindex0") return number(size - loop.index - 1);
+  if (name == "first") return Value(loop.index == 0);
+  if (name == "last") return Value(loop.index + 1 == size);
+  if (name == "length") return number(size);
+  if (name == "depth") return Value(std::int64_t{1});
+  if (name == "depth0") return Value(std::int64_t{0});
+  if (name == "previtem")
+    return loop.index > 0 ? loop.items[loop.index - 1] : Value::undefined("there is no previous item");
+  if (name == "nextitem")
+    return loop.index + 1 < size ? loop.items[loop.index + 1] : Value::undefined("there is no next item");
+  if (name == "cycle") {
+    return callable(name, [index = loop.index](const Value&, const Arguments& arguments) {
+      if (arguments.positional.empty() || !arguments.named.empty()) throw Fault("cycle() needs values");
+      return arguments.positional[index % arguments.positional.size()];
+    });
+  }
+  unsupported(value, name);
+}
+
+Value list_member(const Value& value, const std::string& name, Budget& budget) {
+  const SequenceKind kind = value.as_sequence()->kind;
+  const bool list = kind == SequenceKind::list || kind == SequenceKind::tuple;
+  if (list && one_of(name, {"count", "index"})) {
+    return bound_method(name, value, [name, &budget](const Value& self, const Arguments& arguments) {
+      const Parameters given(name, arguments, {"value"});
+      const Values& items = self.as_sequence()->items;
+      std::int64_t count = 0;
+      for (std::size_t i = 0; i < items.size(); ++i) {
+        if (!equal(items[i], given.required(0), budget)) continue;
+        if (name == "index") return Value(static_cast<std::int64_t>(i));
+        ++count;
+      }
+      if (name == "index") throw Fault("the value is not in the list");
+      return Value(count);
+    });
+  }
+  if (!list || one_of(name, {"append", "clear", "copy", "extend", "insert", "pop", "remove", "reverse", "sort"})) {
+    unsupported(value, name);
+  }
+  return Value::undefined(fmt::format("the {} has no member '{}'", type_name(value), name));
+}
+
+}  // namespace
+
+Value member_of(const Value& value, const std::string& name, Budget& budget) {
+  budget.spend_bytes(4 * name.size());  // for messages; a name may be any text
+  if (value.is_undefined()) throw Fault(value.why_undefined());
+  if (value.as_dict() && !name.starts_with("__")) return dict_member(value, name, budget);
+  if (name.starts_with('_')) throw Fault(fmt::format("the member '{}' is not safe", name));
+  if (const auto* members = value.get<std::shared_ptr<Namespace>>()) {
+    const auto found = (*members)->members.find(name);
+    if (found != (*members)->members.end()) return found->second;
+    return Value::undefined(fmt::format("the namespace has no member '{}'", name));
+  }
+  if (const auto* loop = value.get<std::shared_ptr<const Loop>>()) return loop_member(**loop, value, name);
+  if (value.as_sequence()) return list_member(value, name, budget);
+  if (value.is_string()) return string_method(value, name, budget);
+  if (value.get<std::shared_ptr<const Callable>>()) unsupported(value, name);
+  if (value.is_number() && one_of(name, {"as_integer_ratio", "bit_count", "bit_length", "conjugate", "denominator",
+                                         "fromhex", "hex", "imag", "is_integer", "numerator", "real", "to_bytes"})) {
+    unsupported(value, name);
+  }
+  return Value::undefined(fmt::format("the {} has no member '{}'", type_name(value), name));
+}
+
+// The tests after the keyword "is".
+
+namespace {
+
+using Test = bool (*)(const Value&, const Arguments&, Budget&);
+
+/// A test without arguments.
+template <bool (*holds)(const Value&)>
+bool plain(const Value& value, const Arguments& arguments, Budget&) {
+  const Parameters none("this test", arguments, {});
+  return holds(value);
+}
+
+bool is_defined(const Value& value) { return !value.is_undefined(); }
+bool is_undefined(const Value& value) { return value.is_undefined(); }
+bool is_none(const Value& value) { return value.is_none(); }
+bool is_string(const Value& value) { return value.is_string(); }
+bool is_mapping(const Value& value) { return value.as_dict() != nullptr; }
+bool is_number(const Value& value) { return value.is_number(); }
+bool is_integer(const Value& value) { return value.get<std::int64_t>() != nullptr; }
+bool is_float(const Value& value) { return value.get<double>() != nullptr; }
+bool is_boolean(const Value& value) { return value.get<bool>() != nullptr; }
+bool is_true(const Value& value) { return value.get<bool>() && *value.get<bool>(); }
+bool is_false(const Value& value) { return value.get<bool>() && !*value.get<bool>(); }
+bool is_callable(const Value& value) { return value.get<std::shared_ptr<const Callable>>() != nullptr; }
+bool is_iterable(const Value& value) {
+  return value.is_undefined() || value.is_string() || value.as_sequence() || value.as_dict() ||
+         value.get<std::shared_ptr<const Loop>>();
+}
+bool is_sequence(const Value& value) {
+  const SequenceValue* sequence = value.as_sequence();
+  if (sequence && sequence->kind == SequenceKind::view) throw Fault("'is sequence' of a view is not supported");
+  return value.is_undefined() || value.is_string() || value.as_dict() ||
+         (sequence && sequence->kind != SequenceKind::generator);
+}
+
+template <int wanted_rest>
+bool rest_of_two(const Value& value) {
+  std::int64_t storage = 0;
+  const auto* whole = value.integer(storage);
+  if (whole == nullptr) throw Fault(fmt::format("a {} is neither odd nor even", type_name(value)));
+  return (*whole % 2 != 0) == (wanted_rest == 1);
+}
+
+template <bool wants_upper>
+bool has_case(const Value& value, const Arguments& arguments, Budget& budget) {
+  const Parameters none("this test", arguments, {});
+  const std::string text = to_text(value, budget);
+  const std::string in_upper = upper(text, budget), in_lower = lower(text, budget);
+  return text == (wants_upper ? in_upper : in_lower) && in_upper != in_lower;
+}
+
+bool divisible_by(const Value& value, const Arguments& arguments, Budget& budget) {
+  const Parameters given("divisibleby", arguments, {"num"});
+  return equal(binary("%", value, given.required(0), budget), Value(std::int64_t{0}), budget);
+}
+
+template <bool wanted>
+bool equal_to(const Value& value, const Arguments& arguments, Budget& budget) {
+  return equal(value, Parameters("this test", arguments, {"other"}).required(0), budget) == wanted;
+}
+
+/// Implements Python's "is" for singletons; for other values the result would depend on Python's object identity.
+bool same_as(const Value& value, const Arguments& arguments, Budget& budget) {
+  const Parameters parameters("sameas", arguments, {"other"});
+  const Value& other = parameters.required(0);
+  const auto single = [](const Value& x) { return x.is_none() || x.get<bool>() != nullptr; };
+  if (!single(value) && !single(other))
+    throw Fault("sameas of other values than true, false and none is not supported");
+  return type_name(value) == type_name(other) && equal(value, other, budget);
+}
+
+/// True when the order of the two values, -1, 0 or 1, is one of the given orders.
+template <int first, int second>
+bool ordered(const Value& value, const Arguments& arguments, Budget& budget) {
+  const int order = compare(value, Parameters("this test", arguments, {"other"}).required(0), budget);
+  const int sign = order < 0 ? -1 : order > 0;
+  return sign == first || sign == second;
+}
+
+bool in(const Value& value, const Arguments& arguments, Budget& budget) {
+  return contains(Parameters("in", arguments, {"seq"}).required(0), value, budget);
+}
+
+struct Named {
+  std::string_view name;
+  Test test;
+};
+constexpr std::array kTests = {
+    Named{"!=", equal_to<false>},
+    Named{"<", ordered<-1, -1>},
+    Named{"<=", ordered<-1, 0>},
+    Named{"==", equal_to<true>},
+    Named{">", ordered<1, 1>},
+    Named{">=", ordered<1, 0>},
+    Named{"boolean", plain<is_boolean>},
+    Named{"callable", plain<is_callable>},
+    Named{"defined", plain<is_defined>},
+    Named{"divisibleby", divisible_by},
+    Named{"eq", equal_to<true>},
+    Named{"equalto", equal_to<true>},
+    Named{"even", plain<rest_of_two<0>>},
+    Named{"false", plain<is_false>},
+    Named{"float", plain<is_float>},
+    Named{"ge", ordered<1, 0>},
+    Named{"greaterthan", ordered<1, 1>},
+    Named{"gt", ordered<1, 1>},
+    Named{"in", in},
+    Named{"integer", plain<is_integer>},
+    Named{"iterable", plain<is_iterable>},
+    Named{"le", ordered<-1, 0>},
+    Named{"lessthan", ordered<-1, -1>},
+    Named{"lower", has_case<false>},
+    Named{"lt", ordered<-1, -1>},
+    Named{"mapping", plain<is_mapping>},
+    Named{"ne", equal_to<false>},
+    Named{"none", plain<is_none>},
+    Named{"number", plain<is_number>},
+    Named{"odd", plain<rest_of_two<1>>},
+    Named{"sameas", same_as},
+    Named{"sequence", plain<is_sequence>},
+    Named{"string", plain<is_string>},
+    Named{"true", plain<is_true>},
+    Named{"undefined", plain<is_undefined>},
+    Named{"upper", has_case<true>},
+};
+
+const Named* find_test(std::string_view name) {
+  const auto it = std::find_if(kTests.begin(), kTests.end(), [&](const Named& x) { return x.name == name; });
+  return it == kTests.end() ? nullptr : &*it;
+}
+
+}  // namespace
+
+bool is_test(std::string_view name) { return find_test(name) != nullptr; }
+
+bool apply_test(std::string_view name, const Value& value, const Arguments& arguments, Budget& budget) {
+  budget.spend(1);
+  return find_test(name)->test(value, arguments, budget);
 }
 
 }  // namespace baton::jinja

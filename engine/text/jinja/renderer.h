@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/text/jinja/ast.h"
+#include "engine/text/jinja/parser.h"
 #include "engine/text/jinja/value.h"
 
 namespace baton::jinja {

@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "engine/base/system/interrupts.h"
+#include "engine/base/system/terminal.h"
 #include "sdk/cli/console/exit_code.h"
 
 namespace baton::cli {

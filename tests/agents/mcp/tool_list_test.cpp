@@ -5,10 +5,10 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "agents/json_check.h"
-#include "agents/mcp/tool_list.h"
+#include "agents/mcp/message.h"
 #include "agents/mcp/tools.h"
 #include "engine/text/constrain/grammar.h"
+#include "engine/text/schema/json_check.h"
 
 namespace tool_list_test {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/base/atomic_file.h"
+#include "engine/base/files.h"
 
 #ifndef _WIN32
 #include <sys/stat.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/base/system/folders.h"
+#include "engine/base/system/file.h"
 
 #include <catch2/catch.hpp>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/base/overflow.h"
+#include "engine/base/numbers.h"
 
 #include <catch2/catch.hpp>
 #include <vector>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <catch2/catch.hpp>
 
-#include "engine/base/json/value_end.h"
+#include "engine/base/json/json_parts.h"
 
 namespace value_end_test {
 

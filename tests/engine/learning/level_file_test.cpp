@@ -4,7 +4,7 @@
 #include <catch2/catch.hpp>
 #include <string>
 
-#include "engine/base/atomic_file.h"
+#include "engine/base/files.h"
 #include "engine/cpu/cpu.h"
 #include "tests/support/own_cache.h"
 #include "tests/support/tiny_model.h"

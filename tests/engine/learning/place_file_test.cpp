@@ -4,8 +4,8 @@
 #include <catch2/catch.hpp>
 #include <string>
 
-#include "engine/base/atomic_file.h"
 #include "engine/base/errors.h"
+#include "engine/base/files.h"
 #include "tests/support/own_cache.h"
 
 namespace place_file_test {

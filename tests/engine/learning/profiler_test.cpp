@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/learning/profiler.h"
-#include "engine/base/atomic_file.h"
+#include "engine/base/files.h"
 
 #include <catch2/catch.hpp>
 #include <cmath>

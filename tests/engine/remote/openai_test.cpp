@@ -3,11 +3,11 @@
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 
-#include "agents/prompt.h"
+#include "agents/prompts/prompt.h"
 #include "engine/backend/backend.h"
 #include "engine/base/errors.h"
-#include "engine/remote/message_text.h"
 #include "engine/remote/open_server.h"
+#include "engine/remote/server_answer.h"
 #include "engine/text/constrain/grammar.h"
 #include "tests/engine/remote/asking.h"
 #include "tests/support/http_server.h"

@@ -5,7 +5,6 @@
 #include <catch2/catch.hpp>
 
 #include "engine/base/errors.h"
-#include "engine/remote/message_text.h"
 
 namespace server_answer_test {
 

@@ -4,8 +4,8 @@
 
 #include "engine/backend/backend.h"
 #include "engine/base/errors.h"
-#include "engine/remote/message_text.h"
 #include "engine/remote/open_server.h"
+#include "engine/remote/server_answer.h"
 #include "engine/text/constrain/grammar.h"
 #include "tests/engine/remote/asking.h"
 #include "tests/engine/remote/sglang_server.h"

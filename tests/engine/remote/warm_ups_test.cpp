@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <catch2/catch.hpp>
 
-#include "engine/remote/decode_pace.h"
 #include "engine/remote/warm_ups.h"
 
 namespace warm_ups_test {

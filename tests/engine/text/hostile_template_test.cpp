@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "engine/base/errors.h"
-#include "engine/base/system/memory.h"
+#include "engine/base/system/machine.h"
 #include "engine/text/chat_template.h"
 #include "tests/engine/text/hostile_templates.h"
 #include "tests/support/process_memory.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/text/vocabulary.h"
+#include "engine/text/bpe.h"
 
 #include <catch2/catch.hpp>
 #include <functional>

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "agents/prompt.h"
+#include "agents/prompts/prompt.h"
 #include "tests/support/toy_model.h"
 #include "tests/support/workflow_files.h"
 #include "workflows/run/early_turns.h"

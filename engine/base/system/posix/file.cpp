@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/base/system/file.h"
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -12,6 +11,8 @@
 #include <fstream>
 #include <string>
 #include <utility>
+
+#include "engine/base/system/file.h"
 
 namespace baton {
 namespace {
@@ -188,6 +189,29 @@ UniqueFd OpenFolder::open(const std::filesystem::path& name) const {
   if (!name.has_parent_path()) return UniqueFd(::openat(descriptor_.get(), name.c_str(), kFlags));
   const UniqueFd sub(::openat(descriptor_.get(), name.parent_path().c_str(), kFlags | O_DIRECTORY));
   return sub ? UniqueFd(::openat(sub.get(), name.filename().c_str(), kFlags)) : UniqueFd();
+}
+
+namespace fs = std::filesystem;
+
+fs::path home_folder() {
+  const char* home = std::getenv("HOME");
+  return home == nullptr ? fs::path() : fs::path(home);
+}
+
+/// By the XDG base directory specification, which ignores relative paths.
+fs::path cache_folder() {
+  const char* cache = std::getenv("XDG_CACHE_HOME");
+  if (cache != nullptr && *cache == '/') return cache;
+  const fs::path home = home_folder();
+  return home.is_absolute() ? home / ".cache" : fs::path();
+}
+
+fs::path path_of_address(std::string_view after_scheme) { return after_scheme; }
+
+std::tm local_time(std::time_t time) {
+  std::tm local{};
+  localtime_r(&time, &local);
+  return local;
 }
 
 }  // namespace baton

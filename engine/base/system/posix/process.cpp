@@ -1,19 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/base/system/process.h"
 
 #include <dlfcn.h>
 #include <signal.h>
 #include <unistd.h>
-#ifdef __APPLE__
-#include <mach-o/dyld.h>
-#endif
 
 #include <array>
 #include <cerrno>
 #include <ctime>
 #include <system_error>
 
+#include "engine/base/system/process.h"
+
+#ifdef __APPLE__
+#include <mach-o/dyld.h>
+#endif
+
 namespace baton {
+
 namespace fs = std::filesystem;
 namespace {
 
@@ -93,5 +96,8 @@ void without_pipe_signal(const std::function<void()>& work) {
   const NoPipeSignal no_signal;
   work();
 }
+
+void wait_while(const std::atomic<std::int32_t>& number, std::int32_t old) noexcept { number.wait(old); }
+void wake_all(std::atomic<std::int32_t>& number) noexcept { number.notify_all(); }
 
 }  // namespace baton

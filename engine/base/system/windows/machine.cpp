@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/base/system/machine.h"
 
+#include <malloc.h>
 #include <windows.h>
 
 #include <algorithm>
@@ -8,6 +8,9 @@
 #include <bit>
 #include <thread>
 #include <utility>
+// after it
+
+#include "engine/base/system/machine.h"
 
 namespace baton {
 
@@ -41,5 +44,16 @@ MachineMemory machine_memory(const std::filesystem::path& /*root*/) {
   if (GlobalMemoryStatusEx(&status) == 0) return {};
   return {static_cast<std::int64_t>(status.ullAvailPhys), static_cast<std::int64_t>(status.ullTotalPhys)};
 }
+
+/// Large pages need a privilege that users do not have.
+void* map_pages(std::size_t bytes, bool /*huge*/) noexcept {
+  return VirtualAlloc(nullptr, bytes, MEM_RESERVE | MEM_COMMIT, PAGE_READWRITE);
+}
+
+void unmap_pages(void* data, std::size_t /*bytes*/) noexcept { VirtualFree(data, 0, MEM_RELEASE); }
+
+void lend_pages(void* data, std::size_t bytes) noexcept { VirtualAlloc(data, bytes, MEM_RESET, PAGE_READWRITE); }
+
+void return_free_memory() noexcept { _heapmin(); }
 
 }  // namespace baton

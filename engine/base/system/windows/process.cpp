@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/base/system/process.h"
 
 #include <windows.h>
 
 #include <string>
 
+#include "engine/base/system/process.h"
+
 namespace baton {
+
 namespace fs = std::filesystem;
 namespace {
 
@@ -33,5 +35,14 @@ bool is_executable(const fs::path& file) { return file.extension() == ".exe"; }
 // Writes to broken pipes fail here without a signal.
 void block_pipe_signal() {}
 void without_pipe_signal(const std::function<void()>& work) { work(); }
+
+static_assert(sizeof(std::atomic<std::int32_t>) == sizeof(std::int32_t));
+
+void wait_while(const std::atomic<std::int32_t>& number, std::int32_t old) noexcept {
+  auto* address = const_cast<std::atomic<std::int32_t>*>(&number);  // it is only read
+  WaitOnAddress(address, &old, sizeof(old), INFINITE);
+}
+
+void wake_all(std::atomic<std::int32_t>& number) noexcept { WakeByAddressAll(&number); }
 
 }  // namespace baton

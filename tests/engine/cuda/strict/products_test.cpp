@@ -6,8 +6,7 @@
 #include <catch2/catch.hpp>
 #include <random>
 
-#include "engine/base/atomic_file.h"
-#include "engine/base/input_file.h"
+#include "engine/base/files.h"
 #include "engine/cuda/host/cuda_backend.h"
 #include "engine/cuda/host/staging.h"
 #include "tests/support/strict/strict.h"

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// Conversation: what an agent has been told and has answered, as token ids. A further prompt is these ids, unchanged,
+// and behind them the new messages, so that their KV can be continued.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "agents/prompts/prompt.h"
+#include "engine/kv/segment_handle.h"
+
+namespace baton {
+
+struct SaidMessage {
+  std::string role;
+  std::string text;
+  bool operator==(const SaidMessage&) const = default;
+};
+
+/// The messages of a host: a list of {"role": "system|user|assistant", "content": "..."} as JSON; "text" may stand for
+/// "content". Throws std::runtime_error with the place and what was expected.
+std::vector<SaidMessage> read_messages(std::string_view json);
+
+/// Immutable once it is shared.
+struct Conversation {
+  std::vector<TokenId> tokens;                      // of all of it, from the first prompt to the last answer
+  ContextHandle context;                            // KV of its first tokens; may be null
+  std::vector<SaidMessage> head;                    // system messages and examples, which stay
+  std::vector<std::vector<SaidMessage>> exchanges;  // each ends with the answer
+};
+
+/// The messages of a turn that a conversation goes on with: what stands behind its last assistant's message, without
+/// system messages. The others are its head.
+struct TurnMessages {
+  std::vector<PromptMessage> head;
+  std::vector<PromptMessage> next;  // empty: such a turn cannot continue a conversation
+};
+TurnMessages messages_of(const std::vector<PromptMessage>& turn);
+/// True when `next` is not empty.
+bool can_continue(const std::vector<PromptMessage>& turn);
+
+/// The frame (agents/prompt.h) of a prompt that continues the conversation: its ids as one part, the end of its last
+/// answer's turn, `next`, and the beginning of an answer. Throws like build_frame.
+std::vector<PromptPart> continuing_frame(const ModelText& model, const Conversation& conversation,
+                                         const std::vector<PromptMessage>& next, const CallableTools* tools = nullptr,
+                                         const std::stop_token& stop = {});
+
+/// The frame of the same prompt without the first exchanges: only the last `kept` of them, and the head, are told anew.
+std::vector<PromptPart> shortened_frame(const ModelText& model, const Conversation& conversation, std::size_t kept,
+                                        const std::vector<PromptMessage>& next, const CallableTools* tools = nullptr,
+                                        const std::stop_token& stop = {});
+
+}  // namespace baton

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agents/prompts/prompt.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <map>
+#include <optional>
+#include <set>
+#include <stdexcept>
+#include <string_view>
+#include <utility>
+
+#include "agents/tools/tool.h"
+#include "agents/tools/tool_format.h"
+#include "engine/base/errors.h"
+
+namespace baton {
+namespace {
+
+/// A slot or data at its position in the rendered text.
+struct Mark {
+  std::size_t begin = 0;
+  std::size_t end = 0;
+  const PromptPiece* piece = nullptr;
+
+  std::string name() const { return piece->data ? "inserted data" : piece->slot; }
+};
+
+constexpr std::size_t kMaxTokens = 1u << 24;  // more than any context: a value may stand in a prompt many times
+constexpr std::string_view kMarkBegin = "\uE0B1", kMarkEnd = "\uE0B2";
+
+/// Reads the digits at the start of `text`; nothing when there are none, or too many for a number.
+std::optional<std::size_t> leading_number(std::string_view text, std::size_t& digits) {
+  std::size_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  digits = static_cast<std::size_t>(end - text.data());
+  return error == std::errc() && digits > 0 ? std::optional(number) : std::nullopt;
+}
+
+/// Returns a mark that no rendered text holds: a private-use character and a number. Slot values are never rendered.
+std::string unused_prefix(const std::vector<PromptMessage>& messages, const std::vector<std::string>& tools) {
+  std::set<std::size_t> used;
+  const auto scan = [&](std::string_view text) {
+    for (std::size_t at = 0; (at = text.find(kMarkBegin, at)) != std::string_view::npos;) {
+      at += kMarkBegin.size();
+      std::size_t digits = 0;
+      if (const auto number = leading_number(text.substr(at), digits)) used.insert(*number);
+    }
+  };
+  for (const std::string& tool : tools) scan(tool);
+  for (const PromptMessage& message : messages) {
+    for (const PromptPiece& piece : message.pieces) scan(piece.text);
+  }
+  std::size_t number = 0;
+  while (used.contains(number)) ++number;
+  return fmt::format("{}{}.", kMarkBegin, number);
+}
+
+/// Counts the marks in a text, and notes where each is, in one pass.
+std::vector<std::pair<std::size_t, std::size_t>> count_marks(const std::string& text, const std::string& prefix,
+                                                             std::size_t marks) {
+  std::vector<std::pair<std::size_t, std::size_t>> found(marks, {0, 0});  // times, place
+  for (std::size_t at = 0; (at = text.find(prefix, at)) != std::string::npos; at += prefix.size()) {
+    const std::string_view rest = std::string_view(text).substr(at + prefix.size());
+    std::size_t digits = 0;
+    const auto index = leading_number(rest, digits);
+    if (!index || *index >= marks || (digits > 1 && rest.front() == '0')) continue;
+    if (!rest.substr(digits).starts_with(kMarkEnd)) continue;
+    if (found[*index].first++ == 0) found[*index].second = at;
+  }
+  return found;
+}
+
+struct Rendered {
+  std::string text;
+  std::vector<Mark> marks;  // in the order of their positions
+};
+
+/// The chat template sees a mark in the place of each slot, so it cannot change a value. A template that trims a
+/// message finds the mark at the message's end and keeps the mark and the blanks before it.
+Rendered render(const ModelText& model, const std::vector<PromptMessage>& messages,
+                const std::vector<std::string>& tools, const std::stop_token& stop) {
+  const std::string prefix = unused_prefix(messages, tools);
+  std::vector<std::pair<std::string, const PromptPiece*>> sentinels;
+  std::vector<ChatMessage> chat;
+  for (const PromptMessage& message : messages) {
+    ChatMessage& content = chat.emplace_back(ChatMessage{message.role, {}});
+    for (const PromptPiece& piece : message.pieces) {
+      if (piece.slot.empty() && !piece.data) {
+        content.content += piece.text;
+      } else {
+        sentinels.emplace_back(fmt::format("{}{}{}", prefix, sentinels.size(), kMarkEnd), &piece);
+        content.content += sentinels.back().first;
+      }
+    }
+  }
+
+  Rendered rendered;
+  if (model.chat_template) {
+    ChatOptions options = model.chat_options;
+    options.tools = tools;
+    rendered.text = model.chat_template->render(chat, options, stop);
+  } else {
+    for (std::size_t i = 0; i < chat.size(); ++i) rendered.text += (i == 0 ? "" : "\n") + chat[i].content;
+  }
+  const auto found = count_marks(rendered.text, prefix, sentinels.size());
+  for (std::size_t i = 0; i < sentinels.size(); ++i) {
+    const auto& [sentinel, piece] = sentinels[i];
+    const auto& [times, at] = found[i];
+    const Mark mark{at, at + sentinel.size(), piece};
+    if (times != 1) {
+      throw ModelError(fmt::format("{}: the chat template shows the text of '{}' {} times; expected once",
+                                   model.path.string(), mark.name(), times));
+    }
+    rendered.marks.push_back(mark);
+  }
+  std::sort(rendered.marks.begin(), rendered.marks.end(),
+            [](const Mark& a, const Mark& b) { return a.begin < b.begin; });
+  return rendered;
+}
+
+}  // namespace
+
+std::vector<PromptPart> build_frame(const ModelText& model, const std::vector<PromptMessage>& messages,
+                                    const CallableTools* tools, const std::stop_token& stop) {
+  const PromptWithTools shown = tools == nullptr || tools->schemas().empty()
+                                    ? PromptWithTools{messages, {}}
+                                    : with_tools(model, tool_format_of(model, stop), messages, tools->schemas());
+  const Rendered rendered = render(model, shown.messages, shown.tools, stop);
+  std::vector<PromptPart> frame;
+  const auto add_fixed = [&](std::size_t begin, std::size_t end) {
+    const std::string text = rendered.text.substr(begin, end - begin);
+    std::vector<TokenId> tokens;
+    // A chat template writes its own BOS; without a template the tokeniser's post-processor adds it to the first piece.
+    if (begin == 0 && !model.chat_template) {
+      tokens = model.tokenizer->encode_with_template(text, stop);
+    } else if (!text.empty()) {
+      tokens = model.tokenizer->encode(text, SpecialTokens::recognise, stop);
+    }
+    if (!tokens.empty()) frame.push_back({{}, std::move(tokens)});
+  };
+  std::size_t begin = 0;
+  for (const Mark& mark : rendered.marks) {
+    add_fixed(begin, mark.begin);
+    begin = mark.end;
+    if (!mark.piece->data) {
+      frame.push_back({mark.piece->slot, {}});
+    } else if (auto tokens = model.tokenizer->encode(mark.piece->text, SpecialTokens::as_text, stop); !tokens.empty()) {
+      frame.push_back({{}, std::move(tokens)});
+    }
+  }
+  add_fixed(begin, rendered.text.size());
+  return frame;
+}
+
+std::vector<PromptPart> fill_frame(const std::vector<PromptPart>& frame, const SlotValue& value) {
+  std::vector<PromptPart> prompt;
+  std::map<std::string, std::vector<TokenId>> values;  // the value of a repeated slot is requested once
+  std::size_t length = 0;
+  for (const PromptPart& part : frame) {
+    const std::vector<TokenId>* tokens = &part.tokens;
+    if (part.tokens.empty()) {
+      const auto [at, is_new] = values.try_emplace(part.slot);
+      if (is_new) at->second = value(part.slot);
+      tokens = &at->second;
+    }
+    length += tokens->size();
+    if (length > kMaxTokens) throw std::length_error(fmt::format("the prompt has more than {} tokens", kMaxTokens));
+    if (!tokens->empty()) prompt.push_back({part.slot, *tokens});
+  }
+  return prompt;
+}
+
+std::vector<PromptPart> build_prompt(const ModelText& model, const std::vector<PromptMessage>& messages,
+                                     const SlotValue& value, const CallableTools* tools, const std::stop_token& stop) {
+  return fill_frame(build_frame(model, messages, tools, stop), value);
+}
+
+std::string prompt_text(const ModelText& model, const std::vector<PromptPart>& parts) {
+  std::vector<TokenId> ids;
+  for (const PromptPart& part : parts) ids.insert(ids.end(), part.tokens.begin(), part.tokens.end());
+  return model.tokenizer->decode(ids, false);
+}
+
+}  // namespace baton

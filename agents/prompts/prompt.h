@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// Converts the messages of one agent's turn to the parts of its prompt: the chat template is rendered around the
+// placeholders, fixed text is tokenised piece by piece, and the values' token ids are inserted unchanged.
+#pragma once
+
+#include <functional>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "agents/tools/tool_format.h"
+#include "engine/request.h"
+#include "engine/text/chat_template.h"
+
+namespace baton {
+
+class CallableTools;
+
+/// Returns the token ids of a slot's value.
+using SlotValue = std::function<std::vector<TokenId>(const std::string& slot)>;
+
+/// Returns the prompt without the values of its slots: fixed text as ids, and each slot as a part without tokens.
+/// `tools`: what the model may call, shown as its chat template shows them, or behind the system message; null: none.
+/// Throws ModelError when the chat template drops or repeats a slot's text, and Interrupted soon after a stop was
+/// requested.
+std::vector<PromptPart> build_frame(const ModelText& model, const std::vector<PromptMessage>& messages,
+                                    const CallableTools* tools = nullptr, const std::stop_token& stop = {});
+
+/// Fills in the values of the frame's slots, except for slots that have tokens already, and leaves out parts without
+/// tokens. `value` is called once for each slot; its exceptions pass through. Throws std::length_error beyond 16 Mi
+/// tokens.
+std::vector<PromptPart> fill_frame(const std::vector<PromptPart>& frame, const SlotValue& value);
+
+/// Makes the frame and fills it. Fixed text, which the workflow's author wrote, recognises special tokens, unless it is
+/// data. Slot values are ids and cannot inject special tokens, and the template never sees a value or data. A template
+/// that trims a message does not trim a value at the message's end. A model without a chat template gets the messages
+/// joined by newlines, after the tokens that its tokenizer puts before a text.
+std::vector<PromptPart> build_prompt(const ModelText& model, const std::vector<PromptMessage>& messages,
+                                     const SlotValue& value, const CallableTools* tools = nullptr,
+                                     const std::stop_token& stop = {});
+
+/// Returns the prompt as text, including special tokens, for `render` and the records.
+std::string prompt_text(const ModelText& model, const std::vector<PromptPart>& parts);
+
+}  // namespace baton

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// SandboxPlan: what a sandbox is made of before its process starts: the files that it sees, by Landlock or a view.
+#pragma once
+
+#include <linux/filter.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "agents/tools/sandbox/child.h"
+#include "agents/tools/sandbox/filter.h"
+#include "agents/tools/sandbox/folder.h"
+#include "agents/tools/sandbox/sandbox.h"
+#include "engine/base/system/file.h"
+
+namespace baton {
+
+// The Landlock rules of a confined process.
+
+/// Returns the version of Landlock; 0: the kernel does not have it, or it is disabled.
+int landlock_version();
+
+struct LandlockRules {
+  UniqueFd rules;                 // empty when landlock_version() is 0
+  std::uint64_t folder_rights{};  // the rights of the process in its own folder, to which the process adds the rule
+};
+
+/// Returns rules by which files and folders in `readable` may be read and executed, and nothing else: no other files,
+/// no TCP, no signals and no abstract sockets outside, as far as the kernel's version knows them. Paths that do not
+/// exist or may not be read are left out. Throws std::runtime_error when the rules cannot be made.
+LandlockRules make_landlock_rules(const std::vector<std::filesystem::path>& readable);
+
+// The files that a confined process sees where it has a mount namespace of its own: read-only mounts of what it may
+// read, in a tree that has nothing else, and an empty file system of limited size.
+
+struct SandboxView {
+  struct Mount {
+    std::string source;
+    std::string target;
+    bool device = false;
+  };
+
+  std::string root;  // a folder of the host with the empty files and folders that are mounted on
+  std::vector<Mount> mounts;
+  std::string folder;          // where the limited file system is mounted
+  std::string folder_options;  // its limits and its owner
+
+  /// Where the process sees that file system.
+  static constexpr const char* kFolder = "/sandbox";
+};
+
+/// Makes the tree in `root`, an empty folder. Each path of `readable` that exists is seen under its own name.
+/// `program` is what the process finds as /proc/self/exe, by which the dynamic loader finds libraries next to it.
+/// Throws std::filesystem::filesystem_error.
+SandboxView make_sandbox_view(const std::filesystem::path& root, std::vector<std::filesystem::path> readable,
+                              const std::filesystem::path& program);
+
+// All that a confined process reads before it is its program, and the folder that it gets.
+
+/// The optional layers of one process.
+struct SandboxMeans {
+  bool namespaces = false;
+  bool nobody = false;  // becomes another user, which only root can
+  bool landlock = false;
+};
+
+/// What a process may use in its folder, and how many threads.
+struct SandboxBounds {
+  static constexpr std::uint64_t kWrittenBytes = 64 << 20;
+  static constexpr int kEntries = 4096;  // files and folders
+  static constexpr int kThreads = 128;
+};
+
+/// The child's data, made in advance, and what it points to.
+class SandboxPlan {
+ public:
+  /// `filter` and `request` must outlive the plan. Throws SandboxNotStarted when the process's folder cannot be given
+  /// to the other user, std::runtime_error when something else cannot be prepared.
+  SandboxPlan(const SandboxMeans& means, const std::vector<sock_filter>& filter, const SandboxRequest& request);
+  SandboxPlan(const SandboxPlan&) = delete;
+  SandboxPlan& operator=(const SandboxPlan&) = delete;
+
+  SandboxChild& child() { return child_; }
+  int namespaces() const { return namespaces_; }  // flags of clone
+  const SandboxFolder& folder() const { return folder_; }
+
+ private:
+  void make_view(const SandboxMeans& means);
+  void become_nobody(const SandboxMeans& means);
+  void set_filters(const std::vector<sock_filter>& filter, bool shared_files);
+  void set_program();
+
+  SandboxFolder folder_;
+  std::vector<std::filesystem::path> readable_;
+  std::vector<SandboxChild::Limit> limits_;
+  std::vector<std::string> command_, environment_;
+  std::vector<char*> arguments_, variables_;
+  std::string home_, user_map_, group_map_;
+  SandboxView view_;
+  std::vector<SandboxChild::Mount> mounts_;
+  LandlockRules rules_;
+  ExecKey exec_key_{};
+  std::vector<sock_filter> process_filter_;
+  int namespaces_ = 0;
+  SandboxChild child_;
+};
+
+}  // namespace baton

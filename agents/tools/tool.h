@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tools that run before an agent's prompt is built, where a result fills condition_<agent>_current, or when the model
+// calls them.
+#pragma once
+
+#include <baton/isolation.h>
+#include <baton/tool_call.h>
+
+#include <chrono>
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "agents/tools/tool_format.h"
+
+namespace baton {
+
+/// Implementations are called concurrently. A call that throws is a failed call.
+class Tool {
+ public:
+  virtual ~Tool() = default;
+  virtual std::string name() const = 0;
+  /// Returns the first error in the options, or an empty text. Called when a workflow is loaded.
+  virtual std::string check(const std::map<std::string, std::string>& options) const = 0;
+  virtual ToolResult call(const ToolCall& call) const = 0;
+  /// What a model is told of the tool. Without parameters, no model can call it.
+  virtual ToolDefinition definition() const { return {}; }
+  /// Returns what confines the code that call() runs, where it runs any. May throw, as call() may.
+  virtual std::vector<IsolationFact> isolation() const { return {}; }
+};
+
+/// Tools by name. Const access is thread-safe; adding tools is not.
+class ToolRegistry {
+ public:
+  /// Returns a registry with the built-in tools (python).
+  static ToolRegistry with_builtins();
+  void add(std::shared_ptr<const Tool> tool);  // throws std::invalid_argument for a name that is registered already
+  const Tool* find(const std::string& name) const;
+  std::vector<std::string> names() const;
+
+ private:
+  std::map<std::string, std::shared_ptr<const Tool>> tools_;
+};
+
+// CallableTools: the tools that the model of one agent may call, and what an answer is that may call them.
+
+struct CallableTool {
+  ToolSchema schema;
+  std::map<std::string, std::string> options;  // ToolCall::options of each call
+  std::shared_ptr<const Tool> own;             // null: the registry's, by name
+};
+
+struct CallLimits {
+  int max_calls = 8;                         // of one turn
+  std::chrono::milliseconds timeout{10000};  // of one call
+  std::size_t max_bytes = 16u << 10;         // of one result
+  bool enforce = true;                       // calls are decoded under a constraint
+  bool repeat = false;                       // a call may be made again with the same arguments
+  bool direct = false;                       // results without an error are the output
+  bool fail = false;                         // a tool that fails ends the attempt; else the model reads its error
+};
+
+/// Tools of an MCP server, which are known once it runs.
+struct ServerTools {
+  std::string server;
+  std::vector<std::string> only;  // empty: all that it has
+};
+
+/// Safe from any thread.
+class CallableTools {
+ public:
+  /// `answer`: what the agent's answer is without calls; null: any text. `servers`: whose tools are still to be added.
+  CallableTools(std::vector<CallableTool> tools, CallLimits limits, std::shared_ptr<const Grammar> answer,
+                std::vector<ServerTools> servers = {});
+
+  const std::vector<ServerTools>& servers() const { return servers_; }
+  /// These tools and more, from no servers.
+  std::shared_ptr<const CallableTools> with(std::vector<CallableTool> more) const;
+
+  const std::vector<ToolSchema>& schemas() const { return schemas_; }
+  const CallLimits& limits() const { return limits_; }
+  const CallableTool* find(const std::string& name) const;
+
+  /// What an answer is, with `calls_left` more calls at most. Null: anything may be decoded, since nothing is enforced,
+  /// or the model's form of calls cannot be. The same object for the same question. Throws ConstraintError.
+  std::shared_ptr<const Grammar> grammar(const ToolFormat& format, int calls_left) const;
+
+ private:
+  std::vector<CallableTool> tools_;
+  std::vector<ToolSchema> schemas_;
+  CallLimits limits_;
+  std::shared_ptr<const Grammar> answer_;
+  std::vector<ServerTools> servers_;
+  mutable std::mutex mutex_;
+  mutable std::map<std::string, std::shared_ptr<const Grammar>> grammars_;  // by the form of calls and their number
+};
+
+/// A call that a model wrote.
+struct ModelCall {
+  std::string tool;
+  std::string arguments;  // a JSON object
+  std::string problem;    // why it cannot be run; the model gets to read it
+};
+
+/// The calls in an answer, in their order; none: it is an answer. An answer that is nothing but the object of a call of
+/// one of the tools, also in a block of code, is a call too.
+std::vector<ModelCall> calls_in(const std::string& answer, const ToolFormat& format, const CallableTools& tools);
+
+/// A result as the model gets it: UTF-8 without control characters, and of a longer one than `max_bytes` its first and
+/// its last half of that, with the number of bytes between them.
+std::string shown_result(const std::string& text, std::size_t max_bytes);
+
+}  // namespace baton

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/text/pattern.h"
+
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <fmt/format.h>
+#include <pcre2.h>
+
+#include <array>
+#include <new>
+#include <stdexcept>
+
+#include "engine/base/utf8.h"
+
+namespace baton {
+namespace {
+
+constexpr std::size_t kMaxPatternBytes = 4096;
+constexpr std::uint32_t kMatchLimit = 1'000'000;  // backtracks from one position, which take tens of milliseconds
+constexpr std::uint32_t kHeapLimitKib = 16'384;
+
+constexpr std::size_t kUnitsPerByte = 256;
+constexpr std::size_t kFreeUnits = 16'000'000;
+constexpr std::size_t kUnitsOfMatch = 16;
+constexpr std::size_t kUnitsOfItem = 8;
+
+template <auto release>
+struct ReleaseOutputPattern {
+  void operator()(auto* pointer) const { release(pointer); }
+};
+using Code = std::unique_ptr<pcre2_code, ReleaseOutputPattern<pcre2_code_free>>;
+using MatchContext = std::unique_ptr<pcre2_match_context, ReleaseOutputPattern<pcre2_match_context_free>>;
+using MatchData = std::unique_ptr<pcre2_match_data, ReleaseOutputPattern<pcre2_match_data_free>>;
+
+std::string message_of(int code) {
+  std::array<PCRE2_UCHAR, 200> buffer{};
+  pcre2_get_error_message(code, buffer.data(), buffer.size());
+  return reinterpret_cast<const char*>(buffer.data());
+}
+
+}  // namespace
+
+struct Pattern::Compiled {
+  Code code;
+  std::size_t units_per_16 = 8;  // bytes that an item passes over; each is compared with the members of a class
+};
+
+namespace {
+
+/// Iterates over the matches of a text. PCRE2 calls `watch` before every item of the pattern.
+class Matcher {
+ public:
+  Matcher(const Pattern::Compiled& pattern, std::string_view text, Effort& effort)
+      : code_(pattern.code.get()),
+        repaired_(utf8::is_valid(text) ? "" : utf8::repaired(text)),
+        text_(repaired_.empty() ? text : repaired_),
+        units_per_16_(pattern.units_per_16),
+        effort_(effort),
+        data_(pcre2_match_data_create_from_pattern(code_, nullptr)),
+        context_(pcre2_match_context_create(nullptr)) {
+    if (!data_ || !context_) throw std::bad_alloc();
+    pcre2_set_match_limit(context_.get(), kMatchLimit);
+    pcre2_set_heap_limit(context_.get(), kHeapLimitKib);
+    pcre2_set_callout(context_.get(), watch, this);
+  }
+  Matcher(const Matcher&) = delete;
+  Matcher& operator=(const Matcher&) = delete;
+
+  /// Finds the next match from `from` on. Returns its number of groups; 0: no match.
+  int find(std::size_t from) {
+    last_ = from;
+    if (!effort_.take(kUnitsOfMatch)) fail();
+    const int found = pcre2_match(code_, reinterpret_cast<PCRE2_SPTR>(text_.data()), text_.size(), from,
+                                  PCRE2_NO_UTF_CHECK, data_.get(), context_.get());
+    if (found == PCRE2_ERROR_CALLOUT) fail();
+    if (found == PCRE2_ERROR_NOMATCH) return 0;
+    if (found < 0) throw std::runtime_error(fmt::format("matching a pattern failed: {}", message_of(found)));
+    return found;
+  }
+
+  std::string_view text() const { return text_; }
+  std::size_t begin(int group) const { return pcre2_get_ovector_pointer(data_.get())[2 * group]; }
+  std::size_t end(int group) const { return pcre2_get_ovector_pointer(data_.get())[2 * group + 1]; }
+
+ private:
+  static int watch(pcre2_callout_block* block, void* data) {
+    auto& state = *static_cast<Matcher*>(data);
+    const std::size_t at = block->current_position;
+    const std::size_t passed = at > state.last_ ? at - state.last_ : state.last_ - at;
+    state.last_ = at;
+    return state.effort_.take(kUnitsOfItem + passed * state.units_per_16_ / 16) ? 0 : PCRE2_ERROR_CALLOUT;
+  }
+
+  [[noreturn]] void fail() const {
+    throw std::runtime_error(
+        fmt::format("matching a pattern failed: it needs more steps than a text of {} bytes may cost", text_.size()));
+  }
+
+  const pcre2_code* code_;
+  std::string repaired_;  // PCRE2 would check a text that may be broken anew for each match
+  std::string_view text_;
+  std::size_t units_per_16_;
+  Effort& effort_;
+  std::size_t last_ = 0;  // where the last item began to match
+  MatchData data_;
+  MatchContext context_;
+};
+
+}  // namespace
+
+Effort effort_for_output(std::size_t bytes) { return {kUnitsPerByte * bytes + kFreeUnits, {}}; }
+
+Pattern::Pattern(std::string_view pattern) {
+  if (pattern.size() > kMaxPatternBytes) {
+    throw std::invalid_argument(
+        fmt::format("the pattern has {} bytes; expected at most {}", pattern.size(), kMaxPatternBytes));
+  }
+  int error = 0;
+  PCRE2_SIZE offset = 0;
+  Code code(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
+                          PCRE2_UTF | PCRE2_NEVER_BACKSLASH_C | PCRE2_AUTO_CALLOUT, &error, &offset, nullptr));
+  if (!code)
+    throw std::invalid_argument(fmt::format("{} at character {} of the pattern", message_of(error), offset + 1));
+  compiled_ = std::make_unique<Compiled>(Compiled{std::move(code), 8 + pattern.size() / 8});
+}
+
+Pattern::~Pattern() = default;
+Pattern::Pattern(Pattern&&) noexcept = default;
+Pattern& Pattern::operator=(Pattern&&) noexcept = default;
+
+bool Pattern::search(std::string_view text, Effort& effort) const {
+  return Matcher(*compiled_, text, effort).find(0) > 0;
+}
+
+bool Pattern::search(std::string_view text) const {
+  Effort effort = effort_for_output(text.size());
+  return search(text, effort);
+}
+
+std::optional<std::string> Pattern::last_answer(std::string_view text) const {
+  std::uint32_t groups = 0;
+  pcre2_pattern_info(compiled_->code.get(), PCRE2_INFO_CAPTURECOUNT, &groups);
+  const int wanted = groups > 0 ? 1 : 0;
+
+  Effort effort = effort_for_output(text.size());
+  Matcher matcher(*compiled_, text, effort);
+  std::optional<std::string> answer;
+  std::size_t from = 0;
+  while (from <= matcher.text().size()) {
+    const int found = matcher.find(from);
+    if (found == 0) break;
+    const bool took_part = wanted < found && matcher.begin(wanted) != PCRE2_UNSET;
+    if (took_part) {
+      answer = std::string(matcher.text().substr(matcher.begin(wanted), matcher.end(wanted) - matcher.begin(wanted)));
+    } else {
+      answer = std::string();
+    }
+    const std::size_t end = matcher.end(0);
+    // \K can end a match before its begin, and an empty match must still advance.
+    const bool at_end = from == matcher.text().size();
+    from = end > from ? end : from + (at_end ? 1 : utf8::at(matcher.text(), from).bytes);
+  }
+  return answer;
+}
+
+}  // namespace baton

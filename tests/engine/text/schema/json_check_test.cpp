@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/text/schema/json_check.h"
+
+#include <catch2/catch.hpp>
+
+#include "tests/support/thread_time.h"
+
+namespace baton {
+namespace {
+
+TEST_CASE("values are checked against the keywords") {
+  struct Case {
+    const char* schema;
+    const char* text;
+    const char* wrong;
+  };
+  const Case cases[] = {
+      {"{}", "5", ""},
+      {"true", "5", ""},
+      {"false", "5", "the value: is not allowed"},
+      {"{}", "{", "the text is not JSON"},
+      {"{}", "1 2", "the text is not JSON"},
+      {R"({"type": "integer"})", "1.0", ""},
+      {R"({"type": "integer"})", "1.5", R"(the value: expected "integer", found number)"},
+      {R"({"type": ["string", "null"]})", "null", ""},
+      {R"({"type": ["string", "null"]})", "true", R"(the value: expected "string", "null", found boolean)"},
+      {R"({"type": "integer", "x-unit": {"maximum": "m"}, "properties": {"x-a": {"x-note": 1}}})", "1", ""},
+      {R"({"properties": {"x-a": {"type": "string"}}})", R"({"x-a": 1})", R"(/x-a: expected "string", found number)"},
+      {R"({"enum": [1, "a"]})", "\"a\"", ""},
+      {R"({"enum": [1, "a"]})", "2", R"(the value: expected one of 1, "a")"},
+      {R"({"const": {"a": 1}})", R"({"a": 1})", ""},
+      {R"({"const": 1})", "2", "the value: expected 1"},
+      {R"({"minimum": 2, "maximum": 4})", "1", "the value: 1 is less than 2"},
+      {R"({"minimum": 2, "maximum": 4})", "4.5", "the value: 4.5 is more than 4"},
+      {R"({"exclusiveMinimum": 0})", "0", "the value: 0 is not more than 0"},
+      {R"({"minimum": 2})", "\"1\"", ""},
+      {R"({"minLength": 2})", "\"\xC3\xA4\"", "the value: has 1 characters, at least 2 are expected"},
+      {R"({"maxLength": 2})", "\"abc\"", "the value: has 3 characters, at most 2 are expected"},
+      {R"({"pattern": "^a+$"})", "\"aab\"", "the value: does not match '^a+$'"},
+      {R"({"items": {"type": "string"}})", "[\"a\", 1]", R"(/1: expected "string", found number)"},
+      {R"({"minItems": 1})", "[]", "the value: has 0 items, at least 1 are expected"},
+      {R"({"maxItems": 1})", "[1, 2]", "the value: has 2 items, at most 1 are expected"},
+      {R"({"required": ["n"]})", "{}", "the value: the key 'n' is missing"},
+      {R"({"items": {"required": ["n", "m", "k"]}})", R"([{"m": 1}])", "/0: the keys 'n', 'k' are missing"},
+      {R"({"properties": {"n": {"type": "integer"}}})", R"({"n": "x", "m": 1})",
+       R"(/n: expected "integer", found string)"},
+      {R"({"properties": {"n": {}}, "additionalProperties": false})", R"({"n": 1, "m": 1})", "/m: is not allowed"},
+      {R"({"additionalProperties": {"type": "string"}})", R"({"m": 1})", R"(/m: expected "string", found number)"},
+      {R"({"patternProperties": {"^x-": {}}, "additionalProperties": false})", R"({"x-a": 1})", ""},
+      {R"({"anyOf": [{"type": "string"}, {"minimum": 3}]})", "3", ""},
+      {R"({"anyOf": [{"type": "string"}, {"minimum": 3}]})", "2",
+       R"(the value: expected "string", found number (and no other alternative fits))"},
+      {R"({"definitions": {"n": {"type": "integer"}}, "items": {"$ref": "#/definitions/n"}})", "[1, true]",
+       R"(/1: expected "integer", found boolean)"},
+  };
+  for (const Case& one : cases) {
+    INFO(one.schema << " on " << one.text);
+    CHECK(check_json_schema(one.schema).empty());
+    CHECK(check_json(one.text, one.schema) == one.wrong);
+  }
+}
+
+TEST_CASE("schemas outside of the subset are refused") {
+  for (const char* bad : {"5",
+                          "[]",
+                          "{",
+                          R"({"type": "int"})",
+                          R"({"type": []})",
+                          R"({"type": [1]})",
+                          R"({"enum": []})",
+                          R"({"minimum": "1"})",
+                          R"({"minLength": -1})",
+                          R"({"minItems": 1.5})",
+                          R"({"pattern": "("})",
+                          R"({"pattern": 1})",
+                          R"({"required": "n"})",
+                          R"({"required": [1]})",
+                          R"({"properties": []})",
+                          R"({"properties": {"a": 1}})",
+                          R"({"items": [{}]})",
+                          R"({"anyOf": []})",
+                          R"({"oneOf": [{}]})",
+                          R"({"$ref": "#/definitions/none"})",
+                          R"({"$ref": 1})",
+                          R"({"definitions": 1, "$ref": "#/definitions/a"})",
+                          R"({"patternProperties": {"(": {}}})"}) {
+    INFO(bad);
+    CHECK_FALSE(check_json_schema(bad).empty());
+  }
+}
+
+TEST_CASE("all values of a text share what its check may cost") {
+  const std::string schema = R"({"items": {"pattern": "([0-9]+)\\s*$"}})";
+  std::string text = "[";
+  for (int i = 0; i < 50; ++i) text += (i == 0 ? "\"" : ",\"") + std::string(2000, '1') + "x\"";
+  const double begin = test::thread_seconds();
+  CHECK_THAT(check_json(text + "]", schema), Catch::Matchers::Contains("needs more steps"));
+  CHECK(check_json("[\"1 \", \"" + std::string(20'000, '1') + "\"]", schema).empty());
+  // Each level is checked twice, down to the long text, whatever the check of one alternative says.
+  const std::string twice = R"({"definitions": {"a": {"anyOf": [{"items": {"$ref": "#/definitions/a"}, "minItems": 2},
+                                                                {"items": {"$ref": "#/definitions/a"}, "maxLength": 9}]}},
+                               "$ref": "#/definitions/a"})";
+  std::string nested = "\"" + std::string(200'000, 'x') + "\"";
+  for (int i = 0; i < 25; ++i) nested = "[" + nested + ", 1]";
+  CHECK(check_json(nested, twice) == "the check by the schema needs too many steps");
+  CHECK(test::thread_seconds() - begin < 2.0 * test::kSlowdown);
+}
+
+TEST_CASE("schemas that refer to themselves end") {
+  const std::string loop = R"({"definitions": {"a": {"$ref": "#/definitions/a"}}, "$ref": "#/definitions/a"})";
+  CHECK(check_json_schema(loop).empty());
+  CHECK(check_json("1", loop) == "the value: too much nesting for the schema: expected at most 64 levels");
+  const std::string doubling =
+      R"({"definitions": {"a": {"anyOf": [{"$ref": "#/definitions/a"}, {"$ref": "#/definitions/a"}]}}, "$ref": "#/definitions/a"})";
+  CHECK(check_json("1", doubling) == "the check by the schema needs too many steps");
+  CHECK_FALSE(check_json(std::string(100'000, '['), "{}").empty());
+}
+
+}  // namespace
+}  // namespace baton
