@@ -29,6 +29,9 @@ namespace {
 
 constexpr std::size_t kMaxMethod = 16;  // bytes, for the log
 constexpr std::size_t kReadBytes = 4096;
+constexpr std::size_t kMaxUnsent = std::size_t{8} << 20;
+constexpr std::chrono::seconds kLinger(2);
+constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
 
 bool is_of_http(const boost::system::error_code& error) {
   return error.category() == http::make_error_code(http::error::end_of_stream).category();
@@ -41,15 +44,84 @@ bool is_folded(std::string_view lines) {
 
 }  // namespace
 
-Connection::Connection(net::ip::tcp::socket socket, ServerCore& core)
-    : core_(core),
-      stream_(std::move(socket)),
-      buffer_(core.options.max_header_bytes + kReadBytes),
+RequestReader::RequestReader(std::size_t max_header_bytes)
+    : max_header_bytes_(max_header_bytes),
+      buffer_(max_header_bytes + kReadBytes),
       on_chunk_([this](std::uint64_t /*size*/, beast::string_view extensions, Error& error) {
         extension_bytes_ += extensions.size();
-        if (extension_bytes_ > core_.options.max_header_bytes) error = http::error::buffer_overflow;
-      }),
-      alive_(core.io) {
+        if (extension_bytes_ > max_header_bytes_) error = http::error::buffer_overflow;
+      }) {}
+
+void RequestReader::begin() {
+  head_bytes_ = extension_bytes_ = 0;
+  parser_.emplace();
+  parser_->header_limit(static_cast<std::uint32_t>(max_header_bytes_));
+  parser_->body_limit(std::numeric_limits<std::uint64_t>::max());  // that of the header's length: admit()
+  parser_->on_chunk_header(on_chunk_);
+}
+
+/// Takes the header piece by piece. Beast's own reading would unfold lines unnoticed, and would hold each piece of a
+/// header alone against the limit.
+bool RequestReader::take_head(Error& error) {
+  if (buffer_.size() == 0) return false;
+  const net::const_buffer held = buffer_.data();
+  const std::size_t used = parser_->put(held, error);
+  if (is_folded({static_cast<const char*>(held.data()), used})) error = http::error::bad_obs_fold;
+  head_bytes_ += used;
+  buffer_.consume(used);
+  const bool ends_later = error == http::error::need_more;
+  if (head_bytes_ + (ends_later ? buffer_.size() : 0) > max_header_bytes_) {
+    error = http::error::header_limit;
+    return true;
+  }
+  return !ends_later;
+}
+
+net::mutable_buffer RequestReader::space() { return buffer_.prepare(kReadBytes); }
+
+void RequestLog::begin() {
+  method_.clear();
+  path_ = "other";
+  model_.clear();
+}
+
+void RequestLog::arrive(std::string_view method) {
+  arrived_ = std::chrono::steady_clock::now();
+  method_ = method.substr(0, kMaxMethod);
+}
+
+void RequestLog::count(int status) {
+  core_.metrics.count_request(path_, model_, status);
+  const std::chrono::duration<double> since = std::chrono::steady_clock::now() - arrived_;
+  core_.log(fmt::format("{} {}{}{} {} {:.3f} s", method_.empty() ? "-" : method_, path_, model_.empty() ? "" : " ",
+                        model_, status, since.count()));
+}
+
+void RequestLog::say(std::string_view what) { core_.log(fmt::format("{} {} {}: {}", method_, path_, model_, what)); }
+
+void RequestLog::count_gone() {
+  say("the client has gone");
+  core_.metrics.count_request(path_, model_, 499);
+}
+
+std::string EventStream::event(std::string_view data) {
+  quiet_ = false;
+  return chunked_ ? fmt::format("{:x}\r\n{}\r\n", data.size(), data) : std::string(data);
+}
+
+bool Outbox::add(std::string_view bytes) {
+  waiting_ += bytes;
+  return waiting_.size() <= kMaxUnsent;
+}
+
+net::const_buffer Outbox::begin_sending() {
+  sending_now_ = true;
+  sending_ = std::exchange(waiting_, {});
+  return net::buffer(sending_);
+}
+
+Connection::Connection(net::ip::tcp::socket socket, ServerCore& core)
+    : core_(core), stream_(std::move(socket)), reader_(core.options.max_header_bytes), alive_(core.io), log_(core) {
   core_.connections.insert(this);
   Error ignored;
   stream_.socket().set_option(net::ip::tcp::no_delay(true), ignored);
@@ -62,10 +134,6 @@ Connection::~Connection() {
   core_.connections.erase(this);
   if (core_.on_closed) core_.on_closed();
 }
-
-void Connection::start() { read_head(); }
-
-std::string_view Connection::target() const { return view_of(parser_->get().target()); }
 
 void Connection::drain() {
   if (phase_ == Phase::idle) close();
@@ -81,50 +149,31 @@ void Connection::close() {
   waits_for_run_.reset();
 }
 
-void Connection::read_head() {
+void Connection::start() {
   phase_ = Phase::idle;
   ++number_;
   stop_ = std::stop_source();
-  whole_ = keep_ = complete_ = false;
-  retry_s_ = 0;
-  head_bytes_ = extension_bytes_ = 0;
-  method_.clear();
-  path_ = "other";
-  model_.clear();
-  parser_.emplace();
-  parser_->header_limit(static_cast<std::uint32_t>(core_.options.max_header_bytes));
-  parser_->body_limit(std::numeric_limits<std::uint64_t>::max());  // that of the header's length: admit()
-  parser_->on_chunk_header(on_chunk_);
+  whole_ = keep_ = false;
+  outbox_.reset();
+  log_.begin();
+  reader_.begin();
   stream_.expires_after(core_.options.header_timeout);
   take_head();
 }
 
-/// Reads the header piece by piece. Beast's own reading would unfold lines unnoticed, and would hold each piece of a
-/// header alone against the limit.
 void Connection::take_head() {
-  if (buffer_.size() > 0) {
-    Error error;
-    const net::const_buffer held = buffer_.data();
-    const std::size_t used = parser_->put(held, error);
-    if (is_folded({static_cast<const char*>(held.data()), used})) error = http::error::bad_obs_fold;
-    head_bytes_ += used;
-    buffer_.consume(used);
-    const bool ends_later = error == http::error::need_more;
-    if (head_bytes_ + (ends_later ? buffer_.size() : 0) > core_.options.max_header_bytes)
-      return on_head(http::error::header_limit);
-    if (!ends_later) return on_head(error);
-  }
-  stream_.async_read_some(buffer_.prepare(kReadBytes),
-                          [self = shared_from_this()](const Error& error, std::size_t count) {
-                            if (error) return self->on_head(error);
-                            self->buffer_.commit(count);
-                            self->take_head();
-                          });
+  Error found;
+  if (reader_.take_head(found)) return on_head(found);
+  stream_.async_read_some(reader_.space(), [self = shared_from_this()](const Error& error, std::size_t count) {
+    if (error) return self->on_head(error);
+    self->reader_.received(count);
+    self->take_head();
+  });
 }
 
 void Connection::on_head(const Error& error) {
   if (phase_ == Phase::closing) return;
-  arrived_ = Clock::now();
+  log_.arrive("");
   if (error) {
     phase_ = Phase::reading;
     if (error == http::error::header_limit || error == http::error::buffer_overflow)
@@ -135,13 +184,13 @@ void Connection::on_head(const Error& error) {
     return close();
   }
   phase_ = Phase::reading;
-  keep_ = parser_->keep_alive();
-  const RequestHead head = head_of(*parser_);
-  method_ = head.method.substr(0, kMaxMethod);
+  keep_ = reader_.parser().keep_alive();
+  const RequestHead head = head_of(reader_.parser());
+  log_.arrive(head.method);
   try {
-    check_framing(*parser_);
+    check_framing(reader_.parser());
     admitted_ = admit(head, core_.keys, core_.options);
-    path_ = path_of(admitted_.endpoint);
+    log_.name_path(std::string(path_of(admitted_.endpoint)));
     on_admitted();
   } catch (const ApiError& refusal) {
     refuse(refusal);
@@ -161,12 +210,11 @@ void Connection::on_admitted() {
       throw ApiError(503, "overloaded", fmt::format("{} requests wait already; try again later", core_.waiting.load()),
                      "", 1);
   }
-  parser_->body_limit(core_.options.max_body_bytes);
-  if (parser_->is_done()) return on_body({});
-  if (beast::iequals(parser_->get()[http::field::expect], "100-continue")) {
-    sending_ = "HTTP/1.1 100 Continue\r\n\r\n";
+  reader_.parser().body_limit(core_.options.max_body_bytes);
+  if (reader_.parser().is_done()) return on_body({});
+  if (beast::iequals(reader_.parser().get()[http::field::expect], "100-continue")) {
     stream_.expires_after(core_.options.write_timeout);
-    net::async_write(stream_, net::buffer(sending_), [self = shared_from_this()](const Error& error, std::size_t) {
+    net::async_write(stream_, net::buffer(kContinue), [self = shared_from_this()](const Error& error, std::size_t) {
       if (error) return self->close();
       self->read_body();
     });
@@ -177,7 +225,7 @@ void Connection::on_admitted() {
 
 void Connection::read_body() {
   stream_.expires_after(core_.options.body_timeout);
-  http::async_read(stream_, buffer_, *parser_,
+  http::async_read(stream_, reader_.buffer(), reader_.parser(),
                    [self = shared_from_this()](const Error& error, std::size_t) { self->on_body(error); });
 }
 
@@ -223,16 +271,16 @@ void Connection::dispatch() {
       return reply(200, model_json(*workflow, core_.started));
     }
     case Endpoint::chat:
-      return run(read_chat(parser_->get().body(), core_.workflows));
+      return run(read_chat(reader_.parser().get().body(), core_.workflows));
     case Endpoint::completion:
-      return run(read_completion(parser_->get().body(), core_.workflows));
+      return run(read_completion(reader_.parser().get().body(), core_.workflows));
   }
 }
 
 void Connection::run(ChatRequest request) {
   phase_ = Phase::running;
-  model_ = request.workflow->name;
-  parser_->get().body() = {};
+  log_.name_model(request.workflow->name);
+  reader_.parser().get().body() = {};
   waits_for_run_ = shared_from_this();
   watch();
   ++core_.waiting;
@@ -248,10 +296,11 @@ void Connection::run(ChatRequest request) {
   };
   sink.begin = [to_connection] { to_connection([](Connection& self) { self.begin_stream(); }); };
   sink.data = [to_connection](std::string json) {
-    to_connection([json = std::move(json)](Connection& self) { self.push("data: " + json + "\n\n"); });
+    to_connection(
+        [json = std::move(json)](Connection& self) { self.send(self.events_.event("data: " + json + "\n\n")); });
   };
   sink.end = [to_connection](int status) { to_connection([status](Connection& self) { self.end_stream(status); }); };
-  RunSettings settings{core_.options.run_timeout, arrived_, stop_.get_token(),
+  RunSettings settings{core_.options.run_timeout, log_.arrived(), stop_.get_token(),
                        [&core = core_](const std::string& line) { core.log(line); }, core_.options.follow_run};
   net::post(core_.pool, [&core = core_, request = std::move(request), settings = std::move(settings),
                          sink = std::move(sink), to_connection] {
@@ -286,18 +335,11 @@ void Connection::on_readable(std::uint64_t request) {
   if (error == net::error::would_block || error == net::error::try_again || error == net::error::interrupted)
     return watch();
   if (!error) return;  // the next request; that the client goes is noticed when the reply is written
-  core_.log(fmt::format("{} {} {}: the client has gone", method_, path_, model_));
-  core_.metrics.count_request(path_, model_, 499);
+  log_.count_gone();
   close();
 }
 
-namespace net = boost::asio;
-namespace http = boost::beast::http;
-
 namespace {
-
-constexpr std::size_t kMaxUnsent = std::size_t{8} << 20;
-constexpr std::chrono::seconds kLinger(2);
 
 std::string text_of(const http::response<http::empty_body>& response) {
   std::ostringstream text;
@@ -319,106 +361,92 @@ http::response<http::empty_body> response_of(int status, std::string_view type) 
 }  // namespace
 
 void Connection::refuse(const ApiError& error) {
-  retry_s_ = error.retry_s;
-  reply(error.status, error_json(error));
+  reply(error.status, error_json(error), "application/json", error.retry_s);
 }
 
-void Connection::reply(int status, std::string body, std::string_view type) {
-  count(status);
+void Connection::reply(int status, std::string body, std::string_view type, int retry_s) {
+  log_.count(status);
   phase_ = Phase::replying;
   waits_for_run_.reset();
   keep_ = keep_ && whole_ && !core_.draining;
   http::response<http::empty_body> response = response_of(status, type);
   if (status == 401) {
-    const std::string_view challenge = challenge_of(target());
+    const std::string_view challenge = challenge_of(reader_.target());
     response.set(http::field::www_authenticate, boost::beast::string_view(challenge.data(), challenge.size()));
   }
   if (status == 405) {
-    const std::string_view methods = methods_of(target());
+    const std::string_view methods = methods_of(reader_.target());
     response.set(http::field::allow, boost::beast::string_view(methods.data(), methods.size()));
   }
-  if (retry_s_ > 0) response.set(http::field::retry_after, std::to_string(retry_s_));
+  if (retry_s > 0) response.set(http::field::retry_after, std::to_string(retry_s));
   if (type.starts_with("text/html")) response.set("Content-Security-Policy", std::string(page_policy()));
   response.content_length(body.size());
   response.keep_alive(keep_);
-  send(text_of(response) + (method_ == "HEAD" ? std::string() : std::move(body)));
-  complete_ = true;
+  send(text_of(response) + (log_.wants_no_body() ? std::string() : std::move(body)));
+  outbox_.complete();
 }
 
 void Connection::begin_stream() {
   http::response<http::empty_body> response = response_of(200, "text/event-stream; charset=utf-8");
   response.set("X-Accel-Buffering", "no");  // proxies pass each event on at once
-  chunked_ = parser_->get().version() >= 11;
-  response.chunked(chunked_);
-  keep_ = keep_ && chunked_ && !core_.draining;
+  const bool chunked = reader_.parser().get().version() >= 11;
+  events_.begin(chunked);
+  response.chunked(chunked);
+  keep_ = keep_ && chunked && !core_.draining;
   response.keep_alive(keep_);
   send(text_of(response));
   tick();
 }
 
-void Connection::push(std::string_view data) {
-  quiet_ = false;
-  send(chunked_ ? fmt::format("{:x}\r\n{}\r\n", data.size(), data) : std::string(data));
-}
-
 void Connection::end_stream(int status) {
-  count(status);
-  if (status == 200) push("data: [DONE]\n\n");
+  log_.count(status);
+  if (status == 200) send(events_.event("data: [DONE]\n\n"));
   phase_ = Phase::replying;
   waits_for_run_.reset();
   alive_.cancel();
-  send(chunked_ ? "0\r\n\r\n" : "");
-  complete_ = true;
-  if (!writing_) next();
+  send(events_.end());
+  outbox_.complete();
+  if (!outbox_.is_sending()) next();
 }
 
 /// A comment where the stream was silent, so that nobody on the way takes it for dead.
 void Connection::tick() {
   if (phase_ != Phase::running) return;
-  if (std::exchange(quiet_, true)) push(": the run goes on\n\n");
-  quiet_ = true;
+  if (events_.was_quiet()) {
+    send(events_.event(": the run goes on\n\n"));
+    events_.was_quiet();  // this sign of life is no event of the run
+  }
   alive_.expires_after(core_.options.keep_alive);
   alive_.async_wait([self = shared_from_this(), request = number_](const Error& error) {
     if (!error && self->number_ == request) self->tick();
   });
 }
 
-void Connection::send(std::string bytes) {
-  outbox_ += bytes;
-  if (outbox_.size() > kMaxUnsent) {
-    core_.log(fmt::format("{} {} {}: the client does not read", method_, path_, model_));
+void Connection::send(std::string_view bytes) {
+  if (!outbox_.add(bytes)) {
+    log_.say("the client does not read");
     return close();
   }
-  if (!writing_) write();
+  if (!outbox_.is_sending()) write();
 }
 
 void Connection::write() {
-  if (outbox_.empty() || phase_ == Phase::closing) return;
-  writing_ = true;
-  sending_ = std::exchange(outbox_, {});
+  if (outbox_.is_empty() || phase_ == Phase::closing) return;
   stream_.expires_after(core_.options.write_timeout);
-  net::async_write(stream_, net::buffer(sending_),
+  net::async_write(stream_, outbox_.begin_sending(),
                    [self = shared_from_this()](const Error& error, std::size_t) { self->on_written(error); });
 }
 
 void Connection::on_written(const Error& error) {
-  writing_ = false;
+  outbox_.sent();
   if (phase_ == Phase::closing) return;
   stream_.expires_never();
   if (error) {
-    core_.log(
-        fmt::format("{} {} {}: the client has gone or does not read: {}", method_, path_, model_, error.message()));
+    log_.say(fmt::format("the client has gone or does not read: {}", error.message()));
     return close();
   }
-  if (!outbox_.empty()) return write();
-  if (complete_) next();
-}
-
-void Connection::count(int status) {
-  core_.metrics.count_request(path_, model_, status);
-  const std::chrono::duration<double> since = Clock::now() - arrived_;
-  core_.log(fmt::format("{} {}{}{} {} {:.3f} s", method_.empty() ? "-" : method_, path_, model_.empty() ? "" : " ",
-                        model_, status, since.count()));
+  if (!outbox_.is_empty()) return write();
+  if (outbox_.is_complete()) next();
 }
 
 /// After a reply: the next request, or the end.
@@ -426,13 +454,8 @@ void Connection::next() {
   if (phase_ != Phase::replying) return;
   Error ignored;
   stream_.socket().cancel(ignored);  // watch()
-  if (keep_ && !core_.draining) return read_head();
-  close_gently();
-}
-
-/// Bytes that nobody reads would make the system drop the reply together with the connection.
-void Connection::close_gently() {
-  Error ignored;
+  if (keep_ && !core_.draining) return start();
+  // Bytes that nobody reads would make the system drop the reply together with the connection.
   stream_.socket().shutdown(net::ip::tcp::socket::shutdown_send, ignored);
   if (whole_) return close();
   stream_.expires_after(kLinger);
@@ -440,8 +463,8 @@ void Connection::close_gently() {
 }
 
 void Connection::discard() {
-  buffer_.clear();
-  stream_.async_read_some(buffer_.prepare(4096), [self = shared_from_this()](const Error& error, std::size_t) {
+  reader_.discard();
+  stream_.async_read_some(reader_.space(), [self = shared_from_this()](const Error& error, std::size_t) {
     if (error) return self->close();
     self->discard();
   });

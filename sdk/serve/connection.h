@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <boost/asio/buffer.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
@@ -22,6 +23,7 @@
 #include <stop_token>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "sdk/serve/admission.h"
 #include "sdk/serve/chat_request.h"
@@ -74,6 +76,96 @@ void check_framing(const Parser& parser) {
   if (!plain || std::next(lengths.first) != lengths.second) refuse("Content-Length: expected one number");
 }
 
+/// Reads a request from the bytes of a connection, within the limit of a header. What is read lies in its own memory.
+class RequestReader {
+ public:
+  using Error = boost::system::error_code;
+  using Parser = boost::beast::http::request_parser<boost::beast::http::string_body>;
+
+  explicit RequestReader(std::size_t max_header_bytes);
+  RequestReader(const RequestReader&) = delete;
+  RequestReader& operator=(const RequestReader&) = delete;
+
+  /// Begins the next request. Bytes that were received behind the last one are its first.
+  void begin();
+  /// Takes the received bytes for the header. Returns true if it has ended or `error` says why it cannot be read; false
+  /// if more bytes must be received.
+  bool take_head(Error& error);
+  /// Memory for the next bytes; received() says how many were written there.
+  boost::asio::mutable_buffer space();
+  void received(std::size_t bytes) { buffer_.commit(bytes); }
+  void discard() { buffer_.clear(); }
+
+  std::string_view target() const { return view_of(parser_->get().target()); }
+  Parser& parser() { return *parser_; }
+  boost::beast::flat_buffer& buffer() { return buffer_; }  // of what was received and not yet parsed
+
+ private:
+  std::size_t max_header_bytes_;
+  boost::beast::flat_buffer buffer_;  // bounded
+  std::function<void(std::uint64_t size, boost::beast::string_view extensions, Error& error)> on_chunk_;
+  std::optional<Parser> parser_;
+  std::size_t head_bytes_ = 0;       // of the request's header, so far
+  std::size_t extension_bytes_ = 0;  // of its chunks
+};
+
+/// A request in the log and in the metrics. Its path and model are the server's own words.
+class RequestLog {
+ public:
+  explicit RequestLog(ServerCore& core) : core_(core) {}
+
+  void begin();
+  void arrive(std::string_view method);  // its header has ended now
+  void name_path(std::string path) { path_ = std::move(path); }
+  void name_model(std::string model) { model_ = std::move(model); }
+  void count(int status);  // logs it too
+  void say(std::string_view what);
+  /// The client has gone: counted without a reply.
+  void count_gone();
+  std::chrono::steady_clock::time_point arrived() const { return arrived_; }
+  bool wants_no_body() const { return method_ == "HEAD"; }
+
+ private:
+  ServerCore& core_;
+  std::string method_, path_, model_;
+  std::chrono::steady_clock::time_point arrived_;
+};
+
+/// The form of a stream of server-sent events: in chunks, unless the client speaks HTTP 1.0.
+class EventStream {
+ public:
+  void begin(bool chunked) { chunked_ = chunked; }
+  std::string event(std::string_view data);  // the bytes of an event
+  std::string end() const { return chunked_ ? "0\r\n\r\n" : ""; }
+  /// Whether no event was made since the last call.
+  bool was_quiet() { return std::exchange(quiet_, true); }
+
+ private:
+  bool chunked_ = false;
+  bool quiet_ = false;
+};
+
+/// The bytes of a reply that have not been sent. One piece is sent at a time.
+class Outbox {
+ public:
+  /// Returns false if more bytes wait than a client may leave unread.
+  bool add(std::string_view bytes);
+  /// Begins to send what waits. The result is valid until sent().
+  boost::asio::const_buffer begin_sending();
+  void sent() { sending_now_ = false; }
+  /// Nothing is added any more, until reset().
+  void complete() { complete_ = true; }
+  void reset() { complete_ = false; }
+  bool is_empty() const { return waiting_.empty(); }
+  bool is_sending() const { return sending_now_; }
+  bool is_complete() const { return complete_; }
+
+ private:
+  std::string waiting_, sending_;
+  bool sending_now_ = false;
+  bool complete_ = false;
+};
+
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
   /// The core outlives the connection.
@@ -82,6 +174,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
+  /// Reads the next request.
   void start();
   /// Closes where no request has come in yet; otherwise after the reply.
   void drain();
@@ -95,7 +188,6 @@ class Connection : public std::enable_shared_from_this<Connection> {
   using Clock = std::chrono::steady_clock;
   enum class Phase : std::uint8_t { idle, reading, running, replying, closing };
 
-  void read_head();
   void take_head();
   void on_head(const Error& error);
   void on_admitted();
@@ -107,46 +199,33 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void on_readable(std::uint64_t request);
 
   void refuse(const ApiError& error);
-  std::string_view target() const;
-  void reply(int status, std::string body, std::string_view type = "application/json");
+  /// `retry_s`: for a client that is refused: ApiError::retry_s.
+  void reply(int status, std::string body, std::string_view type = "application/json", int retry_s = 0);
   void begin_stream();
-  void push(std::string_view data);
   void end_stream(int status);
   void tick();
-  void send(std::string bytes);
+  void send(std::string_view bytes);
   void write();
   void on_written(const Error& error);
-  void count(int status);
   void next();
-  void close_gently();
   void discard();
 
   ServerCore& core_;
   boost::beast::tcp_stream stream_;
-  boost::beast::flat_buffer buffer_;  // bounded
-  std::function<void(std::uint64_t size, boost::beast::string_view extensions, Error& error)> on_chunk_;
-  std::optional<boost::beast::http::request_parser<boost::beast::http::string_body>> parser_;
+  RequestReader reader_;
   boost::asio::steady_timer alive_;  // signs of life in a stream
   std::string peer_;                 // its address
 
   Phase phase_ = Phase::idle;
   Admitted admitted_;
-  std::string method_, path_, model_;  // for the log; path_ and model_ are the server's own words
-  std::uint64_t number_ = 0;           // of the request
-  Clock::time_point arrived_;
-  std::size_t head_bytes_ = 0;                 // of the request's header, so far
-  std::size_t extension_bytes_ = 0;            // of its chunks
+  RequestLog log_;
+  std::uint64_t number_ = 0;                   // of the request
   std::stop_source stop_;                      // of the run
   std::shared_ptr<Connection> waits_for_run_;  // itself
   bool whole_ = false;                         // the request was read to its end
   bool keep_ = false;                          // the connection stays open
-  bool chunked_ = false;                       // the stream, unless the client speaks HTTP 1.0
-  bool quiet_ = false;                         // nothing was sent since the last sign of life
-  int retry_s_ = 0;                            // for a client that is refused: ApiError::retry_s
-
-  std::string outbox_, sending_;
-  bool writing_ = false;
-  bool complete_ = false;  // nothing is added to the outbox any more
+  EventStream events_;
+  Outbox outbox_;
 };
 
 }  // namespace baton::serve

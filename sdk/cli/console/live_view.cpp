@@ -65,9 +65,23 @@ Style style_of(State state) {
 
 bool is_over(State state) { return state >= State::done; }
 
-class LiveView : public View {
+/// A line of the view, and its width on the screen.
+struct Line {
+  std::string text;
+  int width = 0;
+
+  /// Adds what of `part` fits into `columns`.
+  void add(Style style, const std::string& part, int columns) {
+    const std::string fitting = head(part, columns - width);
+    width += display_width(fitting);
+    text += styled(style, fitting);
+  }
+};
+
+/// The turns of a run as the events tell of them, and a line for each.
+class ShownTurns {
  public:
-  explicit LiveView(const Workflow& workflow) : name_(printable(workflow.name(), Lines::fold)), start_(Clock::now()) {
+  explicit ShownTurns(const Workflow& workflow) {
     for (const auto& planned : workflow.turns()) {
       ShownTurn turn;
       turn.agent = planned.agent;
@@ -80,35 +94,6 @@ class LiveView : public View {
     agent_width_ = std::min(agent_width_, 24);
   }
 
-  ~LiveView() override {
-    LiveView::close();
-    if (thread_.joinable()) thread_.join();
-  }
-
-  void on_event(const Event& event) override {
-    const std::lock_guard lock(mutex_);
-    std::visit([this](const auto& typed) { take(typed); }, event);
-  }
-
-  void close() override {
-    {
-      const std::lock_guard lock(mutex_);
-      if (closed_) return;
-      closed_ = true;
-      std::string out = erase();
-      out += above_;
-      note(out + (shown_ ? "\x1b[?25h" : ""));
-    }
-    wake_.notify_all();
-  }
-
- private:
-  /// The models are open: until now their loading had the screen.
-  void take(const RunStarted&) {
-    if (closed_) return;
-    start_ = Clock::now();
-    thread_ = std::thread([this] { draw_until_closed(); });
-  }
   void take(const AgentStarted& event) {
     if (ShownTurn* turn = find(event.agent, event.round)) {
       turn->state = State::prefill;
@@ -145,16 +130,6 @@ class LiveView : public View {
     turn->output_tokens = 0;  // nothing of it stays
     turn->text.clear();
   }
-  static void add(ShownTurn& turn, const std::string& text) {
-    turn.state = State::decoding;
-    if (turn.output_tokens++ == 0) turn.first_token = Clock::now();
-    turn.text += text;
-    if (turn.text.size() > 2 * kTailBytes) {
-      std::size_t from = turn.text.size() - kTailBytes;
-      while (from < turn.text.size() && continues_character(turn.text[from])) ++from;  // to the start of a character
-      turn.text.erase(0, from);
-    }
-  }
   void take(const ToolCalled& event) {
     ShownTurn* turn = find(event.agent, event.round);
     if (turn != nullptr && turn->tools_left > 0) --turn->tools_left;
@@ -173,16 +148,37 @@ class LiveView : public View {
     turn->text = record.output.empty() ? record.error : record.output;
     if (turn->text.size() > kTailBytes && turn->state == State::failed) turn->text.resize(kTailBytes);
   }
-  void take(const Relayed&) {}
-  void take(const Warning& event) { above_ += warning_line(event.message); }
-  void take(const Asked&) {}  // the runner itself asks
-  void take(const RunFinished&) {}
   void take(const PrefillProgress& event) {
     ShownTurn* turn = find(event.agent, event.round);
     if (turn == nullptr || event.prompt_tokens < 1) return;
     turn->prefilled = static_cast<double>(event.tokens) / static_cast<double>(event.prompt_tokens);
   }
+  template <typename Other>
+  void take(const Other&) {}  // Relayed, RunFinished; what is asked the runner itself asks
 
+  std::size_t size() const { return turns_.size(); }
+  std::ptrdiff_t over() const {
+    return std::count_if(turns_.begin(), turns_.end(), [](const ShownTurn& turn) { return is_over(turn.state); });
+  }
+
+  /// The lines of at most `room` turns.
+  std::vector<Line> lines(std::size_t room, int columns) const {
+    std::vector<Line> lines;
+    for (const std::size_t i : shown_turns(room)) lines.push_back(line_of(turns_[i], columns));
+    return lines;
+  }
+
+ private:
+  static void add(ShownTurn& turn, const std::string& text) {
+    turn.state = State::decoding;
+    if (turn.output_tokens++ == 0) turn.first_token = Clock::now();
+    turn.text += text;
+    if (turn.text.size() > 2 * kTailBytes) {
+      std::size_t from = turn.text.size() - kTailBytes;
+      while (from < turn.text.size() && continues_character(turn.text[from])) ++from;  // to the start of a character
+      turn.text.erase(0, from);
+    }
+  }
   ShownTurn* find(const std::string& agent, int round) {
     const auto found = std::find_if(turns_.begin(), turns_.end(),
                                     [&](const ShownTurn& turn) { return turn.agent == agent && turn.round == round; });
@@ -196,18 +192,6 @@ class LiveView : public View {
                                        [&](std::size_t need) { return is_over(turns_[need].state); });
     return tools_run ? State::tool : turn.state;
   }
-
-  struct Line {
-    std::string text;
-    int width = 0;
-
-    /// Adds what of `part` fits into `columns`.
-    void add(Style style, const std::string& part, int columns) {
-      const std::string fitting = head(part, columns - width);
-      width += display_width(fitting);
-      text += styled(style, fitting);
-    }
-  };
 
   Line line_of(const ShownTurn& turn, int columns) const {
     const State state = shown_state(turn);
@@ -242,22 +226,6 @@ class LiveView : public View {
     return line;
   }
 
-  std::vector<Line> compose(const TerminalSize& terminal) const {
-    const int columns = terminal.columns - 1;
-    const auto over =
-        std::count_if(turns_.begin(), turns_.end(), [](const ShownTurn& turn) { return is_over(turn.state); });
-    const double seconds = std::chrono::duration<double>(Clock::now() - start_).count();
-    Line title;
-    title.add(Style::bold, name_, columns);
-    title.add(Style::plain, fmt::format("  {} of {} turns  {:.1f} s", over, turns_.size(), seconds), columns);
-    if (interrupted().stop_requested()) title.add(Style::yellow, "  stopping; Ctrl-C again ends at once", columns);
-    std::vector<Line> lines = {title};
-    for (const std::size_t i : shown_turns(static_cast<std::size_t>(std::max(terminal.rows - 3, 1)))) {
-      lines.push_back(line_of(turns_[i], columns));
-    }
-    return lines;
-  }
-
   /// Where not all turns fit: first what goes on, then the latest that are over, then the next that wait.
   std::vector<std::size_t> shown_turns(std::size_t room) const {
     std::vector<std::size_t> order(turns_.size());
@@ -273,6 +241,63 @@ class LiveView : public View {
     order.resize(room);
     std::sort(order.begin(), order.end());
     return order;
+  }
+
+  int agent_width_ = 0;
+  std::vector<ShownTurn> turns_;
+};
+
+class LiveView : public View {
+ public:
+  explicit LiveView(const Workflow& workflow)
+      : name_(printable(workflow.name(), Lines::fold)), start_(Clock::now()), turns_(workflow) {}
+
+  ~LiveView() override {
+    LiveView::close();
+    if (thread_.joinable()) thread_.join();
+  }
+
+  void on_event(const Event& event) override {
+    const std::lock_guard lock(mutex_);
+    std::visit([this](const auto& typed) { take(typed); }, event);
+  }
+
+  void close() override {
+    {
+      const std::lock_guard lock(mutex_);
+      if (closed_) return;
+      closed_ = true;
+      std::string out = erase();
+      out += above_;
+      note(out + (shown_ ? "\x1b[?25h" : ""));
+    }
+    wake_.notify_all();
+  }
+
+ private:
+  /// The models are open: until now their loading had the screen.
+  void take(const RunStarted&) {
+    if (closed_) return;
+    start_ = Clock::now();
+    thread_ = std::thread([this] { draw_until_closed(); });
+  }
+  void take(const Warning& event) { above_ += warning_line(event.message); }
+  template <typename OfTurn>
+  void take(const OfTurn& event) {
+    turns_.take(event);
+  }
+
+  std::vector<Line> compose(const TerminalSize& terminal) const {
+    const int columns = terminal.columns - 1;
+    const double seconds = std::chrono::duration<double>(Clock::now() - start_).count();
+    Line title;
+    title.add(Style::bold, name_, columns);
+    title.add(Style::plain, fmt::format("  {} of {} turns  {:.1f} s", turns_.over(), turns_.size(), seconds), columns);
+    if (interrupted().stop_requested()) title.add(Style::yellow, "  stopping; Ctrl-C again ends at once", columns);
+    std::vector<Line> lines = {title};
+    const auto room = static_cast<std::size_t>(std::max(terminal.rows - 3, 1));
+    for (Line& line : turns_.lines(room, columns)) lines.push_back(std::move(line));
+    return lines;
   }
 
   /// The rows that the lines on the screen fill, should the window have become narrower.
@@ -323,10 +348,9 @@ class LiveView : public View {
 
   std::string name_;
   Clock::time_point start_;
-  int agent_width_ = 0;
   std::mutex mutex_;
   std::condition_variable wake_;
-  std::vector<ShownTurn> turns_;
+  ShownTurns turns_;
   std::string above_;       // lines that stay, shown above the view
   std::vector<int> drawn_;  // widths of the lines on the screen
   bool shown_ = false;
