@@ -16,7 +16,7 @@ SUFFIXES = {".h", ".c", ".cpp", ".cu", ".cuh"}
 # What each may be at most. These numbers only go down: to 500 files, 6 for each 1,000 lines, 12 verbs and 12 keys.
 ALLOWED = {"source files": 774, "source files for each 1,000 lines": 8.4, "verbs": 25, "keys under relay:": 42}
 
-VERB = re.compile(r'add_subcommand\(\s*"([a-z-]+)"')
+VERB = re.compile(r'\badd_(?:subcommand|verb)\(\s*"([a-z-]+)"')
 SECTION = re.compile(r"^### `?([\w.]+)`?.*\n((?:(?!##).*\n)*)", re.MULTILINE)
 KEY = re.compile(r"^\| `(\w+)` \| (.*?) \|", re.MULTILINE)
 MAP = re.compile(r"\ba map \(([\w.]+)\)")
@@ -24,8 +24,9 @@ MAP = re.compile(r"\ba map \(([\w.]+)\)")
 
 def verbs(root: pathlib.Path) -> set[str]:
     found = set()
-    for file in (root / "sdk/cli").rglob("*.cpp"):
-        found.update(VERB.findall(file.read_text(encoding="utf-8")))
+    for folder in ("sdk/cli", "sdk/console"):
+        for file in (root / folder).rglob("*.cpp"):
+            found.update(VERB.findall(file.read_text(encoding="utf-8")))
     return found
 
 

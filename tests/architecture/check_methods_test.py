@@ -36,13 +36,18 @@ class Leaks(unittest.TestCase):
             "return method.exact;",
             'if (record.method == "anchors") return;',
             'const Method* found = find_method("anchors");',
+            "if (plan.method->traits.ahead) return;",
+            "options.method = &anchors_method();",
+            "if (options.method->name == name) return;",
+            '#include "engine/reuse/anchors/anchors.h"',
         ):
             self.assertEqual(self.reads(line), 1, line)
 
     def test_what_is_none(self):
         for line in (
             "out += options.method->name;",
-            "if (options.method->segments()) return;",  # the interface
+            "if (reuses_segments(options)) return;",  # the interface
+            "const Method& method = lockstep_method();",
             "// where method.exact is read",
             'const Method* found = find_method(name);',
             "result.exact = true;",

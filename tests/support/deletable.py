@@ -17,7 +17,7 @@ import subprocess
 import sys
 
 METHODS = ["anchors", "droidspeak", "epic", "cacheblend", "verified"]
-REGISTRIES = ["engine/registry.*", "engine/reuse/registry.*", "sdk/lab/*registry*", "sdk/lab/*methods*"]
+REGISTRIES = ["engine/registry.cpp", "engine/reuse/lab/lab_methods.cpp"]
 PROGRAMS = re.compile(r"^bin/(baton|baton-lab|baton_test_(?:engine|loop|reuse|learning|workflows|sdk)\w*)$")
 CASE = re.compile(r"^(?:TEST_CASE|TEMPLATE_TEST_CASE|SCENARIO)\(", re.MULTILINE)
 COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
@@ -88,7 +88,7 @@ def delete(root: pathlib.Path, method: str) -> list[str]:
     for pattern in REGISTRIES:
         for file in root.glob(pattern):
             text = file.read_text()
-            kept = [line for line in text.splitlines(True) if not re.search(rf"(?<![a-zA-Z]){method}(?![a-z])", line)]
+            kept = [line for line in text.splitlines(True) if not re.search(rf"/{method}/|\b{method}_method\(", line)]
             if len(kept) != len(text.splitlines()):
                 lines += len(text.splitlines()) - len(kept)
                 file.write_text("".join(kept))
