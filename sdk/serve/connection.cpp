@@ -104,7 +104,7 @@ void RequestLog::count_gone() {
   core_.metrics.count_request(path_, model_, 499);
 }
 
-std::string EventStream::event(std::string_view data) {
+std::string StreamForm::event(std::string_view data) {
   quiet_ = false;
   return chunked_ ? fmt::format("{:x}\r\n{}\r\n", data.size(), data) : std::string(data);
 }

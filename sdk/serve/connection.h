@@ -132,7 +132,7 @@ class RequestLog {
 };
 
 /// The form of a stream of server-sent events: in chunks, unless the client speaks HTTP 1.0.
-class EventStream {
+class StreamForm {
  public:
   void begin(bool chunked) { chunked_ = chunked; }
   std::string event(std::string_view data);  // the bytes of an event
@@ -224,7 +224,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::shared_ptr<Connection> waits_for_run_;  // itself
   bool whole_ = false;                         // the request was read to its end
   bool keep_ = false;                          // the connection stays open
-  EventStream events_;
+  StreamForm events_;
   Outbox outbox_;
 };
 

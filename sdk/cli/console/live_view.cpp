@@ -66,7 +66,7 @@ Style style_of(State state) {
 bool is_over(State state) { return state >= State::done; }
 
 /// A line of the view, and its width on the screen.
-struct Line {
+struct ViewLine {
   std::string text;
   int width = 0;
 
@@ -162,8 +162,8 @@ class ShownTurns {
   }
 
   /// The lines of at most `room` turns.
-  std::vector<Line> lines(std::size_t room, int columns) const {
-    std::vector<Line> lines;
+  std::vector<ViewLine> lines(std::size_t room, int columns) const {
+    std::vector<ViewLine> lines;
     for (const std::size_t i : shown_turns(room)) lines.push_back(line_of(turns_[i], columns));
     return lines;
   }
@@ -193,7 +193,7 @@ class ShownTurns {
     return tools_run ? State::tool : turn.state;
   }
 
-  Line line_of(const ShownTurn& turn, int columns) const {
+  ViewLine line_of(const ShownTurn& turn, int columns) const {
     const State state = shown_state(turn);
     std::string rate, reuse, tokens;
     if (turn.output_tokens > 0) {
@@ -212,7 +212,7 @@ class ShownTurns {
     } else if (turn.has_reuse) {
       reuse = fmt::format("reuse {:.0f} %", 100 * turn.reuse_rate);
     }
-    Line line;
+    ViewLine line;
     line.add(Style::plain, "  " + padded(head(turn_name(turn.agent, turn.round), agent_width_), agent_width_) + "  ",
              columns);
     line.add(style_of(state), padded(name_of(state), 9), columns);
@@ -287,16 +287,16 @@ class LiveView : public View {
     turns_.take(event);
   }
 
-  std::vector<Line> compose(const TerminalSize& terminal) const {
+  std::vector<ViewLine> compose(const TerminalSize& terminal) const {
     const int columns = terminal.columns - 1;
     const double seconds = std::chrono::duration<double>(Clock::now() - start_).count();
-    Line title;
+    ViewLine title;
     title.add(Style::bold, name_, columns);
     title.add(Style::plain, fmt::format("  {} of {} turns  {:.1f} s", turns_.over(), turns_.size(), seconds), columns);
     if (interrupted().stop_requested()) title.add(Style::yellow, "  stopping; Ctrl-C again ends at once", columns);
-    std::vector<Line> lines = {title};
+    std::vector<ViewLine> lines = {title};
     const auto room = static_cast<std::size_t>(std::max(terminal.rows - 3, 1));
-    for (Line& line : turns_.lines(room, columns)) lines.push_back(std::move(line));
+    for (ViewLine& line : turns_.lines(room, columns)) lines.push_back(std::move(line));
     return lines;
   }
 
