@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // EngineLoop: what an engine's thread does: takes what has come in, begins requests, runs steps. Nothing that a request
-// or a shortage of memory causes ends the thread (docs/decisions/0035-exhaustion.md).
+// or a shortage of memory causes ends the thread (docs/decisions/memory.md).
 #pragma once
 
 #include "engine/loop/admission.h"

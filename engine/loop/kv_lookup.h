@@ -2,7 +2,7 @@
 // The look-up of KV that a prompt can begin with or take texts from: cached prefixes, exact KV at the beginnings of
 // running prompts (live prefixes), early prompts, contexts and segments. The decisions are pure functions of what is
 // there at one moment. A prompt that begins like a running one follows it: it waits until the common beginning is
-// computed, and copies the KV (docs/decisions/0025-shared-beginnings.md).
+// computed, and copies the KV (docs/decisions/scheduling.md).
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // StepRunner: runs engine steps. A step is a transaction: plan rows (step_plan.h), run them, then commit, or end the
-// requests that took part (docs/decisions/0035-exhaustion.md).
+// requests that took part (docs/decisions/memory.md).
 #pragma once
 
 #include <span>
