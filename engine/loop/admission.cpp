@@ -162,7 +162,7 @@ bool Admission::follows_texts(Sequence& next) {
     const TextStep step = text_step(request, text, there, at, known);
     if (step == TextStep::wait) return true;
     if (step == TextStep::compute) continue;
-    if (SegmentHandle segment = hand_over_.store_text(found)) give_segment(next.state.request, part, segment);
+    if (SegmentHandle segment = keeper_.store_text(found)) give_segment(next.state.request, part, segment);
   }
   return false;
 }

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "engine/loop/hand_over.h"
+#include "engine/loop/kv_keeper.h"
 #include "engine/loop/kv_lookup.h"
 #include "engine/loop/request_end.h"
 #include "engine/loop/step_runner.h"
@@ -49,7 +49,7 @@ bool begins_tentatively(const GenerationRequest& request, bool has_choices, std:
 class Admission {
  public:
   Admission(EngineParts& parts, RequestEnd& end, StepRunner& runner)
-      : parts_(parts), end_(end), runner_(runner), hand_over_(parts) {}
+      : parts_(parts), end_(end), runner_(runner), keeper_(parts) {}
 
   /// Begins the requests that have a place.
   void admit();
@@ -74,7 +74,7 @@ class Admission {
   EngineParts& parts_;
   RequestEnd& end_;
   StepRunner& runner_;
-  HandOver hand_over_;
+  KvKeeper keeper_;
 };
 
 }  // namespace baton

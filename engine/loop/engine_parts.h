@@ -11,7 +11,7 @@
 #include "engine/backend/make_backend.h"
 #include "engine/local_engine.h"
 #include "engine/loop/anchors.h"
-#include "engine/loop/answer_masks.h"
+#include "engine/loop/answer_writer.h"
 #include "engine/loop/inbox.h"
 #include "engine/loop/prefill_ahead.h"
 #include "engine/loop/prefix_cache.h"

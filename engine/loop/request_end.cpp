@@ -20,7 +20,7 @@ void RequestEnd::end(SequenceList& list, SequenceList::iterator at, FinishReason
 void RequestEnd::end(std::unique_ptr<Sequence> sequence, FinishReason reason, const char* error) noexcept {
   if (reason != FinishReason::eos) {
     sequence->keep_chosen();
-    try_to([&] { hand_over_.keep_for_followers(*sequence); });
+    try_to([&] { keeper_.keep_for_followers(*sequence); });
   }
   parts_.ahead.forget(sequence->request().early);  // an early prompt that the request never took over
   try {
@@ -36,8 +36,8 @@ void RequestEnd::end(std::unique_ptr<Sequence> sequence, FinishReason reason, co
                          sequence->cache_bytes() > 0 ? sequence->cache().length() - sequence->state.prompt_length : 0);
   });
   if (answer != nullptr) {
-    try_to([&] { hand_over_.store_all(*sequence); });
-    try_to([&] { hand_over_.give_texts(*sequence); });
+    try_to([&] { keeper_.store_all(*sequence); });
+    try_to([&] { keeper_.give_texts(*sequence); });
     try_to([&] { make_probe_of(*sequence); });
   }
   count_kv();

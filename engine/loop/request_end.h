@@ -4,7 +4,7 @@
 #pragma once
 
 #include "engine/base/errors.h"
-#include "engine/loop/hand_over.h"
+#include "engine/loop/kv_keeper.h"
 
 namespace baton {
 
@@ -13,7 +13,7 @@ constexpr const char* kCallbackThrew = "a callback threw something other than an
 /// Used by the engine's thread only.
 class RequestEnd {
  public:
-  explicit RequestEnd(EngineParts& parts) : parts_(parts), hand_over_(parts) {}
+  explicit RequestEnd(EngineParts& parts) : parts_(parts), keeper_(parts) {}
 
   /// Ends a running sequence; one that runs no longer is ignored.
   void end(const Sequence* sequence, FinishReason reason, const char* error) noexcept;
@@ -28,7 +28,7 @@ class RequestEnd {
   void make_probe_of(Sequence& ended);
 
   EngineParts& parts_;
-  HandOver hand_over_;
+  KvKeeper keeper_;
 };
 
 }  // namespace baton

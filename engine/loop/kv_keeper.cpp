@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/loop/hand_over.h"
+#include "engine/loop/kv_keeper.h"
 
 #include <algorithm>
 
@@ -32,7 +32,7 @@ bool becomes_segment(const Sequence& sequence, std::size_t part) {
 }  // namespace
 
 /// Some tokens of a sequence, whose KV becomes a segment.
-struct HandOver::Kept {
+struct KvKeeper::Kept {
   std::int32_t begin = 0;
   std::vector<TokenId> tokens;
   std::int64_t readers = 0;
@@ -43,7 +43,7 @@ struct HandOver::Kept {
 };
 
 /// Returns null when the cache holds none of the tokens or the store has no room.
-SegmentHandle HandOver::keep(const KvCache& cache, Kept kept) {
+SegmentHandle KvKeeper::keep(const KvCache& cache, Kept kept) {
   const std::int32_t n = std::min(static_cast<std::int32_t>(kept.tokens.size()), cache.length() - kept.begin);
   if (n < 1) return nullptr;
   auto segment = std::make_shared<Segment>(*parts_.backend, cache, kept.begin, n, std::move(kept.tokens));
@@ -75,7 +75,7 @@ RunningText find_running_text(const SequenceList& running, std::uint64_t run, co
   return {};
 }
 
-SegmentHandle HandOver::store_text(const RunningText& text) {
+SegmentHandle KvKeeper::store_text(const RunningText& text) {
   Sequence& author = *text.author;
   const std::vector<PromptPart>& prompt = author.request().prompt;
   const PromptPart& part = prompt[text.part];
@@ -93,7 +93,7 @@ SegmentHandle HandOver::store_text(const RunningText& text) {
   }
 }
 
-void HandOver::store_all(Sequence& sequence) {
+void KvKeeper::store_all(Sequence& sequence) {
   const GenerationRequest& request = sequence.request();
   const KvCache& cache = sequence.cache();
   const PromptAssembly& assembly = sequence.prompt.assembly();
@@ -127,7 +127,7 @@ void HandOver::store_all(Sequence& sequence) {
   }
 }
 
-void HandOver::give_texts(Sequence& ended) {
+void KvKeeper::give_texts(Sequence& ended) {
   const GenerationRequest& author = ended.request();
   const std::vector<SegmentHandle>& segments = ended.result().segments;
   for (const auto& next : parts_.work.waiting) {
@@ -143,7 +143,7 @@ void HandOver::give_texts(Sequence& ended) {
   }
 }
 
-void HandOver::keep_for_followers(const Sequence& sequence) {
+void KvKeeper::keep_for_followers(const Sequence& sequence) {
   const SequenceList& waiting = parts_.work.waiting;
   const bool followed = std::any_of(waiting.begin(), waiting.end(),
                                     [&](const auto& other) { return other->state.lead.id == sequence.id(); });

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// HandOver: what a sequence leaves for other prompts: segments of its answer and of the texts in its prompt, prefixes,
+// KvKeeper: what a sequence leaves for other prompts: segments of its answer and of the texts in its prompt, prefixes,
 // contexts, anchors.
 #pragma once
 
@@ -18,9 +18,9 @@ struct RunningText {
 RunningText find_running_text(const SequenceList& running, std::uint64_t run, const std::vector<TokenId>& tokens);
 
 /// Used by the engine's thread only. A shortage of memory loses the reuse, never an answer.
-class HandOver {
+class KvKeeper {
  public:
-  explicit HandOver(EngineParts& parts) : parts_(parts) {}
+  explicit KvKeeper(EngineParts& parts) : parts_(parts) {}
 
   /// Stores what a complete answer leaves.
   void store_all(Sequence& sequence);
