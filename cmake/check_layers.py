@@ -7,7 +7,7 @@ import re
 import sys
 
 SOURCES = {".h", ".c", ".cpp", ".cu", ".cuh"}
-INCLUDE_ROOTS = ["", "sdk/include", "engine/base"]  # as cmake/BatonTargets.cmake and the compiler have them
+INCLUDE_ROOTS = ["", "sdk/include", "sdk/lab/include", "engine/base"]  # as cmake/BatonTargets.cmake and the compiler have them
 
 SYSTEM = "engine/base/system"
 BASE = ["engine/base", "engine/base/baton", "engine/base/json", SYSTEM]
@@ -20,7 +20,7 @@ AGENTS = [*ENGINE_ALL, "agents/tools", "agents/mcp", "agents/prompts"]
 WORKFLOWS = [*AGENTS, "workflows", "workflows/format", "workflows/plan", "workflows/run"]
 PUBLIC = ["engine/base/baton", "sdk/include/baton"]
 CONSOLE = [*PUBLIC, "engine/base/json", SYSTEM]
-RUNNER = [*CONSOLE, "sdk/cli/console"]
+RUNNER = [*CONSOLE, "sdk/console"]
 
 # Who may include whom. The room of a file is the longest of these prefixes of its path; every room may include itself.
 ALLOWED = {
@@ -69,13 +69,12 @@ ALLOWED = {
     "sdk/trace": [*BASE, *PUBLIC, "sdk/hub", "sdk/pull"],
     "sdk/record": [*BASE, *PUBLIC],
     "sdk/src": [*WORKFLOWS, *PUBLIC, "sdk/hub", "sdk/record"],
-    "sdk/lab": [*WORKFLOWS, *PUBLIC, "sdk/src"],
+    "sdk/lab/include/baton/lab": PUBLIC,
+    "sdk/lab": [*WORKFLOWS, *RUNNER, "sdk/src", "sdk/lab/include/baton/lab"],
     "sdk/serve": CONSOLE,
-    "sdk/cli/console": CONSOLE,  # the runner uses only the public face, the reader of JSON and the system
-    "sdk/cli/inspect": [*RUNNER, "sdk/cli"],
-    "sdk/cli/measure": RUNNER,
+    "sdk/console": CONSOLE,  # the programs use only the public face, the reader of JSON and the system
     "sdk/report": [*RUNNER, "sdk/trace"],
-    "sdk/cli": [*RUNNER, "sdk/cli/measure", "sdk/record", "sdk/report", "sdk/trace", "sdk/pull", "sdk/serve"],
+    "sdk/cli": [*RUNNER, "sdk/record", "sdk/report", "sdk/trace", "sdk/pull", "sdk/serve"],
     "samples": PUBLIC,
 }
 
@@ -85,19 +84,19 @@ EXCEPTIONS = {"engine/backend/make_backend.cpp": ["engine/cpu", "engine/cuda/hos
 # Third-party headers and the files that may see them (regular expressions over the path).
 HOMES = {
     r"yaml-cpp/": r"workflows/format/yaml\w*\.cpp",
-    r"fmt/": r"(engine|agents|workflows|sdk)/.*\.cpp|sdk/cli/console/html\.h",
-    r"nlohmann/": r"samples/(own_tool|bakery)/\w+\.cpp|(engine/(base|text|model|learning|remote)|agents|workflows|sdk/(src|record|lab|cli|report|serve|trace))/.*",
+    r"fmt/": r"(engine|agents|workflows|sdk)/.*\.cpp|sdk/console/html\.h",
+    r"nlohmann/": r"samples/(own_tool|bakery)/\w+\.cpp|(engine/(base|text|model|learning|remote)|agents|workflows|sdk/(src|record|lab|cli|console|report|serve|trace))/.*",
     r"hwy/": r"engine/(cpu/.*|base/(distributions\.cpp|simd_targets\.h))",
     r"Eigen/": r"engine/learning/correction_learner\.cpp",
     r"pcre2\.h": r"engine/text/(regex|pattern)\.cpp",
-    r"utf8proc\.h": r"engine/(base|text)/.*\.cpp|sdk/cli/console/.*\.cpp",
+    r"utf8proc\.h": r"engine/(base|text)/.*\.cpp|sdk/console/.*\.cpp",
     r"xxhash\.h": r"engine/base/hash\.cpp",
     r"seccomp\.h": r"agents/.*\.cpp",
     r"curl/": r"engine/base/curl_handles\.h",
     r"engine/base/curl_handles\.h": r"sdk/pull/http\.cpp|(agents/mcp|engine/remote)/http/\w+\.cpp",
     r"boost/": r"samples/event_loop/event_loop\.cpp|sdk/serve/(server|connection)\w*\.(h|cpp)",
     r"openssl/": r"sdk/pull/digest_openssl\.cpp",
-    r"CLI/": r"sdk/cli/.*",
+    r"CLI/": r"sdk/console/command_line\.cpp",
     r"cuda|cublas|driver_types": r"engine/cuda/.*",
     r"catch2/": r"tests/.*",
     # The operating system: its own room, and what only Linux has.

@@ -22,7 +22,7 @@ function(baton_pkg_config name)
   install(FILES ${PROJECT_BINARY_DIR}/${name}.pc DESTINATION ${pkgconfig} COMPONENT dev)
 endfunction()
 
-install(TARGETS baton RUNTIME COMPONENT runtime)
+install(TARGETS baton baton_lab_program RUNTIME COMPONENT runtime)
 if(TARGET baton_shared)
   install(TARGETS baton_shared EXPORT batonShared LIBRARY COMPONENT runtime NAMELINK_COMPONENT dev)
   install(EXPORT batonShared NAMESPACE baton:: FILE batonSharedTargets.cmake DESTINATION ${package} COMPONENT dev)
@@ -47,7 +47,7 @@ endif()
 
 # All that is built for it, and nothing else: ./dev build --no-tests.
 add_custom_target(baton_installed)
-add_dependencies(baton_installed baton baton_library)
+add_dependencies(baton_installed baton baton_lab_program baton_library)
 if(TARGET baton_shared)
   add_dependencies(baton_installed baton_shared)
 endif()

@@ -20,7 +20,7 @@ set(CPACK_DEBIAN_RUNTIME_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS ON)  # also the trigger that runs ldconfig
 set(CPACK_DEBIAN_RUNTIME_PACKAGE_RECOMMENDS "baton-models (= ${PROJECT_VERSION})")
 set(CPACK_DEBIAN_RUNTIME_PACKAGE_SUGGESTS python3)
-set(CPACK_COMPONENT_RUNTIME_DESCRIPTION "The program baton, the shared library libbaton, and the roles and workflows that ship with them.")
+set(CPACK_COMPONENT_RUNTIME_DESCRIPTION "The programs baton and baton-lab, the shared library libbaton, and the roles and workflows that ship with them.")
 
 set(CPACK_DEBIAN_DEV_PACKAGE_NAME libbaton-dev)
 set(CPACK_DEBIAN_DEV_PACKAGE_SECTION libdevel)

@@ -17,14 +17,13 @@
 #include <baton/session.h>
 #include <baton/turns.h>
 
-#include "sdk/cli/console/exit_code.h"
-#include "sdk/cli/console/interrupt.h"
-#include "sdk/cli/console/options.h"
-#include "sdk/cli/console/question.h"
-#include "sdk/cli/console/terminal.h"
-#include "sdk/cli/console/text.h"
-#include "sdk/cli/console/view.h"
 #include "sdk/cli/verbs.h"
+#include "sdk/console/exit_code.h"
+#include "sdk/console/interrupt.h"
+#include "sdk/console/options.h"
+#include "sdk/console/terminal.h"
+#include "sdk/console/text.h"
+#include "sdk/console/view.h"
 
 namespace baton::cli {
 namespace {
@@ -346,8 +345,8 @@ class Chat {
 
 }  // namespace
 
-void add_chat(CLI::App& app, Action& action) {
-  auto* verb = app.add_subcommand("chat", "Talk with a workflow, whose agents remember what was said");
+void add_chat(CommandLine& line) {
+  auto* verb = line.add_verb("chat", "Talk with a workflow, whose agents remember what was said");
   auto arguments = std::make_shared<ChatArguments>();
   arguments->workflow.add_to(*verb);
   arguments->inputs.add_to(*verb);
@@ -369,7 +368,7 @@ void add_chat(CLI::App& app, Action& action) {
       "  baton chat chat.yaml --model models/qwen2.5-coder-1.5b.gguf\n"
       "  baton chat team.yaml --session team.session --input language=Python\n"
       "  printf 'My name is Ada.\\nWhat is my name?\\n' | baton chat chat.yaml -q");
-  verb->callback([arguments, &action] { action = [arguments] { return Chat(*arguments).talk(); }; });
+  verb->run([arguments] { return Chat(*arguments).talk(); });
 }
 
 }  // namespace baton::cli

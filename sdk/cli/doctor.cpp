@@ -7,16 +7,16 @@
 #include <thread>
 
 #include <baton/baton.h>
-#include <baton/bench.h>
+#include <baton/rates.h>
 #include <baton/system.h>
 #include <baton/version.h>
 
 #include "engine/base/system/machine.h"
-#include "sdk/cli/console/exit_code.h"
-#include "sdk/cli/console/interrupt.h"
-#include "sdk/cli/console/terminal.h"
-#include "sdk/cli/console/text.h"
 #include "sdk/cli/verbs.h"
+#include "sdk/console/exit_code.h"
+#include "sdk/console/interrupt.h"
+#include "sdk/console/terminal.h"
+#include "sdk/console/text.h"
 
 namespace baton::cli {
 namespace {
@@ -108,7 +108,7 @@ void check_terminal(std::vector<Finding>& findings) {
 
 /// How many rows lockstep may let ride along in a decode step of the model.
 void check_rows(const std::string& model, std::vector<Finding>& findings) {
-  BenchOptions options;
+  RateOptions options;
   options.model = model;
   options.stop = interrupted();
   const RowCosts costs = measure_rows(options);
@@ -164,8 +164,8 @@ int doctor(const std::string& model, const std::string& device, bool json) {
 
 }  // namespace
 
-void add_doctor(CLI::App& app, Action& action) {
-  auto* verb = app.add_subcommand("doctor", "Check what this machine can do");
+void add_doctor(CommandLine& line) {
+  auto* verb = line.add_verb("doctor", "Check what this machine can do");
   auto json = std::make_shared<bool>(false);
   auto model = std::make_shared<std::string>(), device = std::make_shared<std::string>();
   verb->add_option("--device", *device, "Also test the device's operations, copies and answers against the CPU's")
@@ -174,8 +174,7 @@ void add_doctor(CLI::App& app, Action& action) {
       ->type_name("PATH");
   verb->add_flag("--json", *json, "Print JSON");
   verb->footer("A check with verdict warn limits something; with verdict fail nothing can run (exit code 4).");
-  verb->callback(
-      [json, model, device, &action] { action = [json, model, device] { return doctor(*model, *device, *json); }; });
+  verb->run([json, model, device] { return doctor(*model, *device, *json); });
 }
 
 }  // namespace baton::cli

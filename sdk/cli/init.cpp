@@ -7,10 +7,10 @@
 
 #include <baton/workflow.h>
 
-#include "sdk/cli/console/exit_code.h"
-#include "sdk/cli/console/terminal.h"
-#include "sdk/cli/console/whole_file.h"
 #include "sdk/cli/verbs.h"
+#include "sdk/console/exit_code.h"
+#include "sdk/console/interrupt.h"
+#include "sdk/console/terminal.h"
 
 namespace baton::cli {
 namespace {
@@ -165,8 +165,8 @@ int init(const fs::path& folder, const std::string& model) {
 
 }  // namespace
 
-void add_init(CLI::App& app, Action& action) {
-  auto* verb = app.add_subcommand("init", "Write a small workflow to start from");
+void add_init(CommandLine& line) {
+  auto* verb = line.add_verb("init", "Write a small workflow to start from");
   auto folder = std::make_shared<std::string>(".");
   verb->add_option("folder", *folder, "Folder to write to; it is created if it does not exist")
       ->type_name("DIR")
@@ -181,7 +181,7 @@ void add_init(CLI::App& app, Action& action) {
       "Writes team.yaml and the schema for editors; existing files are never overwritten.\n\nExamples:\n"
       "  baton init my_team\n"
       "  baton init my_team --model hf:Qwen/Qwen2.5-1.5B-Instruct-GGUF:Q4_K_M");
-  verb->callback([folder, model, &action] { action = [folder, model] { return init(*folder, *model); }; });
+  verb->run([folder, model] { return init(*folder, *model); });
 }
 
 }  // namespace baton::cli

@@ -7,7 +7,7 @@
 #include <set>
 #include <utility>
 
-#include "sdk/cli/console/exit_code.h"
+#include "sdk/console/exit_code.h"
 #include "sdk/record/record_folder.h"
 #include "sdk/report/data.h"
 
@@ -113,6 +113,36 @@ void check_journal(const JournalContent& journal, const std::vector<TurnInfo>& t
       fail(fmt::format("expected the state ok or failed, found {}", name_of(one.record.state)));
     if (!known.insert(one.turn).second) fail("it stands there twice");
   }
+}
+
+namespace {
+
+/// Paths in a journal are those of the folder in which the run was started.
+void enter(const JournalStart& start) {
+  std::error_code error;
+  fs::current_path(start.folder, error);
+  if (error)
+    throw Failure(kUsage,
+                  fmt::format("the run was started in {}: {}", printable(start.folder, Lines::fold), error.message()));
+}
+
+void must_be_the_same(const JournalStart& start, const Workflow& workflow) {
+  if (start.fingerprint == workflow.fingerprint()) return;
+  throw Failure(kInvalidFile,
+                fmt::format("{} has changed since the run began, or an environment variable that it names; "
+                            "a run goes on, and is compared, with the same workflow only",
+                            start.workflow.file));
+}
+
+}  // namespace
+
+Restarted restart(JournalContent journal, EngineArguments engine) {
+  if (!engine.anchors.empty()) engine.anchors = fs::absolute(engine.anchors).string();  // of this command line
+  enter(journal.start);
+  Workflow workflow = journal.start.workflow.load();
+  must_be_the_same(journal.start, workflow);
+  check_journal(journal, workflow.turns());
+  return {std::move(journal), std::move(engine), std::move(workflow)};
 }
 
 }  // namespace baton::cli

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads the journal of a recorded run, which sdk/record/run_journal.h writes: how it was started, and each turn that
-// has ended. `baton resume` goes on from it, and `baton replay` compares with it.
+// has ended. `baton resume` goes on from it, and `baton compare --replay` compares with it.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 #include <baton/baton.h>
 #include <baton/turns.h>
 
-#include "sdk/cli/console/options.h"
+#include "sdk/console/options.h"
 
 namespace baton::cli {
 
@@ -36,8 +36,18 @@ struct JournalContent {
 /// is not whole is left out. Throws Failure.
 JournalContent read_journal(const std::filesystem::path& folder);
 
-/// Throws Failure where a turn of the journal is none of `turns`, the workflow's, where one stands there twice, and
-/// where one has a state that no turn in a journal has.
+/// Throws Failure if a turn of the journal is none of `turns`, the workflow's, if one stands there twice, or if one has
+/// a state that no turn in a journal has.
 void check_journal(const JournalContent& journal, const std::vector<TurnInfo>& turns);
+
+/// A recorded run as it is started again, in the folder in which it was started.
+struct Restarted {
+  JournalContent journal;
+  EngineArguments engine;
+  Workflow workflow;
+};
+
+/// Enters the folder in which the run was started, and loads its workflow, which must not have changed. Throws Failure.
+Restarted restart(JournalContent journal, EngineArguments engine);
 
 }  // namespace baton::cli

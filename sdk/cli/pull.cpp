@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // baton pull: downloads a published model.
-#include "sdk/pull/pull.h"
-
 #include <fmt/format.h>
-
-#include <memory>
 #include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <memory>
 #include <optional>
 
-#include "sdk/cli/console/exit_code.h"
-#include "sdk/cli/console/interrupt.h"
-#include "sdk/cli/console/terminal.h"
-#include "sdk/cli/console/text.h"
-#include "sdk/cli/console/transfer_line.h"
+#include <baton/system.h>
+
 #include "sdk/cli/verbs.h"
+#include "sdk/console/exit_code.h"
+#include "sdk/console/interrupt.h"
+#include "sdk/console/terminal.h"
+#include "sdk/console/text.h"
+#include "sdk/pull/pull.h"
 
 namespace baton::cli {
 namespace {
@@ -120,8 +121,8 @@ int pull(const PullArguments& arguments) {
 
 }  // namespace
 
-void add_pull(CLI::App& app, Action& action) {
-  auto* verb = app.add_subcommand("pull", "Download a published model");
+void add_pull(CommandLine& line) {
+  auto* verb = line.add_verb("pull", "Download a published model");
   auto arguments = std::make_shared<PullArguments>();
   verb->add_option("model", arguments->model, "ORG/NAME of a repository, with :FILE or :QUANTISATION; or a URL")
       ->required()
@@ -132,7 +133,7 @@ void add_pull(CLI::App& app, Action& action) {
   verb->add_option("--sha256", arguments->sha256, "Checksum that the file of a URL must have")->type_name("HEX");
   verb->add_option("--retries", arguments->retries, "Attempts after failures of the network in a row")
       ->type_name("N")
-      ->check(CLI::Range(0, 1000))
+      ->range(0, 1000)
       ->capture_default_str();
   verb->add_flag("--json", arguments->json, "Print what was pulled as JSON");
   verb->add_flag("-q,--quiet", arguments->quiet, "Print only the path, and errors");
@@ -153,7 +154,60 @@ void add_pull(CLI::App& app, Action& action) {
       "  baton pull https://example.org/models/small.gguf --sha256 9f86d081...\n\n"
       "Exit codes: 0 ok, 1 not found, no access, or the network, 2 no or several matching files, 4 no room,\n"
       "6 a wrong checksum, 130 interrupted.");
-  verb->callback([arguments, &action] { action = [arguments] { return pull(*arguments); }; });
+  verb->run([arguments] { return pull(*arguments); });
+}
+
+// baton models: the models that a bare name finds.
+
+namespace {
+
+int list(bool json) {
+  const auto found = models();
+  if (json) {
+    auto all = nlohmann::ordered_json::array();
+    for (const auto& model : found) {
+      all.push_back({{"name", model.name},
+                     {"path", model.path.string()},
+                     {"architecture", model.architecture},
+                     {"layers", model.layers},
+                     {"context", model.context},
+                     {"bytes", model.bytes},
+                     {"problem", model.problem}});
+    }
+    result(all.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+    return kOk;
+  }
+  int width = 0;
+  for (const auto& model : found) width = std::max(width, display_width(model.name));
+  for (const auto& model : found) {
+    result(fmt::format("{}  {}\n", padded(model.name, width),
+                       model.problem.empty()
+                           ? fmt::format("{}, {} layers, context {}, {}, {}", model.architecture, model.layers,
+                                         model.context, size(static_cast<double>(model.bytes)), model.path.string())
+                           : fmt::format("unusable: {}", model.problem)));
+  }
+  if (found.empty())
+    note("no models found in:\n");
+  else
+    note("searched folders:\n");
+  for (const auto& folder : model_search_path()) note("  " + folder.string() + "\n");
+  return kOk;
+}
+
+}  // namespace
+
+void add_models(CommandLine& line) {
+  auto* verb = line.add_verb("models", "List the models that a bare name finds");
+  auto json = std::make_shared<bool>(false);
+  verb->add_flag("--json", *json, "Print JSON");
+  verb->footer(
+      "A model is a GGUF file, or a Hugging Face folder: config.json, tokenizer.json and .safetensors files. Bare "
+      "names\n"
+      "are looked for in the folders of BATON_MODEL_PATH (colon-separated) and next to the program.\n\n"
+      "Examples:\n"
+      "  BATON_MODEL_PATH=~/models baton models\n"
+      "  baton run team.yaml --model qwen3-0.6b");
+  verb->run([json] { return list(*json); });
 }
 
 }  // namespace baton::cli

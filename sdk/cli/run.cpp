@@ -13,15 +13,14 @@
 #include <baton/baton.h>
 #include <baton/turns.h>
 
-#include "sdk/cli/console/exit_code.h"
-#include "sdk/cli/console/interrupt.h"
-#include "sdk/cli/console/options.h"
-#include "sdk/cli/console/question.h"
-#include "sdk/cli/console/terminal.h"
-#include "sdk/cli/console/text.h"
-#include "sdk/cli/console/view.h"
 #include "sdk/cli/run.h"
 #include "sdk/cli/verbs.h"
+#include "sdk/console/exit_code.h"
+#include "sdk/console/interrupt.h"
+#include "sdk/console/options.h"
+#include "sdk/console/terminal.h"
+#include "sdk/console/text.h"
+#include "sdk/console/view.h"
 #include "sdk/trace/spans.h"
 
 namespace baton::cli {
@@ -195,8 +194,8 @@ int run(const RunArguments& arguments) {
   return exit_code_of(record);
 }
 
-void add_run(CLI::App& app, Action& action) {
-  auto* verb = app.add_subcommand("run", "Run a workflow");
+void add_run(CommandLine& line) {
+  auto* verb = line.add_verb("run", "Run a workflow");
   auto arguments = std::make_shared<RunArguments>();
   arguments->workflow.add_to(*verb);
   arguments->inputs.add_to(*verb);
@@ -207,7 +206,7 @@ void add_run(CLI::App& app, Action& action) {
       ->type_name("60s");
   verb->add_flag("--json", arguments->json, "Print the whole record as one JSON object");
   verb->add_option("--events", arguments->events, "Print each event as it happens, one JSON object per line")
-      ->check(CLI::IsMember({"ndjson"}));
+      ->one_of({"ndjson"});
   verb->add_option("--record", arguments->record, "Write run.json, events.ndjson and the prompts into a new folder")
       ->type_name("DIR");
   auto trace = std::make_shared<std::string>();
@@ -226,11 +225,9 @@ void add_run(CLI::App& app, Action& action) {
       "  baton run team.yaml --input-file inputs.json --json -q | jq .outputs\n"
       "  baton run team.yaml -i user_question=@q.txt --relay full --set defaults.max_tokens=64 --record runs/1\n"
       "  baton run team.yaml -i user_question=@q.txt --trace run.perfetto.json");
-  verb->callback([arguments, trace, &action] {
-    action = [arguments, trace] {
-      if (!trace->empty()) arguments->trace.emplace(*trace);
-      return run(*arguments);
-    };
+  verb->run([arguments, trace] {
+    if (!trace->empty()) arguments->trace.emplace(*trace);
+    return run(*arguments);
   });
 }
 

@@ -9,7 +9,7 @@
 
 #include <baton/baton.h>
 
-#include "sdk/cli/console/options.h"
+#include "sdk/console/options.h"
 #include "sdk/trace/trace_target.h"
 
 namespace baton::cli {

@@ -19,14 +19,14 @@
 #include <baton/turns.h>
 
 #include "engine/base/system/file.h"
-#include "sdk/cli/console/exit_code.h"
-#include "sdk/cli/console/interrupt.h"
-#include "sdk/cli/console/options.h"
-#include "sdk/cli/console/terminal.h"
-#include "sdk/cli/console/text.h"
 #include "sdk/cli/verbs.h"
+#include "sdk/console/exit_code.h"
+#include "sdk/console/interrupt.h"
+#include "sdk/console/options.h"
+#include "sdk/console/terminal.h"
+#include "sdk/console/text.h"
 #include "sdk/serve/admission.h"
-#include "sdk/trace/trace_queue.h"
+#include "sdk/trace/trace_target.h"
 
 namespace baton::cli {
 namespace {
@@ -153,8 +153,8 @@ int serve_workflows(const ServeArguments& arguments) {
 
 }  // namespace
 
-void add_serve(CLI::App& app, Action& action) {
-  auto* verb = app.add_subcommand("serve", "Answer HTTP requests with workflows, in OpenAI's interface");
+void add_serve(CommandLine& line) {
+  auto* verb = line.add_verb("serve", "Answer HTTP requests with workflows, in OpenAI's interface");
   auto arguments = std::make_shared<ServeArguments>();
   serve::ServeOptions& server = arguments->server;
   verb->add_option("files", arguments->files, "Workflow files; each is a model, by its file's name or NAME")
@@ -162,7 +162,7 @@ void add_serve(CLI::App& app, Action& action) {
       ->type_name("[NAME=]FILE");
   verb->add_option("--address", server.address, "Where to listen; an address of other machines needs a key")
       ->capture_default_str();
-  verb->add_option("--port", server.port, "0: one that is free")->check(CLI::Range(0, 65535))->capture_default_str();
+  verb->add_option("--port", server.port, "0: one that is free")->range(0, 65535)->capture_default_str();
   verb->add_option("--key-file", arguments->key_file,
                    "Keys that requests must carry, one a line; also BATON_SERVE_KEY in the environment")
       ->type_name("FILE");
@@ -174,25 +174,25 @@ void add_serve(CLI::App& app, Action& action) {
   arguments->workflow.add_settings_to(*verb);
   arguments->engine.add_to(*verb);
   verb->add_option("--max-body", server.max_body_bytes, "Bytes of a request, as 512KB or 4MB")
-      ->transform(CLI::AsSizeValue(false))
+      ->as_size()
       ->type_name("SIZE")
       ->capture_default_str();
   verb->add_option("--max-running", server.max_running, "Requests at a time")
       ->type_name("N")
-      ->check(CLI::Range(1, 4096))
+      ->range(1, 4096)
       ->capture_default_str();
   verb->add_option("--max-waiting", server.max_waiting, "Requests that wait for others to end; more are refused")
       ->type_name("N")
-      ->check(CLI::Range(1, 1'000'000))
+      ->range(1, 1'000'000)
       ->capture_default_str();
   verb->add_option("--max-connections", server.max_connections, "Open connections; more wait to be accepted")
       ->type_name("N")
-      ->check(CLI::Range(1, 1'000'000))
+      ->range(1, 1'000'000)
       ->capture_default_str();
   verb->add_option("--rate", server.requests_per_minute,
                    "Requests a minute of each key, without keys of each address; 0: any number")
       ->type_name("N")
-      ->check(CLI::Range(0, 1'000'000))
+      ->range(0, 1'000'000)
       ->capture_default_str();
   verb->add_option("--timeout", arguments->timeout, "Of a run; 0: none")->type_name("TIME")->capture_default_str();
   verb->add_option("--drain", arguments->drain, "How long running requests may go on after SIGTERM or Ctrl-C")
@@ -212,7 +212,7 @@ void add_serve(CLI::App& app, Action& action) {
       "hens?\"}]}'\n\n"
       "  export BATON_SERVE_KEY=\"$(openssl rand -hex 24)\"\n"
       "  baton serve maths=team.yaml chat.yaml --address 0.0.0.0 --rate 60");
-  verb->callback([arguments, &action] { action = [arguments] { return serve_workflows(*arguments); }; });
+  verb->run([arguments] { return serve_workflows(*arguments); });
 }
 
 }  // namespace baton::cli

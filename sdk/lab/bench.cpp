@@ -6,7 +6,7 @@
 #include <bit>
 #include <chrono>
 
-#include <baton/bench.h>
+#include <baton/lab/bench.h>
 
 #include "engine/backend/make_backend.h"
 #include "engine/base/clock.h"
@@ -16,10 +16,10 @@
 #include "engine/model/model.h"
 #include "sdk/lab/bench_agents.h"
 #include "sdk/lab/bench_options.h"
-#include "sdk/lab/bench_rates.h"
 #include "sdk/src/internal.h"
+#include "sdk/src/rates.h"
 
-namespace baton::inline v1 {
+namespace baton::inline v1::lab {
 namespace {
 
 constexpr std::int64_t kAsMuchAsAsked = std::int64_t{1} << 48;  // bytes
@@ -53,12 +53,6 @@ class Bench {
     }
   }
 
-  RowCosts row_costs() {
-    open();
-    progress("rows that ride along");
-    return measure_row_costs(*backend_, *model_, [this] { return options_.stop.stop_requested(); });
-  }
-
   BenchResult run() {
     open();
     choose_range();
@@ -70,7 +64,7 @@ class Bench {
         measure_limits(*backend_, model_->options.dtype, rounds ? Activations::bf16 : Activations::f32);
     result_.gemm_gflops = limits.gemm_gflops;
     result_.bandwidth_gbs = limits.bandwidth_gbs;
-    measure_rates(result_, *backend_, *model_, options_);
+    measure_bare_model();
     const auto stopped = [this] { return options_.stop.stop_requested(); };
     if (options_.rows && !stopped()) {
       progress("rows that ride along");
@@ -81,6 +75,20 @@ class Bench {
   }
 
  private:
+  /// Prefill and decode of the bare model, and their fractions of the limits, which are known by now.
+  void measure_bare_model() {
+    constexpr int kUsual = 512;  // tokens
+    const int usual = std::min(kUsual, static_cast<int>(model_->options.context) - 1);
+    RatesToMeasure what{options_.prefill, options_.decode, result_.gemm_gflops, result_.bandwidth_gbs};
+    if (what.prefill.empty()) what.prefill = {std::min(64, usual), usual};
+    if (what.decode.empty()) what.decode = {{1, usual}, {4, usual}, {16, usual}};
+    what.go_on = [this](const std::string& now) {
+      progress(now);
+      return !options_.stop.stop_requested();
+    };
+    measure_rates(result_.prefill, result_.decode, *backend_, *model_, what);
+  }
+
   struct Row {  // of one method
     BenchAgents::Way way;
     std::vector<std::vector<BenchAgents::Pass>> passes;  // [agents][repeats]
@@ -409,12 +417,8 @@ std::vector<std::string> bench_methods() {
   return names;
 }
 
-RowCosts measure_rows(const BenchOptions& options) {
-  return with_resource_errors([&] { return Bench(options).row_costs(); });
-}
-
 BenchResult run_bench(const BenchOptions& options) {
   return with_resource_errors([&] { return Bench(options).run(); });
 }
 
-}  // namespace baton::inline v1
+}  // namespace baton::inline v1::lab

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// The prompts of baton bench, and one pass of an agent through the engine.
+// The prompts of baton-lab bench, and one pass of an agent through the engine.
 #pragma once
 
 #include <map>
 
-#include <baton/bench.h>
+#include <baton/lab/bench.h>
 
 #include "engine/reuse/options.h"
 #include "sdk/src/internal.h"
 
-namespace baton::inline v1 {
+namespace baton::inline v1::lab {
 
 /// Tokens of a chain of agents: role texts, one question, answers.
 class BenchAgents {
@@ -89,4 +89,4 @@ class BenchAgents {
   std::vector<TokenId> last_answer_;          // which nobody reads
 };
 
-}  // namespace baton::inline v1
+}  // namespace baton::inline v1::lab

@@ -8,7 +8,7 @@
 
 #include "sdk/src/internal.h"
 
-namespace baton::inline v1 {
+namespace baton::inline v1::lab {
 namespace {
 
 void check_number(const char* name, std::int64_t value, std::int64_t least, std::int64_t most) {
@@ -66,4 +66,4 @@ void check(const BenchOptions& options) {
   }
 }
 
-}  // namespace baton::inline v1
+}  // namespace baton::inline v1::lab

@@ -2,12 +2,12 @@
 // Checks of the options of run_bench, before anything is opened.
 #pragma once
 
-#include <baton/bench.h>
+#include <baton/lab/bench.h>
 
 #include <string>
 #include <vector>
 
-namespace baton::inline v1 {
+namespace baton::inline v1::lab {
 
 /// The bare model alone is measured: no agents.
 inline bool only_rates(const BenchOptions& options) { return options.methods == std::vector<std::string>{"none"}; }
@@ -21,4 +21,4 @@ void check_activations(const std::string& activations, const std::string& dtype)
 /// Throws InputError with the option, its value and what is expected.
 void check(const BenchOptions& options);
 
-}  // namespace baton::inline v1
+}  // namespace baton::inline v1::lab

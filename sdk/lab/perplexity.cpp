@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <baton/distributions.h>
-#include <baton/perplexity.h>
+#include <baton/lab/perplexity.h>
 
 #include <fmt/format.h>
 
@@ -12,7 +12,7 @@
 #include "sdk/lab/bench_options.h"
 #include "sdk/src/internal.h"
 
-namespace baton::inline v1 {
+namespace baton::inline v1::lab {
 namespace {
 
 constexpr std::int32_t kMinContext = 4;          // smaller chunks score no two tokens
@@ -159,4 +159,4 @@ std::optional<PerplexityResult> measure_perplexity(const PerplexityOptions& opti
   return with_resource_errors([&] { return measure(options); });
 }
 
-}  // namespace baton::inline v1
+}  // namespace baton::inline v1::lab

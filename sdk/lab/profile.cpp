@@ -6,10 +6,12 @@
 #include "engine/learning/effect_profiler.h"
 #include "engine/learning/model_profile.h"
 #include "engine/learning/pair_profile.h"
-#include "sdk/src/calibration.h"
 #include "sdk/src/internal.h"
+#include "sdk/src/model_ranges.h"
 
-namespace baton::inline v1 {
+#include <baton/lab/profile.h>
+
+namespace baton::inline v1::lab {
 namespace {
 
 ProfiledRange public_range(const LayerRange& range, const Agreement& agreement) {
@@ -181,4 +183,4 @@ std::filesystem::path save_profile(const PairProfile& profile) {
   });
 }
 
-}  // namespace baton::inline v1
+}  // namespace baton::inline v1::lab

@@ -12,10 +12,10 @@
 #include <unordered_map>
 #include <utility>
 
-#include "sdk/cli/console/exit_code.h"
-#include "sdk/cli/console/html.h"
-#include "sdk/cli/console/view.h"
-#include "sdk/cli/console/whole_file.h"
+#include "sdk/console/exit_code.h"
+#include "sdk/console/html.h"
+#include "sdk/console/view.h"
+#include "sdk/console/interrupt.h"
 
 namespace baton::cli {
 namespace fs = std::filesystem;

@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <map>
 
-#include "sdk/cli/console/view.h"
+#include "sdk/console/view.h"
 #include "sdk/report/page.h"
 
 namespace baton::cli {

@@ -13,8 +13,8 @@
 
 #include <baton/reuse_method.h>
 
-#include "sdk/cli/console/html.h"
-#include "sdk/cli/console/view.h"
+#include "sdk/console/html.h"
+#include "sdk/console/view.h"
 #include "sdk/report/data.h"
 #include "sdk/report/page.h"
 

@@ -8,8 +8,8 @@
 
 #include <baton/version.h>
 
-#include "sdk/cli/console/html.h"
-#include "sdk/cli/console/view.h"
+#include "sdk/console/html.h"
+#include "sdk/console/view.h"
 
 namespace baton::cli {
 namespace {

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "sdk/cli/console/html.h"
+#include "sdk/console/html.h"
 #include "sdk/report/data.h"
 #include "sdk/report/difference.h"
 

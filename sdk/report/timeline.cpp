@@ -7,8 +7,8 @@
 #include <cmath>
 #include <map>
 
-#include "sdk/cli/console/html.h"
-#include "sdk/cli/console/view.h"
+#include "sdk/console/html.h"
+#include "sdk/console/view.h"
 #include "sdk/report/page.h"
 
 namespace baton::cli {

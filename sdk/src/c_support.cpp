@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <baton/version.h>
-#include "engine/base/utf8.h"  // of the layers below: before any public header
-#include "workflows/run/record_json.h"
-
 #include "sdk/src/c_support.h"
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include <cstdlib>
 #include <new>
-#include <nlohmann/json.hpp>
 #include <stdexcept>
+
+#include "engine/base/utf8.h"  // of the layers below: before any public header
+#include "workflows/run/record_json.h"
+
+#include <baton/version.h>
 
 namespace baton::c_face {
 namespace {

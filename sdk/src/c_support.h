@@ -3,15 +3,16 @@
 // Arguments that cannot be used are InputErrors, which become BATON_USAGE.
 #pragma once
 
-#include <baton/baton.h>
-#include <baton/c.h>
-
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
+
+#include <baton/baton.h>
+#include <baton/c.h>
 
 struct baton_error {
   baton_status status;
@@ -86,5 +87,23 @@ void init_options(Options* options, std::size_t size) noexcept {
 
 /// For baton_string_free. Throws std::bad_alloc.
 char* new_text(std::string_view text);
+
+}  // namespace baton::c_face
+
+struct baton_workflow {
+  baton::Workflow workflow;
+};
+
+struct baton_engine {
+  baton::Engine engine;
+};
+
+namespace baton::c_face {
+
+// What is behind the handles of baton/c.h that more than one file opens.
+
+/// A run that `start` starts with the host's options.
+baton_run* new_run(const Workflow& workflow, const baton_run_options* options,
+                   const std::function<Run(const RunOptions& options)>& start);
 
 }  // namespace baton::c_face

@@ -3,7 +3,7 @@
 #include "engine/base/utf8.h"  // of the layers below: before any public header
 #include "workflows/run/record_json.h"
 
-#include "sdk/src/c_handles.h"
+#include "sdk/src/c_support.h"
 
 #include <fmt/format.h>
 

@@ -21,10 +21,10 @@
 #include "sdk/src/model_ranges.h"
 
 #include "sdk/record/record_folder.h"
+#include "sdk/src/in_callback.h"
 #include "sdk/src/internal.h"
 #include "sdk/src/model_path.h"
 #include "sdk/src/open_models.h"
-#include "sdk/src/owner.h"
 #include "sdk/src/servers_of_run.h"
 
 namespace baton::inline v1 {

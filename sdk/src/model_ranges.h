@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The layers that opened models recompute: checked, read from profiles, or measured.
+// Hand-overs to profile a model with when there is no data: word problems, the model's own answers, and other agents
+// that read them.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <optional>
@@ -9,14 +11,28 @@
 #include <stop_token>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "engine/learning/auto_files.h"
 #include "engine/learning/level_profiler.h"
 #include "engine/learning/model_profile.h"
 #include "engine/learning/pair_profile.h"
+#include "engine/learning/profiler.h"
 #include "workflows/plan/plan.h"
 
+
 namespace baton {
+
+/// `count` hand-overs whose answers the model still has to write. What stands before an answer in the producer's and in
+/// the consumer's prompt differs in text and in length; prompts with an answer of `max_tokens` fit the model's context
+/// where that is at all possible. The same seed gives the same hand-overs. Throws ModelError (chat template).
+std::vector<CalibrationHandOver> synthetic_hand_overs(const Model& model, std::int32_t count, std::int32_t max_tokens,
+                                                      std::uint64_t seed);
+
+/// `count` hand-overs of given texts: lists of facts, which another agent is asked about. Throws ModelError.
+std::vector<CalibrationHandOver> document_hand_overs(const Model& model, std::int32_t count, std::uint64_t seed);
+
+// The layers that opened models recompute: checked, read from profiles, or measured.
 
 /// The inputs of a run.
 using Inputs = std::map<std::string, std::string>;

@@ -1,21 +1,271 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agents/prompts/conversation.h"  // of the layers below: before any public header
-
-#include "sdk/src/internal.h"
-
-#include <baton/session.h>
+// The file: a head of fixed size, a JSON text that says whose memory it is and what was said, and the KV of each
+// agent's conversation as the JSON names it. Numbers are little-endian. All of it is covered by checksums, which find
+// damage, not malice: whoever can write the file decides what the agents remember.
 #include <fmt/format.h>
 
+#include <bit>
+#include <cstring>
 #include <deque>
+#include <filesystem>
 #include <mutex>
+#include <system_error>
 
+#include "agents/prompts/conversation.h"  // of the layers below: before any public header
+#include "engine/base/files.h"
 #include "engine/base/errors.h"
+#include "engine/base/hash.h"
+#include "engine/base/json_fields.h"
+#include "engine/reuse/anchors/anchor_file.h"
+#include "sdk/src/in_callback.h"
+#include "sdk/src/internal.h"
 #include "sdk/src/open_models.h"
-#include "sdk/src/owner.h"
 #include "sdk/src/servers_of_run.h"
-#include "sdk/src/session_file.h"
+
+#include <baton/session.h>
 
 namespace baton::inline v1 {
+
+struct SavedSession {
+  SessionMemory memory;
+  int runs = 0;
+};
+
+/// `open`: the session's workflow with its models. Throws ResourceError.
+void write_session(const std::filesystem::path& file, const SavedSession& session, const OpenPlan& open);
+
+/// Throws InputError for a file that is missing, damaged, of another version or of another workflow or model, and
+/// ResourceError when there is no memory.
+SavedSession read_session(const std::filesystem::path& file, const OpenPlan& open);
+
+namespace {
+
+static_assert(std::endian::native == std::endian::little);
+
+constexpr std::uint64_t kMagic = 0x53455353'4e544142u;  // "BATNSESS"
+constexpr std::uint64_t kVersion = 1;
+constexpr std::uint64_t kMaxJson = std::uint64_t{256} << 20;
+constexpr int kMaxRuns = 1 << 30;
+
+struct SessionHead {
+  std::uint64_t magic = kMagic;
+  std::uint64_t version = kVersion;
+  std::uint64_t json_bytes = 0;
+  std::uint64_t json_hash = 0;
+  std::uint64_t head_hash = 0;  // of the fields before
+};
+
+std::uint64_t hash_of(const SessionHead& head) { return hash_bytes(&head, offsetof(SessionHead, head_hash)); }
+
+std::string hex(std::uint64_t hash) { return fmt::format("{:016x}", hash); }
+
+/// Bytes of the KV of a token.
+std::size_t token_bytes(const Model& model) {
+  const KvLayout layout = model.kv_layout();
+  return std::size_t{2} * static_cast<std::size_t>(layout.layers) * static_cast<std::size_t>(layout.shape.kv_heads) *
+         static_cast<std::size_t>(layout.shape.head_dim) * size_of(layout.shape.dtype);
+}
+
+/// What an agent's KV depends on: weights, tokenizer, types, and the device whose operations computed it.
+std::string key_of(const OpenPlan& open, const std::string& name, const LocalEngine& engine) {
+  DType dtype = DType::bf16, activations = DType::f32;
+  for (const ModelSpec& model : open.plan->spec->models) {
+    if (model.name == name || name.empty()) dtype = model.dtype, activations = model.activations;
+  }
+  const std::string& device = engine.info().device;
+  return fmt::format("{} {} {} {}", anchor_model_key(engine.model()), device.substr(0, device.find(':')),
+                     static_cast<int>(dtype), static_cast<int>(activations));
+}
+
+/// The same of a model on a server, which keeps its KV.
+std::string key_of(const InferenceEngine& server) { return "server " + server.text().fingerprint; }
+
+/// True when all numbers of the KV are finite.
+bool is_finite(std::span<const std::byte> kv, DType dtype) {
+  const std::size_t width = size_of(dtype);
+  for (std::size_t at = 0; at < kv.size(); at += width) {
+    std::uint16_t high = 0;  // sign and exponent, of bf16 and of f32
+    std::memcpy(&high, kv.data() + at + width - sizeof(high), sizeof(high));
+    if ((high & 0x7F80u) == 0x7F80u) return false;
+  }
+  return true;
+}
+
+/// The name of the model that an agent speaks with; empty: the only one, or none.
+std::string model_of(const OpenPlan& open, const std::string& agent) {
+  for (const PlannedTurn& turn : open.plan->turns) {
+    if (turn.agent == agent && turn.has_prompt()) return turn.model;
+  }
+  return {};
+}
+
+Json json_of(const std::vector<SaidMessage>& messages) {
+  Json json = Json::array();
+  for (const SaidMessage& message : messages) json.push_back({{"role", message.role}, {"text", message.text}});
+  return json;
+}
+
+/// Reads what write_session wrote. What does not fit is `damaged`.
+class SessionReader {
+ public:
+  SessionReader(const std::filesystem::path& file, const OpenPlan& open) : file_(file), open_(open), input_(file) {}
+
+  SavedSession read() {
+    SessionHead head;
+    if (input_.size() < sizeof(SessionHead)) damaged("it ends too early");
+    input_.read(0, std::as_writable_bytes(std::span(&head, 1)));
+    if (head.magic != kMagic) fail("it is not a session");
+    if (head.version != kVersion)
+      fail(fmt::format("it has version {} of the format; expected {}", head.version, kVersion));
+    if (head.head_hash != hash_of(head)) damaged("a checksum is wrong");
+    if (head.json_bytes > kMaxJson || head.json_bytes > input_.size() - sizeof(SessionHead))
+      damaged("it ends too early");
+    std::string text(head.json_bytes, '\0');
+    input_.read(sizeof(SessionHead), std::as_writable_bytes(std::span(text)));
+    if (hash_bytes(text.data(), text.size()) != head.json_hash) damaged("a checksum is wrong");
+    data_ = sizeof(SessionHead) + head.json_bytes;
+
+    const std::string origin = file_.string();
+    const JsonDocument document = parse_json(text, origin);
+    const JsonFields fields(*document, origin);
+    const std::string workflow = fields.text_or("workflow", "");
+    if (workflow != open_.plan->spec->name)
+      fail(fmt::format("it is of workflow {}; expected {}", printed(workflow), printed(open_.plan->spec->name)));
+    SavedSession session;
+    session.runs = fields.integer("runs", 0, kMaxRuns);
+    const Json* agents = fields.find("agents");
+    if (agents == nullptr || !agents->is_object()) damaged("it has no agents");
+    for (const auto& [id, agent] : agents->items()) session.memory[id] = conversation(id, agent, origin);
+    return session;
+  }
+
+ private:
+  [[noreturn]] void fail(const std::string& why) const {
+    throw InputError(fmt::format("session file {}: {}", file_.string(), why));
+  }
+  [[noreturn]] void damaged(const std::string& why) const { fail("it is damaged: " + why); }
+  static std::string printed(const std::string& text) { return describe(Json(text)); }
+
+  std::shared_ptr<const Conversation> conversation(const std::string& id, const Json& json, const std::string& origin) {
+    const std::string name = model_of(open_, id);
+    if (open_.plan->spec->agent(id) == nullptr) fail(fmt::format("the workflow has no agent {}", printed(id)));
+    const auto engine = open_.engines.find(name);
+    const auto server = open_.servers.find(name);
+    const bool served = server != open_.servers.end();
+    if (engine == open_.engines.end() && !served) fail(fmt::format("agent '{}' has no prompt", id));
+    const ModelText& model = served ? server->second->text() : engine->second->text();
+    const JsonFields fields(json, origin, "agents." + id + ".");
+    if (fields.text_or("model", "") != (served ? key_of(*server->second) : key_of(open_, name, *engine->second)))
+      fail(fmt::format("agent '{}' has another model now, or another tokenizer, type or device", id));
+
+    auto conversation = std::make_shared<Conversation>();
+    const std::int32_t vocabulary = served ? model.tokenizer->size() : engine->second->model().config.vocabulary;
+    for (const TokenId token : fields.integers("tokens", 0, vocabulary - 1)) conversation->tokens.push_back(token);
+    if (conversation->tokens.empty()) damaged("a conversation has no tokens");
+    conversation->head = messages(fields, "head");
+    const Json* exchanges = fields.find("exchanges");
+    if (exchanges == nullptr || !exchanges->is_array()) damaged("a conversation has no exchanges");
+    for (const Json& exchange : *exchanges) conversation->exchanges.push_back(messages_of(exchange));
+    if (!served) conversation->context = context(fields, *conversation, *engine->second);
+    return conversation;
+  }
+
+  std::vector<SaidMessage> messages(const JsonFields& fields, const std::string& key) const {
+    const Json* json = fields.find(key);
+    if (json == nullptr) damaged(fmt::format("it has no '{}'", key));
+    return messages_of(*json);
+  }
+
+  std::vector<SaidMessage> messages_of(const Json& json) const {
+    std::vector<SaidMessage> messages;
+    if (!json.is_array()) damaged("messages are not a list");
+    for (const Json& message : json) {
+      const auto role = message.is_object() ? message.find("role") : message.end();
+      const auto text = message.is_object() ? message.find("text") : message.end();
+      if (role == message.end() || text == message.end() || !role->is_string() || !text->is_string())
+        damaged("a message has no role or no text");
+      messages.push_back({role->get<std::string>(), text->get<std::string>()});
+      const std::string& name = messages.back().role;
+      if (name != "system" && name != "user" && name != "assistant") damaged("a message has an unknown role");
+    }
+    return messages;
+  }
+
+  /// The KV lies behind that of the agents before.
+  ContextHandle context(const JsonFields& fields, const Conversation& conversation, LocalEngine& engine) {
+    const auto n = static_cast<std::int32_t>(conversation.tokens.size());
+    const std::int32_t length = fields.integer("kv_tokens", 0, n);
+    if (length == 0) return nullptr;
+    const std::int32_t exact = fields.integer("exact", 0, length);
+    const std::int32_t hops = fields.integer("hops", 0, 1 << 20);
+    const std::uint64_t bytes = std::uint64_t{token_bytes(engine.model())} * static_cast<std::uint64_t>(length);
+    if (bytes > input_.size() - data_) damaged("it ends too early");
+    std::vector<std::byte> kv(bytes);
+    input_.read(data_, kv);
+    data_ += bytes;
+    if (hex(hash_bytes(kv.data(), kv.size())) != fields.text_or("kv_hash", "")) damaged("a checksum is wrong");
+    if (!is_finite(kv, engine.model().kv_layout().shape.dtype)) damaged("the KV holds what is no number");
+    std::vector<TokenId> tokens(conversation.tokens.begin(), conversation.tokens.begin() + length);
+    return engine.make_context(std::move(tokens), exact, exact == length ? 0 : std::max(hops, 1), std::move(kv));
+  }
+
+  const std::filesystem::path& file_;
+  const OpenPlan& open_;
+  InputFile input_;
+  std::uint64_t data_ = 0;  // where the next KV begins
+};
+
+}  // namespace
+
+void write_session(const std::filesystem::path& file, const SavedSession& session, const OpenPlan& open) {
+  with_resource_errors([&] {
+    Json agents = Json::object();
+    std::vector<std::vector<std::byte>> all;  // in the order of the agents
+    for (const auto& [id, conversation] : session.memory) {
+      const std::string name = model_of(open, id);
+      const auto server = open.servers.find(name);
+      LocalEngine* engine = server != open.servers.end() ? nullptr : open.engines.at(name).get();
+      Json agent = {{"model", engine == nullptr ? key_of(*server->second) : key_of(open, name, *engine)},
+                    {"tokens", conversation->tokens},
+                    {"head", json_of(conversation->head)}};
+      agent["exchanges"] = Json::array();
+      for (const auto& exchange : conversation->exchanges) agent["exchanges"].push_back(json_of(exchange));
+      const ContextHandle& context = conversation->context;
+      std::vector<std::byte> kv =
+          context && engine != nullptr ? engine->context_bytes(context) : std::vector<std::byte>();
+      const auto n = engine == nullptr ? 0 : static_cast<std::int32_t>(kv.size() / token_bytes(engine->model()));
+      agent["kv_tokens"] = n;
+      agent["exact"] = context ? std::min(context->exact, n) : 0;
+      agent["hops"] = context ? context->hops : 0;
+      agent["kv_hash"] = hex(hash_bytes(kv.data(), kv.size()));
+      agents[id] = std::move(agent);
+      all.push_back(std::move(kv));
+    }
+    const Json json = {{"workflow", open.plan->spec->name}, {"runs", session.runs}, {"agents", std::move(agents)}};
+    const std::string text = json.dump(-1, ' ', false, Json::error_handler_t::replace);
+    SessionHead head;
+    head.json_bytes = text.size();
+    head.json_hash = hash_bytes(text.data(), text.size());
+    head.head_hash = hash_of(head);
+    AtomicFile out(file);
+    out.write(std::as_bytes(std::span(&head, 1)));
+    out.write(std::as_bytes(std::span(text)));
+    for (const std::vector<std::byte>& kv : all) out.write(kv);
+    out.commit();
+  });
+}
+
+SavedSession read_session(const std::filesystem::path& file, const OpenPlan& open) {
+  try {
+    return SessionReader(file, open).read();
+  } catch (const ModelError& error) {  // of the file and its JSON
+    throw InputError(fmt::format("session file {}: {}", file.string(), error.what()));
+  } catch (const BackendError& error) {
+    throw ResourceError(ResourceError::Kind::memory, error.what());
+  } catch (const std::bad_alloc&) {
+    throw ResourceError(ResourceError::Kind::memory, "out of memory");
+  }
+}
 
 struct Session::State {
   static constexpr std::size_t kMaxPast = 64;

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "sdk/src/share_folders.h"
-
 #include <algorithm>
 
 #include <baton/system.h>
+#include <baton/version.h>
 
 #include "engine/base/system/process.h"
 
@@ -76,5 +75,7 @@ std::vector<std::string> workflows() {
   names.erase(std::unique(names.begin(), names.end()), names.end());
   return names;
 }
+
+const char* version() noexcept { return BATON_VERSION; }
 
 }  // namespace baton::inline v1

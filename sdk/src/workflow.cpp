@@ -11,7 +11,7 @@
 #include <baton/system.h>
 #include <baton/turns.h>
 
-#include "sdk/src/share_folders.h"
+#include "sdk/src/model_path.h"
 #include "workflows/format/diagnostics.h"
 #include "workflows/format/placeholder.h"
 

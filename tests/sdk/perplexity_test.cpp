@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <baton/baton.h>
-#include <baton/perplexity.h>
+#include <baton/lab/perplexity.h>
 
 #include <catch2/catch.hpp>
 #include <cmath>

@@ -10,7 +10,6 @@
 #undef near  // words of a 16-bit compiler, which are names in tests
 #undef far
 #else
-#include <malloc.h>
 #include <unistd.h>
 #endif
 

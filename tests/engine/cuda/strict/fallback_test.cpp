@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Device `auto` on machines whose GPU cannot be used: the CPU takes its place, and the user learns why.
 #include <baton/baton.h>
-#include <baton/profile.h>
+#include <baton/lab/profile.h>
 
 #include <catch2/catch.hpp>
 #include <stop_token>

@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sdk/lab/eval_measurement.h"
+
+#include <fmt/format.h>
+
+#include <system_error>
+#include <thread>
+
+#include "sdk/console/exit_code.h"
+#include "sdk/console/interrupt.h"
+#include "sdk/console/terminal.h"
+#include "sdk/console/text.h"
+#include "sdk/console/view.h"
+
+namespace baton::inline v1::lab {
+using namespace cli;
+namespace {
+
+std::string question_text(const Score& score, const Question& question, const RunRecord& record, double reached) {
+  const Workflow& workflow = *score.workflow;
+  const std::string answer = final_answer(workflow, record);
+  const std::string verdict = reached >= 1.0 ? "right " : reached > 0.0 ? fmt::format("{:.2f}  ", reached) : "wrong ";
+  std::string out = styled(reached > 0.0 ? Style::green : Style::red, verdict) +
+                    styled(Style::bold, printable(question.id, Lines::fold)) + "  " + score.method.text + "  " +
+                    styled(Style::dim, duration(record.wall_ms)) + "\n";
+  for (const auto& [name, value] : question.inputs) out += "  " + printable(value, Lines::fold) + "\n";
+  for (const auto& turn : record.agents) {
+    const std::string said = turn.state == TurnState::ok
+                                 ? printable(turn.output, Lines::fold)
+                                 : fmt::format("{}: ", name_of(turn.state)) + printable(turn.error, Lines::fold);
+    out += "  " + styled(Style::cyan, turn_name(turn.agent, turn.round)) + "  " + said + "\n";
+  }
+  out +=
+      fmt::format("  answer {}, expected {}\n\n", answer.empty() ? std::string("none") : printable(answer, Lines::fold),
+                  printable(question.answer, Lines::fold));
+  return out;
+}
+
+}  // namespace
+
+void EvalProgress::show(const std::vector<Score>& scores, std::size_t done, std::size_t taken) {
+  if (!shown_) return;
+  const auto now = Clock::now();
+  const auto pause = can_redraw() ? std::chrono::milliseconds(100) : std::chrono::seconds(10);
+  if (now - last_ < pause && done < questions_) return;
+  last_ = now;
+  const double ms = std::chrono::duration<double, std::milli>(now - start_).count();
+  std::string line = fmt::format("{} of {}", done, questions_);
+  for (const Score& one : scores) {
+    if (one.tally.right.whole > 0)
+      line += fmt::format(", {} {:.1f} %", one.method.text,
+                          100 * one.tally.score / static_cast<double>(one.tally.right.whole));
+  }
+  if (done > taken && done < questions_) {
+    const double each = ms / static_cast<double>(done - taken);
+    line += fmt::format(", {} left", duration(each * static_cast<double>(questions_ - done)));
+  }
+  note(can_redraw() ? "\r\x1b[K" + head(line, terminal_size().columns - 1) : line + "\n");
+}
+
+void EvalProgress::clear() {
+  if (!shown_ || !can_redraw()) return;
+  note("\r\x1b[K");
+  last_ = {};
+}
+
+EvalMeasurement::EvalMeasurement(const EvalOptions& options, const Engine& engine, std::vector<Score>& scores,
+                                 const std::vector<Question>& questions, EvalLog* log, int team)
+    : options_(options),
+      engine_(engine),
+      scores_(scores),
+      questions_(questions),
+      log_(log),
+      team_(team),
+      progress_(!options.quiet, questions.size()),
+      taken_(questions.size(), false) {
+  reference_ = EvalMethod::parse("full").load(options.workflow);
+  compares_ = scores.size() > 1 || !scores.front().method.is_reference();
+  if (compares_ && options.floor_limit > 0) {
+    EngineOptions f32 = options.engine.options(options.workflow.default_model(), options.quiet);
+    f32.kv_dtype = "f32";
+    precise_ = Engine::open(f32);
+    precise_->prepare(*reference_);
+  }
+  base_.seed = options.seed;
+  base_.stop = interrupted();
+  if (!options.answers.empty()) answers_.emplace(fmt::format("--answers {}", options.answers), options.answers);
+  if (!options.timeout.empty()) base_.timeout = parse_duration(options.timeout, "--timeout");
+}
+
+void EvalMeasurement::run() {
+  for (std::size_t i = 0; log_ != nullptr && i < questions_.size(); ++i) {
+    auto outcome = log_->take(team_, questions_[i].id, scores_);
+    if (!outcome) continue;
+    taken_[i] = true;
+    finish(i, std::move(*outcome));
+  }
+  taken_count_ = done_;
+  if (done_ > 0 && !options_.quiet)
+    note(fmt::format("{} of {} questions were finished before\n", done_, questions_.size()));
+  progress_.show(scores_, done_, taken_count_);
+  std::vector<std::jthread> threads;
+  try {
+    for (int i = 0; i < options_.jobs; ++i) threads.emplace_back([this] { work(); });
+  } catch (const std::system_error&) {  // those that have started do all the work
+    if (threads.empty()) work();
+  }
+  threads.clear();
+  progress_.clear();
+  for (const auto& [index, outcome] : ahead_) merge(index, outcome);  // of an interrupted run
+  ahead_.clear();
+  if (error_) std::rethrow_exception(error_);
+}
+
+void EvalMeasurement::work() {
+  for (;;) {
+    std::size_t index = 0;
+    {
+      const std::lock_guard lock(mutex_);
+      while (next_ < questions_.size() && taken_[next_]) ++next_;
+      if (next_ == questions_.size() || error_ || interrupted().stop_requested()) return;
+      index = next_++;
+    }
+    const Question& question = questions_[index];
+    try {
+      auto outcome = measure(question, index);
+      if (!outcome) continue;  // cancelled
+      const std::lock_guard lock(mutex_);
+      if (log_ != nullptr) log_->add(team_, question.id, *outcome);
+      finish(index, std::move(*outcome));
+      progress_.show(scores_, done_, taken_count_);
+    } catch (const InputError& wrong) {
+      const std::lock_guard lock(mutex_);
+      error_ =
+          std::make_exception_ptr(Failure(kInvalidFile, fmt::format("question '{}': {}", question.id, wrong.what())));
+    } catch (...) {
+      const std::lock_guard lock(mutex_);
+      if (!error_) error_ = std::current_exception();
+    }
+  }
+}
+
+/// Adds a question to the scores, and those behind it that waited for it.
+void EvalMeasurement::finish(std::size_t index, QuestionOutcome outcome) {
+  ++done_;
+  ahead_.emplace(index, std::move(outcome));
+  for (auto next = ahead_.begin(); next != ahead_.end() && next->first == merged_; next = ahead_.erase(next)) {
+    merge(next->first, next->second);
+    ++merged_;
+  }
+}
+
+void EvalMeasurement::merge(std::size_t index, const QuestionOutcome& outcome) {
+  if (outcome.floor) floor_.add(*outcome.floor, *reference_);
+  for (std::size_t i = 0; i < scores_.size(); ++i) {
+    scores_[i].tally.merge(outcome.methods[i].tally);
+    scores_[i].quality.add(outcome.methods[i].distances, *reference_);
+    const auto [kl, tokens] = total_of(outcome.methods[i].distances);
+    scores_[i].questions.push_back({outcome.methods[i].tally.score, outcome.full_score, kl, tokens});
+    scores_[i].binary = scores_[i].binary && questions_[index].check.is_binary();
+  }
+}
+
+RunOptions EvalMeasurement::options_for(const Question& question) const {
+  RunOptions options = base_;
+  options.inputs = question.inputs;
+  return options;
+}
+
+/// One line for --answers.
+void EvalMeasurement::keep(const Question& question, const Score& score, const Trace& trace) {
+  if (!answers_) return;
+  const nlohmann::ordered_json line = {{"id", question.id}, {"method", score.method.text}, {"tokens", trace.tokens}};
+  answers_->add(line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+}
+
+/// Everything that one method did with one question.
+struct EvalMeasurement::Outcome {
+  RunRecord record;
+  Trace answers;
+  Distances distances;
+};
+
+/// A run whose distributions are compared with full prefill's, over its answers. Nothing when it was cancelled.
+std::optional<EvalMeasurement::Outcome> EvalMeasurement::compare(const Engine& engine, const Workflow& workflow,
+                                                                 const Question& question, const Trace& answers,
+                                                                 const ReferenceRows& rows) const {
+  RunOptions options = options_for(question);
+  options.forced_outputs = answers.tokens;
+  Comparison comparison(rows);
+  comparison.record(options);
+  Outcome outcome;
+  outcome.record = engine.run(workflow, options);
+  if (outcome.record.state == RunState::cancelled) return std::nullopt;
+  outcome.answers = answers;
+  outcome.distances = comparison.take();
+  for (const AgentRecord& agent : outcome.record.agents) {
+    const auto found = outcome.distances.find(turn_name(agent.agent, agent.round));
+    if (found != outcome.distances.end()) found->second.guard = agent.guard_change;
+  }
+  return outcome;
+}
+
+/// The free run of a method, and the run that is forced to full prefill's answers. Nothing when it was cancelled.
+std::optional<EvalMeasurement::Outcome> EvalMeasurement::run_method(const Score& score, const Question& question,
+                                                                    const Trace& answers,
+                                                                    const ReferenceRows& rows) const {
+  auto forced = compare(engine_, *score.forced_workflow, question, answers, rows);
+  if (!forced || options_.forced_only) return forced;
+  Outcome outcome;
+  RunOptions options = options_for(question);
+  outcome.answers.record(options, *score.workflow);
+  options.on_logits = [](const std::string&, std::span<const float>) {};  // the engine works as it does for full
+  outcome.record = engine_.run(*score.workflow, options);
+  if (outcome.record.state == RunState::cancelled) return std::nullopt;
+  outcome.distances = std::move(forced->distances);
+  return outcome;
+}
+
+/// Nothing when it was cancelled.
+std::optional<QuestionOutcome> EvalMeasurement::measure(const Question& question, std::size_t index) {
+  Outcome full;
+  ReferenceRows rows(compares_);
+  RunOptions options = options_for(question);
+  full.answers.record(options, *reference_);
+  rows.record(options, *reference_);
+  full.record = engine_.run(*reference_, options);
+  if (full.record.state == RunState::cancelled) return std::nullopt;
+  rows.complete();
+  full.distances = no_distances(rows);
+  std::vector<Outcome> others;  // of the methods other than full
+  for (const Score& score : scores_) {
+    if (score.method.is_reference()) continue;
+    auto one = run_method(score, question, full.answers, rows);
+    if (!one) return std::nullopt;
+    others.push_back(std::move(*one));
+  }
+  QuestionOutcome outcome;
+  outcome.model = full.record.model_fingerprint;
+  if (precise_ && index < options_.floor_limit) {
+    auto precise = compare(*precise_, *reference_, question, full.answers, rows);
+    if (!precise) return std::nullopt;
+    outcome.floor = std::move(precise->distances);
+  }
+
+  // Answers are judged before the lock is taken: a check may run code for seconds.
+  Tally reference = empty_tally(*reference_);
+  reference.add(*reference_, question, index, full.record);
+  outcome.full_score = reference.score;
+  auto next = others.begin();
+  for (const Score& score : scores_) {
+    const Outcome& own = score.method.is_reference() ? full : *next++;
+    if (own.record.error_kind == ErrorKind::resources) throw Failure(kResources, own.record.error);
+    MethodOutcome& one = outcome.methods.emplace_back(MethodOutcome{empty_tally(*score.workflow), own.distances});
+    if (score.method.is_reference())
+      one.tally = reference;
+    else
+      one.tally.add(*score.workflow, question, index, own.record);
+  }
+  const std::lock_guard lock(mutex_);
+  next = others.begin();
+  auto judged = outcome.methods.begin();
+  for (const Score& score : scores_) {
+    const Outcome& own = score.method.is_reference() ? full : *next++;
+    MethodOutcome& one = *judged++;
+    one.tally.exact.count(own.answers.tokens == full.answers.tokens);
+    keep(question, score, own.answers);
+    if (!options_.verbose) continue;
+    progress_.clear();
+    note(question_text(score, question, own.record, one.tally.score));
+  }
+  return outcome;
+}
+
+}  // namespace baton::inline v1::lab
