@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Mermaid flowcharts as `baton graph --format mermaid` prints them, drawn at build time by Graphviz as inline SVG.
+"""Mermaid flowcharts as `baton check --graph mermaid` prints them, drawn at build time by Graphviz as inline SVG.
 
 Without Graphviz (package graphviz) a graph stays its text. A line that is not understood is an error: a figure must not
 lack an edge.

@@ -158,7 +158,7 @@ int init(const fs::path& folder, const std::string& model) {
   note(
       fmt::format("\nRun it:    baton run {0} --input question=\"Noah pays for 2 books at 7 coins each with 75 coins. "
                   "How many coins does he get back from the shop?\"\n"
-                  "Check it:  baton validate {0}\n",
+                  "Check it:  baton check {0}\n",
                   team.string()));
   return kOk;
 }

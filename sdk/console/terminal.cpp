@@ -194,7 +194,7 @@ std::set<std::string> note_mistakes(const WorkflowError& error) {
 
 void note_explain(const std::set<std::string>& codes) {
   if (codes.empty() || !stderr_is_terminal()) return;
-  note(styled(Style::dim, fmt::format("More about it: baton explain {}", fmt::join(codes, " "))) + "\n");
+  note(styled(Style::dim, fmt::format("More about it: baton check --explain {}", fmt::join(codes, " "))) + "\n");
 }
 
 }  // namespace baton::cli

@@ -305,7 +305,7 @@ void add_bench(CommandLine& line) {
   verb->footer(
       "Texts are random tokens. The question and the answers are computed once and shared by all methods; role texts "
       "are\n"
-      "cached as exact prefixes for every method but full. docs/cli.md describes the JSON.\n\n"
+      "cached as exact prefixes for every method but full. docs/lab.md describes the JSON.\n\n"
       "Examples:\n"
       "  baton-lab bench --shape smollm2-135m --agents 3\n"
       "  baton-lab bench --shape llama-3.1-8b --layers 8 --methods full,prefix,rectify --json\n"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How an answer is judged: `check` of a dataset's line (docs/cli.md, Evaluation).
+// How an answer is judged: `check` of a dataset's line (docs/lab.md, Evaluation).
 #pragma once
 
 #include <cstddef>

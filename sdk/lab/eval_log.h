@@ -34,7 +34,7 @@ class LineFile {
 };
 
 // EvalLog: the finished questions of an evaluation in a file, so that an interrupted one can be continued. The file is
-// JSON Lines: the settings, then one line for each question (docs/cli.md, `baton-lab eval --resume`).
+// JSON Lines: the settings, then one line for each question (docs/lab.md, `baton-lab eval --resume`).
 
 /// What one method did with one question.
 struct MethodOutcome {

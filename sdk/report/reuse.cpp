@@ -142,7 +142,7 @@ Markup why(const SlotRecord& slot) {
   const auto add = [&](const Markup& more) { out += html("{}{}", out.empty() ? "" : "; ", more); };
   if (slot.hops > 0)
     add(html("{} approximate hand-over{} before this one", grouped(slot.hops), slot.hops == 1 ? "" : "s"));
-  if (slot.corrected) add("corrected by what baton learn found for this placeholder");
+  if (slot.corrected) add("corrected by what baton-lab learn found for this placeholder");
   if (slot.anchors) {
     const SlotAnchors& anchors = *slot.anchors;
     add(html("{} anchor{}, ambiguity {:.2f}, distance {:.3g}{}", grouped(anchors.anchors),

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "sdk/src/model_path.h"
+
 #include <algorithm>
 
 #include <baton/system.h>

@@ -8,11 +8,11 @@
 
 What is measured, in pairs of runs (Baton, llama.cpp, Baton, llama.cpp, ...), each a process of its own:
 
-  prefill  tokens/s of prompts of 512 and 2,048 tokens              baton bench --prefill     llama-bench -p
-  decode   tokens/s of one sequence behind 0, 1,024 and 4,096       baton bench --decode      llama-bench -n 32 -d
+  prefill  tokens/s of prompts of 512 and 2,048 tokens              baton-lab bench --prefill     llama-bench -p
+  decode   tokens/s of one sequence behind 0, 1,024 and 4,096       baton-lab bench --decode      llama-bench -n 32 -d
            tokens; llama.cpp decodes 32 tokens from there on, and
            Baton's step is measured in the middle of them
-  batch    tokens/s of 1, 4 and 8 sequences behind --behind tokens  baton bench --decode      llama-batched-bench
+  batch    tokens/s of 1, 4 and 8 sequences behind --behind tokens  baton-lab bench --decode      llama-batched-bench
   load     seconds from the start of the process to its end, for    baton run                 llama-bench -p -n 0
            the first token of a short prompt; file in page cache
   memory   peak resident memory (ru_maxrss) of a process that       baton run                 llama-bench -pg
@@ -125,7 +125,7 @@ class Baton:
 
     def bench(self, *arguments):
         options = self.options
-        ran = run([options.baton, "bench", "--model", options.model, "--methods", "none", "--threads", options.threads,
+        ran = run([options.baton.with_name("baton-lab"), "bench", "--model", options.model, "--methods", "none", "--threads", options.threads,
                    "--device", "cpu", "--dtype", options.dtype, "--activations", options.activations, "--json", "-q", *arguments])
         return json.loads(ran.stdout), ran
 
@@ -268,8 +268,8 @@ def parse():
     parser.add_argument("--baton", type=pathlib.Path, default=pathlib.Path("build/release/bin/baton"), metavar="BIN")
     parser.add_argument("--pairs", type=int, default=5, help="measured pairs; fewer than 5 are for trying the script")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--dtype", default="bf16", help="--dtype of baton bench")
-    parser.add_argument("--activations", default="f32", help="--activations of baton bench")
+    parser.add_argument("--dtype", default="bf16", help="--dtype of baton-lab bench")
+    parser.add_argument("--activations", default="f32", help="--activations of baton-lab bench")
     parser.add_argument("--only", default=",".join(TOPICS), metavar="A,B", help="of " + ", ".join(TOPICS))
     parser.add_argument("--depths", default="0,1024,4096", metavar="N,N", help="tokens that `decode` stands behind")
     parser.add_argument("--sequences", default="1,4,8", metavar="N,N", help="sequences that `batch` decodes together")

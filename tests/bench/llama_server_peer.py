@@ -165,7 +165,7 @@ def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--server", type=pathlib.Path, required=True, metavar="FILE", help="llama-server, a release build")
     parser.add_argument("--model", type=pathlib.Path, required=True, metavar="FILE", help="the .gguf file that both open")
-    parser.add_argument("--dataset", type=pathlib.Path, required=True, metavar="FILE", help="lines of `baton eval`'s datasets")
+    parser.add_argument("--dataset", type=pathlib.Path, required=True, metavar="FILE", help="lines of `baton-lab eval`'s datasets")
     parser.add_argument("--workflow", type=pathlib.Path, default=pathlib.Path("tests/published/teams/code.yaml"), metavar="FILE")
     parser.add_argument("--baton", type=pathlib.Path, default=pathlib.Path("build/release/bin/baton"), metavar="BIN")
     parser.add_argument("--questions", type=int, default=8, metavar="N")

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Prefill, decode and the time to first token of a row of agents in Hugging Face Transformers: the peer that
-`baton bench` is compared with. SDPA attention, random weights made on the device, the same shapes and sizes; prints
+`baton-lab bench` is compared with. SDPA attention, random weights made on the device, the same shapes and sizes; prints
 JSON of the same form.
 
-    baton bench --shape qwen3-0.6b --config > config.json
+    baton-lab bench --shape qwen3-0.6b --config > config.json
     transformers_peer.py --config config.json --prefill 512,2048 --decode 1x1024,8x1024 --agents 5 --prefix 512 \\
         --question 1000 --output 512
 
@@ -23,7 +23,7 @@ import transformers
 from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache, StaticCache
 
 MODEL_TYPES = {"LlamaForCausalLM": "llama", "MistralForCausalLM": "mistral", "Qwen2ForCausalLM": "qwen2", "Qwen3ForCausalLM": "qwen3"}
-SEPARATOR = 4  # tokens behind the role text, the question and each answer, as in baton bench
+SEPARATOR = 4  # tokens behind the role text, the question and each answer, as in baton-lab bench
 SECONDS = 0.3  # for each measured line, at least
 LONG = 2.0     # seconds of a run that is repeated once only
 

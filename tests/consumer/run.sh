@@ -64,7 +64,7 @@ fi
 baton=("${stranger[@]}" "$work/prefix/bin/baton")
 "${baton[@]}" version
 "${baton[@]}" models | grep nano
-"${baton[@]}" validate "$work"/prefix/share/baton/workflows/*.yaml
+"${baton[@]}" check "$work"/prefix/share/baton/workflows/*.yaml
 echo "a workflow of the prefix by name, with the model of the prefix"
 "${baton[@]}" run math_team -q \
   --input "user_question=A farm has 7 hens and 3 cows. Hens have 2 legs and cows have 4 legs. How many legs are there?" |

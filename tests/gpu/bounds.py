@@ -5,7 +5,7 @@ a first token, and bytes of a token."""
 # config.json of Llama 3.1 8B.
 LLAMA_8B = {"hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8,
             "vocab_size": 128256}
-SEPARATOR = 4  # tokens behind the role text, the question and each answer, as in baton bench
+SEPARATOR = 4  # tokens behind the role text, the question and each answer, as in baton-lab bench
 
 
 class Shape:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tables and the plots of tests/gpu share: Markdown, numbers, and what is in a result of `baton bench`."""
+"""What the tables and the plots of tests/gpu share: Markdown, numbers, and what is in a result of `baton-lab bench`."""
 
 import bounds
 
@@ -35,7 +35,7 @@ def name_of(method: dict) -> str:
 
 
 def cases(result: dict) -> list[dict]:
-    """The sizes of one run of `baton bench`, {prefix, output, methods}, without those that were not measured."""
+    """The sizes of one run of `baton-lab bench`, {prefix, output, methods}, without those that were not measured."""
     params = result["params"]
     all_cases = result.get("cases", [{"prefix": params["prefix"], "output": params["output"], "methods": result["methods"]}])
     return [case for case in all_cases if case["methods"]]

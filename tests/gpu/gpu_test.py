@@ -54,13 +54,13 @@ QWEN_06B = {"hidden_size": 1024, "intermediate_size": 3072, "num_hidden_layers":
 
 
 def row(name, *ms, **more):
-    """A method of `baton bench`, its agents' first tokens in order."""
+    """A method of `baton-lab bench`, its agents' first tokens in order."""
     return {"method": name, **more, "agents": [{**AGENT, "agent": i + 1, "prompt_tokens": 100 * (i + 1), "ttft_ms": one, "breakdown_ms": PARTS,
                                                 "kv_reuse_rate": 0.5} for i, one in enumerate(ms)], "wall_ms": sum(ms)}
 
 
 def run_of(shape, layers, cases, **params):
-    """A run of `baton bench` with lists."""
+    """A run of `baton-lab bench` with lists."""
     return {**RATES, "shape": shape, "prefill": [], "decode": [], "row_costs": None, "methods": [],
             "params": {"layers": layers, "layers_range": [1, 3, 6], "agents": 3, "prefix": 64, "question": 48, "output": [], "select": 0.18,
                        **params},

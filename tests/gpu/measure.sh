@@ -120,11 +120,11 @@ sanitize_parts() {
   done
 }
 
-bench() { part "$1" "$2" "$1.json" "$bin/baton" bench --device "$device" --json -q "${@:3}"; }
+bench() { part "$1" "$2" "$1.json" "$bin/baton-lab" bench --device "$device" --json -q "${@:3}"; }
 
 # The bare model's rates are those of part shapes; here as little of them as there can be.
 agents() { bench "$1" "$2" --shape "${1#*-}" "${@:3}" --prefill 16 --decode 1x16; }
-config() { "$bin/baton" bench --shape "$1" --config >"$parts/config-$1.json"; }
+config() { "$bin/baton-lab" bench --shape "$1" --config >"$parts/config-$1.json"; }
 
 tables() {
   local shape
@@ -208,7 +208,7 @@ team() {
   local on=$1 methods=full limit=200
   [ "$on" = cpu ] || methods=full,prefix,lockstep,rectify:select.score=entropy
   [ "$device" != cpu ] || limit=20
-  part "team-${on%%:*}" 90 "team-${on%%:*}.json" "$bin/baton" eval "$root/workflows/library/math_team.yaml" --dataset \
+  part "team-${on%%:*}" 90 "team-${on%%:*}.json" "$bin/baton-lab" eval "$root/workflows/library/math_team.yaml" --dataset \
     "$root/tests/data/nano_heldout.jsonl" --limit $limit --methods $methods --floor-limit 0 --jobs 16 --device "$on" --json -q \
     --answers "$parts/answers-${on%%:*}.jsonl"
 }

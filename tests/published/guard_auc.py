@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Says how well the guard tells turns above the tolerance from the others, from the finished questions of an evaluation.
 
-    baton eval TEAM.yaml --dataset D.jsonl --methods "full,rectify:reuse=0.8" --forced-only --resume DONE.jsonl
+    baton-lab eval TEAM.yaml --dataset D.jsonl --methods "full,rectify:reuse=0.8" --forced-only --resume DONE.jsonl
     guard_auc.py DONE.jsonl [--method 1] [--tolerance 0.02] [--scale FILE.levels.json]
 
 A turn is above when its mean KL is above the tolerance. The area under the curve is the probability that the guard measured
@@ -60,7 +60,7 @@ def interval(questions, tolerance: float) -> tuple[float, float] | None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("done", type=pathlib.Path, nargs="+", help="files of `baton eval --resume`; their questions are put together")
+    parser.add_argument("done", type=pathlib.Path, nargs="+", help="files of `baton-lab eval --resume`; their questions are put together")
     parser.add_argument("--method", type=int, default=1, help="which of the evaluation's methods, from 0 (1)")
     parser.add_argument("--tolerance", type=float, default=0.02, help="nats per token (0.02)")
     parser.add_argument("--scale", type=pathlib.Path, metavar="FILE", help="the model's levels")

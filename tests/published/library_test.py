@@ -99,7 +99,8 @@ TESTS = {"team_humaneval": TESTS_OF_INITIALS}
 
 def baton(options, *arguments):
     environment = dict(os.environ, BATON_MODEL=str(options.models / f"{options.model}.gguf"))
-    ran = subprocess.run([options.bin / "baton", *arguments, "--json", "-q"], env=environment, capture_output=True, text=True, check=False)
+    program = options.bin / ("baton-lab" if arguments[0] == "eval" else "baton")
+    ran = subprocess.run([program, *arguments, "--json", "-q"], env=environment, capture_output=True, text=True, check=False)
     if ran.returncode != 0:
         sys.exit(f"baton {' '.join(map(str, arguments))}\n{ran.stderr}")
     return json.loads(ran.stdout)

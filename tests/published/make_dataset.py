@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Prints a dataset for `baton eval`, one question a line, from published data: docs/protocol.md says which questions are
+"""Prints a dataset for `baton-lab eval`, one question a line, from published data: docs/protocol.md says which questions are
 for tuning and which for tables. The same files give the same lines.
 
     make_dataset.py math --part tables --data DIR --limit 200 > math.jsonl

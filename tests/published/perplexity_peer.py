@@ -30,7 +30,7 @@ def run(command, **more):
 
 
 def ours(options, model, text):
-    done = run([options.bin / "baton", "eval", "--perplexity", text, "--model", model.resolve(), "--context", options.context,
+    done = run([options.bin / "baton-lab", "perplexity", text, "--model", model.resolve(), "--context", options.context,
                 "--chunks", options.chunks, "--dtype", options.dtype, "--threads", options.threads, "--device", "cpu",
                 "--json", "-q"])
     found = json.loads(done.stdout)

@@ -5,7 +5,7 @@
     python tests/published/resume.py --bin build/release/bin --models DIR [--model smollm2-135m] [--every 1]
 
 The team's four agents read one another, one answers under a schema and one step has a condition. Exit code 1: an output of a
-resumed run differs, or `baton replay` of the whole run does.
+resumed run differs, or `baton compare --replay` of the whole run does.
 """
 
 import argparse
@@ -74,7 +74,7 @@ def main():
             same += done.returncode == 0 and outputs(name) == expected
         print(f"killed {tried} times, turns that were taken over: {dict(sorted(taken.items()))}")
         print(f"{same} of {tried} resumed runs have the same outputs")
-        replay = subprocess.run([runner, "replay", "whole", "-q"], cwd=folder, capture_output=True, text=True, check=False)
+        replay = subprocess.run([runner, "compare", "whole", "--replay", "-q"], cwd=folder, capture_output=True, text=True, check=False)
         print(f"replay: {replay.stdout.strip()}")
         sys.exit(0 if same == tried and replay.returncode == 0 else 1)
 

@@ -5,7 +5,7 @@
     tables.py kl --model smollm2-135m --team math --models-dir DIR --data DIR
 
 OUT/TEAM has the datasets; OUT/MODEL-TEAM a link to the model, what Baton measured at its first use, the finished questions
-(KIND-N.jsonl), the methods that cannot reach their fraction, what `baton eval --json` printed (KIND-N.json) and the table
+(KIND-N.jsonl), the methods that cannot reach their fraction, what `baton-lab eval --json` printed (KIND-N.json) and the table
 (KIND-N.md).
 """
 
@@ -82,7 +82,7 @@ def evaluate(kind: str, methods: list[str], command: list[str], folder: pathlib.
                 log.unlink()
             continue
         if done.returncode != 0:
-            raise Stop(f"baton eval ended with {done.returncode}; the same command continues it")
+            raise Stop(f"baton-lab eval ended with {done.returncode}; the same command continues it")
         return json.loads(done.stdout), missing
 
 
@@ -171,11 +171,10 @@ def make(arguments) -> str:
         model.symlink_to(source.resolve())
     environment = {**os.environ, "XDG_CACHE_HOME": str((folder / "cache").resolve())}
     tables = dataset(arguments.team, "tables", arguments, data)
-    baton = str(arguments.baton)
     common = ["--model", str(model), "--threads", str(arguments.threads), "--device", arguments.device]
     limit = arguments.limit or QUESTIONS[arguments.kind][arguments.team]
     name = f"{arguments.kind}-{limit}"
-    command = [baton, "eval", str(team), *common, "--dataset", str(tables), "--limit", str(limit), "--jobs", str(arguments.jobs), "--seed", "0",
+    command = [str(arguments.baton.with_name("baton-lab")), "eval", str(team), *common, "--dataset", str(tables), "--limit", str(limit), "--jobs", str(arguments.jobs), "--seed", "0",
                "--floor-limit", str(arguments.floor)]
     for one in arguments.set:
         command += ["--set", one]
@@ -204,7 +203,7 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=0, metavar="N", help="0: all")
     parser.add_argument("--device", default="cpu", metavar="DEVICE", help="cpu or cuda; a table of one is not continued on the other")
     parser.add_argument("--floor", type=int, default=8, metavar="N", help="questions of the noise floor")
-    parser.add_argument("--set", action="append", default=[], metavar="A.B=VALUE", help="as of `baton eval`, for trials")
+    parser.add_argument("--set", action="append", default=[], metavar="A.B=VALUE", help="as of `baton-lab eval`, for trials")
     arguments = parser.parse_args()
     arguments.ours = arguments.ours or ["rectify"]
     try:

@@ -80,7 +80,7 @@ class Asking(Cli):
         self.assertIn("2 turns of the run are done", resumed.stderr)
         self.assertEqual(self.record("r")["outputs"], whole["outputs"])
         self.assertEqual(self.states(self.record("r")), dict.fromkeys(["solver", "approval", "checker", "aside"], "ok"))
-        self.assertIn("4 of 4 turns are the same", self.baton("replay", "r").stdout)  # it knows the answer
+        self.assertIn("4 of 4 turns are the same", self.baton("compare", "r", "--replay").stdout)  # it knows the answer
 
     def test_without_a_record_it_says_how_to_answer(self):
         done = self.baton("run", self.asking, "-i", QUESTION, "-q", code=7)
@@ -116,7 +116,7 @@ class Asking(Cli):
         self.assertEqual(terminal.exit_code(), 130)
 
     def test_the_plan_shows_who_asks(self):
-        self.assertIn("asks the host", self.baton("graph", self.asking).stdout)
+        self.assertIn("asks the host", self.baton("check", self.asking, "--graph").stdout)
 
 
 if __name__ == "__main__":

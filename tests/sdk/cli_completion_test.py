@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import unittest
 
-from runner import Cli, ROOT, RUNNER, TEAM
+from runner import Cli, LAB, ROOT, RUNNER, TEAM
 
 
 class Completion(Cli):
@@ -20,7 +20,7 @@ class Completion(Cli):
         return [line.split("\t")[0] for line in lines if line]
 
     def test_verbs_and_options(self):
-        self.assertEqual(self.words("va"), ["validate"])
+        self.assertEqual(self.words("ch"), ["chat", "check"])
         self.assertIn("run", self.words(""))
         self.assertIn("--version", self.words("--v"))
         self.assertEqual(self.words("run", "x.yaml", "--rel"), ["--relay"])
@@ -32,7 +32,7 @@ class Completion(Cli):
     def test_arguments(self):
         self.assertEqual(self.words("run", "math_te"), ["math_team", ":files"])
         self.assertEqual(self.words("run", "--seed", "3", "math_te"), ["math_team", ":files"])
-        self.assertIn(":files", self.words("validate", self.team, ""))
+        self.assertIn(":files", self.words("check", self.team, ""))
 
     def test_values(self):
         self.assertEqual(self.words("run", self.team, "--input", ""), ["question="])
@@ -41,8 +41,8 @@ class Completion(Cli):
         self.assertEqual(self.words("run", self.team, "-i", "question=@te"), ["question=@team.yaml"])
         self.assertEqual(self.words("run", "--input", "q=1", self.team, "--relay", "pre"), ["prefix"])
         self.assertEqual(self.words("run", self.team, "--relay", "exa"), ["exact"])
-        self.assertEqual(self.words("graph", self.team, "--format", ""), ["ascii", "dot", "json", "mermaid"])
-        self.assertEqual(self.words("render", self.team, "--agent", "ch"), ["checker"])
+        self.assertEqual(self.words("check", self.team, "--graph", ""), ["ascii", "dot", "json", "mermaid"])
+        self.assertEqual(self.words("check", self.team, "--render", "ch"), ["checker"])
         self.assertEqual(self.words("run", self.team, "--device", "cu"), ["cuda"])
         self.assertIn("nano", self.words("run", self.team, "--model", "na"))
         self.assertEqual(self.words("run", self.team, "--seed", ""), [])
@@ -104,22 +104,29 @@ class Completion(Cli):
         return "'" + text.replace("'", "'\\''") + "'"
 
     def test_bash(self):
-        self.assertEqual(self.in_bash("baton va"), ["validate"])
+        self.assertEqual(self.in_bash("baton che"), ["check"])
         self.assertEqual(self.in_bash("baton run team.yaml --rel"), ["--relay"])
         self.assertEqual(self.in_bash("baton run team.yaml --input "), ["question="])
         self.assertEqual(self.in_bash("baton run team.yaml --set agents.ch"), ["agents.checker."])
         self.assertEqual(self.in_bash("baton run team.yaml --relay=pre", word="pre"), ["prefix"])
-        self.assertIn("team.yaml", self.in_bash("baton validate te"))
+        self.assertIn("team.yaml", self.in_bash("baton check te"))
+
+    def test_the_laboratory_has_scripts_of_its_own(self):
+        script = subprocess.run([LAB, "completion", "bash"], capture_output=True, text=True, check=True).stdout
+        self.assertIn("complete -F _baton_lab baton-lab", script)
+        self.assertIn("< <(baton-lab completion words", script)
+        listed = subprocess.run([LAB, "completion", "words", "--", "be"], capture_output=True, text=True, check=True).stdout
+        self.assertEqual(listed.split("\t")[0], "bench")
 
     @unittest.skipUnless(shutil.which("fish"), "fish is not installed")
     def test_fish(self):
         def ask(line):
             lines = self.shell("fish", "--no-config", script=f"baton completion fish | source\ncomplete -C {self.quoted(line)}\n")
             return [one.split("\t")[0] for one in lines]
-        self.assertEqual(ask("baton va"), ["validate"])
+        self.assertEqual(ask("baton che"), ["check"])
         self.assertEqual(ask("baton run team.yaml --input "), ["question="])
         self.assertEqual(ask("baton run team.yaml --set agents.ch"), ["agents.checker."])
-        self.assertIn("team.yaml", ask("baton validate te"))
+        self.assertIn("team.yaml", ask("baton check te"))
 
     @unittest.skipUnless(shutil.which("zsh"), "zsh is not installed")
     def test_zsh(self):
@@ -130,7 +137,7 @@ class Completion(Cli):
         def ask(*words):
             listed = " ".join(map(self.quoted, words))
             return self.shell("zsh", "-f", script=f"{head}words=({listed}) CURRENT={len(words)}\n_baton; true\n")
-        self.assertEqual(ask("baton", "va"), ["validate"])
+        self.assertEqual(ask("baton", "che"), ["check"])
         self.assertEqual(ask("baton", "run", "team.yaml", "--input", ""), ["question="])
         self.assertEqual(ask("baton", "run", "team.yaml", "--set", "agents.ch"), ["agents.checker."])
         self.assertEqual(ask("baton", "run", "math_te"), ["math_team", "FILES"])

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""How `baton eval` judges answers and compares methods: checks of datasets, paired intervals, equal reuse, and the script
+"""How `baton-lab eval` judges answers and compares methods: checks of datasets, paired intervals, equal reuse, and the script
 that makes tables of published models.
 
 Usage: cli_eval_test.py RUNNER [unittest options]
@@ -242,7 +242,7 @@ class Tables(Cli):
                    str(data), "--out", str(self.folder / "out"), "--baton", RUNNER, "--limit", "2", "--set", "defaults.max_tokens=12"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=self.environment(), check=False)
         self.assertEqual(done.returncode, 1)
-        self.assertIn("baton eval ended with 4", done.stderr)
+        self.assertIn("baton-lab eval ended with 4", done.stderr)
         folder = self.folder / "out/nano-math"
         (folder / "nano.gguf").unlink()
         (folder / "nano.gguf").symlink_to(ROOT / "samples/models/nano")

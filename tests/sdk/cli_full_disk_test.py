@@ -19,7 +19,7 @@ import subprocess
 import unittest
 
 from hub_server import COMMIT, Repository, Server
-from runner import Cli, QUESTION, ROOT, RUNNER, TEAM
+from runner import Cli, command, QUESTION, ROOT, RUNNER, TEAM
 
 NIGHTLY = os.environ.get("BATON_TEST_NIGHTLY", "0") not in ("", "0")
 NANO = ROOT / "samples/models/nano"
@@ -89,7 +89,7 @@ class FullDisk(Cli):
                 yield Place(self, self.folder / f"{'mounted' if mounted else 'limited'}_{room}", room, mounted)
 
     def within(self, place, *arguments, **changes):
-        return subprocess.run([RUNNER, *arguments], cwd=self.folder, env=self.environment(**changes), stdin=subprocess.DEVNULL,
+        return subprocess.run(command(*arguments), cwd=self.folder, env=self.environment(**changes), stdin=subprocess.DEVNULL,
                               capture_output=True, text=True, timeout=300, preexec_fn=place.limit)
 
     def assert_failed(self, done, code, *names):
@@ -285,16 +285,16 @@ class Streams(Cli):
         self.run_verb = ["run", self.team, "-i", QUESTION, "-q"]
 
     def verbs(self):
-        return [self.run_verb, [*self.run_verb, "--json"], [*self.run_verb, "--events", "ndjson"], ["validate", self.team],
-                ["plan", self.team], ["graph", self.team], ["render", self.team, "--agent", "solver", "-i", QUESTION],
-                ["report", "runs", "-o", "-"], ["report", "runs"], ["models"], ["models", "--json"], ["doctor"], ["schema"],
-                ["completion", "bash"], ["version"], ["--version"], ["--help"], ["run", "--help"],
+        return [self.run_verb, [*self.run_verb, "--json"], [*self.run_verb, "--events", "ndjson"], ["check", self.team],
+                ["check", "--plan", self.team], ["check", self.team, "--graph"], ["check", self.team, "--render", "solver", "-i", QUESTION],
+                ["report", "runs", "-o", "-"], ["report", "runs"], ["models"], ["models", "--json"], ["doctor"], ["check", "--schema"],
+                ["completion", "bash"], ["--version"], ["--help"], ["run", "--help"],
                 ["eval", self.team, "--dataset", "one.jsonl", "--methods", "full", "-q"]]
 
     def test_full_stdout(self):
         for verb in self.verbs():
             with self.subTest(verb=verb), open("/dev/full", "w") as full:
-                done = subprocess.run([RUNNER, *verb], cwd=self.folder, stdout=full, stderr=subprocess.PIPE, env=self.environment(), text=True)
+                done = subprocess.run(command(*verb), cwd=self.folder, stdout=full, stderr=subprocess.PIPE, env=self.environment(), text=True)
                 self.assertEqual(done.returncode, 1)
                 self.assertIn("could not write to standard output: No space left on device", done.stderr)
 
@@ -320,7 +320,7 @@ class Streams(Cli):
         for closed in ("", "<&-", ">&-", "2>&-", "<&- >&- 2>&-"):
             for name, verb in writers.items():
                 with self.subTest(verb=name, closed=closed):
-                    done = subprocess.run(["sh", "-c", f'exec "$@" {closed}', "sh", RUNNER, *verb], cwd=self.folder, env=self.environment(),
+                    done = subprocess.run(["sh", "-c", f'exec "$@" {closed}', "sh", *command(*verb)], cwd=self.folder, env=self.environment(),
                                           stdout=subprocess.PIPE, stderr=subprocess.PIPE)
                     lost = name != "init" and closed in (">&-", "<&- >&- 2>&-")  # what it prints
                     self.assertEqual(done.returncode, 1 if lost else 0, done.stderr)

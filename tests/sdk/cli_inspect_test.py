@@ -16,44 +16,44 @@ DOCUMENT = "The river rises in the hills and turns the wheels of three mills. " 
 
 class Explain(Cli):
     def test_explain(self):
-        text = self.baton("explain", "E0304").stdout
+        text = self.baton("check", "--explain", "E0304").stdout
         for part in ("E0304: A prompt names an output that cannot exist", "What to do: ", "agents: [judge, solver]",
                      "agents: [solver, judge]"):
             self.assertIn(part, text)
-        self.assertEqual(self.baton("explain", "304").stdout, text)
-        self.assertEqual(self.baton("explain", "e0304", "E0101").stdout, text + "\n" + self.baton("explain", "E0101").stdout)
-        listed = re.findall(r"^E[0-9]{4}", self.baton("explain").stdout, re.MULTILINE)
+        self.assertEqual(self.baton("check", "--explain", "304").stdout, text)
+        self.assertEqual(self.baton("check", "--explain", "e0304", "E0101").stdout, text + "\n" + self.baton("check", "--explain", "E0101").stdout)
+        listed = re.findall(r"^E[0-9]{4}", self.baton("check", "--explain").stdout, re.MULTILINE)
         self.assertEqual(listed, re.findall(r"^\| (E[0-9]{4}) ", (ROOT / "docs/yaml.md").read_text(), re.MULTILINE))
-        self.assertRegex(self.baton("explain", "E0411", code=2).stderr, "unknown error code 'E0411'; did you mean .*E0410.*E0412")
-        self.assertIn("'baton explain' lists all codes", self.baton("explain", "banana", code=2).stderr)
-        code, shown = self.in_terminal("explain", "E0304", columns=40)
+        self.assertRegex(self.baton("check", "--explain", "E0411", code=2).stderr, "unknown error code 'E0411'; did you mean .*E0410.*E0412")
+        self.assertIn("'baton check --explain' lists all codes", self.baton("check", "--explain", "banana", code=2).stderr)
+        code, shown = self.in_terminal("check", "--explain", "E0304", columns=40)
         self.assertEqual(code, 0)
         prose = [line for line in shown.replace("\r", "").split("\n") if not line.startswith("    ")]
         self.assertLessEqual(max(map(len, prose)), 40)
 
     def test_errors_name_explain_once_and_on_a_terminal_only(self):
         self.write("broken.yaml", TEAM.replace("agent_solver_current", "agent_slover_current").replace("topology: chain", "topology: ring"))
-        for verb in ("validate", "plan"):
-            self.assertNotIn("baton explain", self.baton(verb, "broken.yaml", code=3).stderr)
-            code, shown = self.in_terminal(verb, "broken.yaml")
+        for verb in (["check"], ["check", "--plan"]):
+            self.assertNotIn("baton check --explain", self.baton(*verb, "broken.yaml", code=3).stderr)
+            code, shown = self.in_terminal(*verb, "broken.yaml")
             self.assertEqual(code, 3)
-            self.assertEqual(shown.count("baton explain"), 1)
-            self.assertIn("baton explain E0203 E0404", shown)
-        shown = self.in_terminal("validate", "broken.yaml", "broken.yaml")[1]
-        self.assertEqual(shown.count("baton explain"), 1)
+            self.assertEqual(shown.count("baton check --explain"), 1)
+            self.assertIn("baton check --explain E0203 E0404", shown)
+        shown = self.in_terminal("check", "broken.yaml", "broken.yaml")[1]
+        self.assertEqual(shown.count("baton check --explain"), 1)
 
 
 class Plan(Cli):
     def test_begins_with_a_summary(self):
-        text = self.baton("plan", self.team, "--input", QUESTION).stdout
-        plan = json.loads(self.baton("plan", self.team, "--input", QUESTION, "--json").stdout)
+        text = self.baton("check", "--plan", self.team, "--input", QUESTION).stdout
+        plan = json.loads(self.baton("check", "--plan", self.team, "--input", QUESTION, "--json").stdout)
         prompt = sum(turn["prompt_tokens"] for turn in plan["turns"])
         self.assertRegex(text.split("\n")[0], rf"^pair: 2 turns of 2 agents; at most {prompt} prompt tokens and 48 output tokens, ")
         self.assertNotIn("without texts that have no bound", text)
-        self.assertIn("without texts that have no bound", self.baton("plan", self.team).stdout.split("\n")[0])
+        self.assertIn("without texts that have no bound", self.baton("check", "--plan", self.team).stdout.split("\n")[0])
 
     def estimated(self, team, *more):
-        return json.loads(self.baton("plan", team, "--input", QUESTION, "--estimate", "--threads", "1", "--json", *more).stdout)["estimate"]
+        return json.loads(self.baton("check", "--plan", team, "--input", QUESTION, "--estimate", "--threads", "1", "--json", *more).stdout)["estimate"]
 
     def test_estimates_the_time_on_this_machine(self):
         team = self.write("longer.yaml", TEAM.replace("max_tokens: 24", "max_tokens: 120"))
@@ -66,11 +66,11 @@ class Plan(Cli):
         self.assertLess(min(factors), 3, factors)
         self.assertAlmostEqual(times["total_ms"], sum(turn["prompt_ms"] + turn["answer_ms"] for turn in times["turns"]))
         self.assertLess(times["least_total_ms"], times["total_ms"])
-        text = self.baton("plan", team, "--input", QUESTION, "--estimate", "--threads", "1").stdout
+        text = self.baton("check", "--plan", team, "--input", QUESTION, "--estimate", "--threads", "1").stdout
         self.assertRegex(" ".join(text.split()), r"estimate: at most about .* on this machine, .* if all that can be handed over costs nothing; measured now on cpu.*: nano computes ")
         self.assertRegex(text, r"  time     at most about .*: .* for the prompt \(.* where \d+ tokens are reused or computed ahead\), .* for the answer")
-        self.assertIn("--device requires --estimate", self.baton("plan", team, "--device", "cpu", code=2).stderr)
-        self.baton("plan", team, "--estimate", "--model", "no-such", code=4)
+        self.assertIn("--device requires --estimate", self.baton("check", "--plan", team, "--device", "cpu", code=2).stderr)
+        self.baton("check", "--plan", team, "--estimate", "--model", "no-such", code=4)
 
     def test_estimates_turns_at_the_same_time(self):
         parallel = "workflow: {topology: parallel, agents: [solver, checker, third]}"
@@ -87,26 +87,26 @@ class Plan(Cli):
 
     def test_warns_of_prompts_that_do_not_fit(self):
         self.write("small.yaml", TEAM.replace('{path: "', '{context: 64, path: "'))
-        plan = json.loads(self.baton("plan", "small.yaml", "--input", QUESTION, "--json").stdout)
+        plan = json.loads(self.baton("check", "--plan", "small.yaml", "--input", QUESTION, "--json").stdout)
         self.assertEqual(len(plan["warnings"]), 2, plan["warnings"])
         self.assertIn("solver may not fit: up to ", plan["warnings"][0])
         self.assertIn("the context of its model has 64", plan["warnings"][0])
-        plan = json.loads(self.baton("plan", "small.yaml", "--input", f"question={DOCUMENT}", "--json").stdout)
+        plan = json.loads(self.baton("check", "--plan", "small.yaml", "--input", f"question={DOCUMENT}", "--json").stdout)
         self.assertRegex(plan["warnings"][0], "the prompt of solver cannot fit: [0-9]+ tokens of it are known")
-        self.assertIn("\nwarning: the prompt of solver", self.baton("plan", "small.yaml", "--input", f"question={DOCUMENT}").stdout)
-        self.assertEqual(json.loads(self.baton("plan", self.team, "--input", QUESTION, "--json").stdout)["warnings"], [])
+        self.assertIn("\nwarning: the prompt of solver", self.baton("check", "--plan", "small.yaml", "--input", f"question={DOCUMENT}").stdout)
+        self.assertEqual(json.loads(self.baton("check", "--plan", self.team, "--input", QUESTION, "--json").stdout)["warnings"], [])
 
     def test_warns_of_inputs_that_stay_empty(self):
         self.write("style.yaml", TEAM.replace("inputs:\n", "inputs:\n  style: {required: false}\n").replace(
             "{{ question }}", "{{ question }} {{ style }}"))
-        plan = json.loads(self.baton("plan", "style.yaml", "--input", QUESTION, "--json").stdout)
+        plan = json.loads(self.baton("check", "--plan", "style.yaml", "--input", QUESTION, "--json").stdout)
         self.assertIn("{{ style }} stays empty", plan["warnings"][0])
-        plan = json.loads(self.baton("plan", "style.yaml", "--input", QUESTION, "--input", "style=short", "--json").stdout)
+        plan = json.loads(self.baton("check", "--plan", "style.yaml", "--input", QUESTION, "--input", "style=short", "--json").stdout)
         self.assertEqual(plan["warnings"], [])
 
     def test_hints_say_how_much_less_there_is_to_compute(self):
         self.write("readers.yaml", TEAM.replace("{{ question }}\\n\\nSolver", "Check this.\\n{{ question }}\\n\\nSolver"))
-        plan = json.loads(self.baton("plan", "readers.yaml", "--input", f"question={DOCUMENT}", "--json").stdout)
+        plan = json.loads(self.baton("check", "--plan", "readers.yaml", "--input", f"question={DOCUMENT}", "--json").stdout)
         said = re.search(r"solver, checker hold {{ question }} \(up to ([0-9,]+) tokens\).*: ([0-9]+) % less", plan["hints"][0])
         self.assertTrue(said, plan["hints"])
         tokens = [part["most_tokens"] for part in plan["turns"][0]["prompt"] if part["slot"] == "question"][0]
@@ -114,18 +114,18 @@ class Plan(Cli):
         self.assertEqual(int(said[2]), round(100 * tokens / sum(turn["prompt_tokens"] for turn in plan["turns"])))
 
     def test_fits_a_terminal_and_has_colours_there_alone(self):
-        code, seen = self.in_terminal("plan", self.team, "--input", QUESTION, columns=60)
+        code, seen = self.in_terminal("check", "--plan", self.team, "--input", QUESTION, columns=60)
         self.assertEqual(code, 0)
         self.assertIn("\x1b[1m", seen)
-        self.assertNotIn("\x1b", self.in_terminal("plan", self.team, "--input", QUESTION, NO_COLOR="1")[1])
-        self.assertNotIn("\x1b", self.baton("plan", self.team, "--input", QUESTION).stdout)
+        self.assertNotIn("\x1b", self.in_terminal("check", "--plan", self.team, "--input", QUESTION, NO_COLOR="1")[1])
+        self.assertNotIn("\x1b", self.baton("check", "--plan", self.team, "--input", QUESTION).stdout)
         prompts = [line for line in re.sub(r"\x1b\[[0-9;]*m", "", seen).replace("\r", "").split("\n") if " tokens  " in line]
         self.assertGreater(len(prompts), 3)
         self.assertLess(max(map(len, prompts)), 60)
 
     def test_hostile_names_do_nothing_on_a_terminal(self):
         self.write("evil.yaml", TEAM.replace("role: Solver", 'role: "So\\u202elver\\u001b[2J"'))
-        self.assertNotIn("\x1b[2J", self.in_terminal("plan", "evil.yaml", "--input", QUESTION)[1])
+        self.assertNotIn("\x1b[2J", self.in_terminal("check", "--plan", "evil.yaml", "--input", QUESTION)[1])
 
 
 class Errors(Cli):
@@ -144,63 +144,63 @@ class Errors(Cli):
                 ("name: one: two", "quote the text if it belongs to one")):
             self.write("quotes.yaml", TEAM.replace("name: pair", written))
             if said:
-                self.assertIn(said, self.errors("validate", "quotes.yaml"), written)
+                self.assertIn(said, self.errors("check", "quotes.yaml"), written)
             else:
-                self.baton("validate", "quotes.yaml")
+                self.baton("check", "quotes.yaml")
         self.write("quotes.yaml", TEAM.replace('{user: "{{ question }}\\n\\nSolver:\\n{{ agent_solver_current }}"}', "{user: {{ question }}}"))
-        text = self.errors("validate", "quotes.yaml")
+        text = self.errors("check", "quotes.yaml")
         self.assertIn("put a text with placeholders into double quotes", text)
         self.assertEqual(text.count("error["), 1, text)
 
     def test_all_mistakes_of_a_schema_at_once(self):
         self.write("schema.yaml", TEAM.replace('{pattern: "The answer is (-?[0-9]+)", required: false}',
                                                "{schema: {type: objct, properties: {a: {minimun: 3}, b: {items: {type: [integer, strng]}}}}}"))
-        text = self.errors("validate", "schema.yaml")
+        text = self.errors("check", "schema.yaml")
         self.assertEqual(text.count("error[E0408]"), 3, text)
         for near in ("object", "minimum", "string"):
             self.assertIn(f"did you mean '{near}'?", text)
 
     def test_what_tools_return_is_not_called_decoded(self):
         self.write("direct.yaml", TEAM.replace("output: {pattern", "tools: [{call: python}]\n    calls: {direct: true}\n    output: {pattern"))
-        plan = self.baton("plan", "direct.yaml").stdout
+        plan = self.baton("check", "--plan", "direct.yaml").stdout
         self.assertIn("  output   what the called tools return\n", plan)
-        self.assertNotIn("output   what", self.baton("plan", self.team).stdout)
+        self.assertNotIn("output   what", self.baton("check", "--plan", self.team).stdout)
 
     def test_a_role_that_is_the_name_is_not_said_twice(self):
         self.write("plain.yaml", TEAM.replace("role: Solver", "role: solver"))
-        plan = self.baton("plan", "plain.yaml").stdout
+        plan = self.baton("check", "--plan", "plain.yaml").stdout
         self.assertIn("\nsolver\n  after", plan)
         self.assertNotIn("solver  solver", plan)
 
     def test_what_is_unknown_is_answered_with_what_there_is(self):
         self.write("tool.yaml", TEAM.replace("output: {pattern", "tools: [calculator]\n    output: {pattern"))
-        self.assertIn("the tools are: ", self.errors("validate", "tool.yaml"))
-        self.assertIn("did you mean 'main'?", self.errors("plan", self.team, "--model", "mian=x"))
-        self.assertIn("the file has: main", self.errors("plan", self.team, "--model", "judge=x"))
-        self.assertIn("E0405", self.errors("plan", self.team, "--set", "agents.cheker.max_tokens=3"))
-        self.assertIn("did you mean 'checker'?", self.errors("plan", self.team, "--set", "agents.cheker.max_tokens=3"))
+        self.assertIn("the tools are: ", self.errors("check", "tool.yaml"))
+        self.assertIn("did you mean 'main'?", self.errors("check", "--plan", self.team, "--model", "mian=x"))
+        self.assertIn("the file has: main", self.errors("check", "--plan", self.team, "--model", "judge=x"))
+        self.assertIn("E0405", self.errors("check", "--plan", self.team, "--set", "agents.cheker.max_tokens=3"))
+        self.assertIn("did you mean 'checker'?", self.errors("check", "--plan", self.team, "--set", "agents.cheker.max_tokens=3"))
 
     def test_tools_of_a_program_are_known_when_the_file_describes_them(self):
         tool = "tools:\n  find_order: {description: Finds an order., parameters: {properties: {id: {type: integer}}}}\nagents:"
         self.write("host.yaml", TEAM.replace("agents:", tool, 1).replace("output: {pattern", "tools: [{call: find_order}]\n    output: {pattern"))
-        self.assertIn("ok: 2 agents, 2 turns; the program that runs it must provide: find_order", self.baton("validate", "host.yaml").stdout)
-        self.assertEqual(json.loads(self.baton("validate", "host.yaml", "--json").stdout)[0]["host_tools"], ["find_order"])
-        self.assertEqual(json.loads(self.baton("validate", self.team, "--json").stdout)[0]["host_tools"], [])
-        plan = self.baton("plan", "host.yaml").stdout
+        self.assertIn("ok: 2 agents, 2 turns; the program that runs it must provide: find_order", self.baton("check", "host.yaml").stdout)
+        self.assertEqual(json.loads(self.baton("check", "host.yaml", "--json").stdout)[0]["host_tools"], ["find_order"])
+        self.assertEqual(json.loads(self.baton("check", self.team, "--json").stdout)[0]["host_tools"], [])
+        plan = self.baton("check", "--plan", "host.yaml").stdout
         self.assertIn("only the program that provides these tools can run it: find_order", plan)
         self.assertRegex(plan, r"calls +find_order")
-        self.baton("graph", "host.yaml")
-        self.assertIn("find_order", self.baton("render", "host.yaml", "--agent", "checker").stdout)
+        self.baton("check", "host.yaml", "--graph")
+        self.assertIn("find_order", self.baton("check", "host.yaml", "--render", "checker").stdout)
         self.assertIn("has to provide it", self.baton("run", "host.yaml", "-i", QUESTION, code=3).stderr)
 
     def test_files_that_may_have_been_meant(self):
-        self.assertIn("did you mean 'team.yaml'?", self.errors("validate", "tem.yaml"))
-        self.assertIn("did you mean 'math_team'?", self.errors("validate", "math_tem"))
+        self.assertIn("did you mean 'team.yaml'?", self.errors("check", "tem.yaml"))
+        self.assertIn("did you mean 'math_team'?", self.errors("check", "math_tem"))
         (self.folder / "mine").mkdir()
         self.write("mine/team.yaml", TEAM)
-        self.assertIn("'mine' is a folder; expected a file", self.errors("validate", "mine"))
-        self.assertIn("it holds: mine/team.yaml", self.errors("validate", "mine"))
-        self.assertIn("did you mean 'mine/team.yaml'?", self.errors("validate", "mine/teams.yaml"))
+        self.assertIn("'mine' is a folder; expected a file", self.errors("check", "mine"))
+        self.assertIn("it holds: mine/team.yaml", self.errors("check", "mine"))
+        self.assertIn("did you mean 'mine/team.yaml'?", self.errors("check", "mine/teams.yaml"))
 
     def test_models_that_may_have_been_meant(self):
         (self.folder / "models").mkdir()

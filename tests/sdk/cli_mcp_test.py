@@ -156,8 +156,8 @@ class Permission(Mcp):
 
     def test_verbs_that_only_look(self):
         file = self.workflow(self.program("good"))
-        for verb in ("validate", "graph", "plan"):
-            self.baton(verb, file)
+        for question in ([], ["--graph"], ["--plan"]):
+            self.baton("check", file, *question)
         self.assertEqual(self.logs(), {})
 
     def test_a_run_that_cannot_begin(self):

@@ -17,7 +17,7 @@ import subprocess
 import time
 import unittest
 
-from runner import Cli, QUESTION, ROOT, RUNNER, TEAM
+from runner import Cli, LAB, QUESTION, ROOT, RUNNER, TEAM
 
 
 class Eval(Cli):
@@ -81,7 +81,7 @@ class Eval(Cli):
 
     def test_perplexity_of_a_text(self):
         text = self.write("t.txt", "".join(f"Mia has {i} apples. She buys 7 more apples. How many apples does Mia have?\n" for i in range(40)))
-        asked = ["eval", "--perplexity", text, "--model", str(ROOT / "samples/models/nano"), "--context", "64"]
+        asked = ["perplexity", text, "--model", str(ROOT / "samples/models/nano"), "--context", "64"]
         done = self.baton(*asked, "--json")
         found = json.loads(done.stdout)
         self.assertEqual((found["schema"], found["text"], found["context"], found["bos"]), (1, "t.txt", 64, False))
@@ -94,12 +94,12 @@ class Eval(Cli):
         self.assertRegex(two.stdout, r"perplexity [0-9.]+ \+/- [0-9.]+\n62 of [0-9,]+ tokens scored, in 2 chunks of 64;")
         self.assertEqual(two.stderr, "")
         self.assertIn("t.txt: expected 2048 tokens or more", self.baton(*asked[:-1], "2048", code=2).stderr.replace(",", ""))
-        for wrong in (["--context", "3"], ["--context", "10000000"], ["--chunks", "0"], ["--dtype", "f8"], ["--activations", "int8"], ["--dataset", "d.jsonl"], [self.team]):
-            self.assertIn(wrong[0].split(".")[0] if wrong[0].startswith("--") else "expected no workflow", self.baton(*asked, *wrong, code=2).stderr)
-        self.assertIn("--model", self.baton("eval", "--perplexity", text, code=2).stderr)
-        self.assertIn("no.txt", self.baton("eval", "--perplexity", "no.txt", "--model", "nano", code=2).stderr)
-        self.assertIn("--perplexity", self.baton("eval", self.team, "--dataset", text, "--context", "64", code=2).stderr)
-        self.assertIn("FILE", self.baton("eval", "--dataset", text, code=2).stderr)
+        for wrong in (["--context", "3"], ["--context", "10000000"], ["--chunks", "0"], ["--dtype", "f8"], ["--activations", "int8"]):
+            self.assertIn(wrong[0], self.baton(*asked, *wrong, code=2).stderr)
+        self.assertIn("--model", self.baton("perplexity", text, code=2).stderr)
+        self.assertIn("no.txt", self.baton("perplexity", "no.txt", "--model", "nano", code=2).stderr)
+        self.assertIn("is now 'baton-lab perplexity TEXT", self.baton("eval", self.team, "--dataset", text, "--perplexity", text, code=2).stderr)
+        self.assertIn("file", self.baton("eval", "--dataset", text, code=2).stderr)
         self.assertIn("--dataset", self.baton("eval", self.team, code=2).stderr)
 
     def test_mistakes_have_line_numbers(self):
@@ -142,7 +142,7 @@ class Resume(Cli):
 
     def interrupt(self, lines, jobs):
         """Kills an evaluation when the file has this many lines. Returns how many it then had."""
-        process = subprocess.Popen([RUNNER, *self.arguments("--resume", "log.jsonl", jobs=jobs)], cwd=self.folder, env=self.environment(),
+        process = subprocess.Popen([LAB, *self.arguments("--resume", "log.jsonl", jobs=jobs)], cwd=self.folder, env=self.environment(),
                                    stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         end = time.monotonic() + 120
         while not self.log.exists() or self.log.read_bytes().count(b"\n") < lines:
@@ -412,7 +412,7 @@ class Profile(Cli):
         self.assertEqual([pathlib.Path(name).suffix for name in self.written()], [".json", ".svg"])
 
     def test_interrupt_leaves_nothing(self):
-        process = subprocess.Popen([RUNNER, "profile", "--model", "./tiny", "--handovers", "2000", "--max-tokens", "1000"], cwd=self.folder,
+        process = subprocess.Popen([LAB, "profile", "--model", "./tiny", "--handovers", "2000", "--max-tokens", "1000"], cwd=self.folder,
                                    env=self.environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         time.sleep(1.5)
         process.send_signal(signal.SIGINT)
@@ -485,7 +485,7 @@ class Bench(Cli):
         self.assertEqual(json.loads(self.baton("bench", "--shape", "qwen3-0.6b", "--config").stdout)["head_dim"], 128)
 
     def test_interrupted_json_says_so(self):
-        process = subprocess.Popen([RUNNER, "bench", "--shape", "nano", "--repeat", "1000", "--json", "-q"], cwd=self.folder,
+        process = subprocess.Popen([LAB, "bench", "--shape", "nano", "--repeat", "1000", "--json", "-q"], cwd=self.folder,
                                    env=self.environment(), stdout=subprocess.PIPE, text=True)
         time.sleep(4)
         process.send_signal(signal.SIGINT)

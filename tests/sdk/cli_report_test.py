@@ -431,7 +431,7 @@ class Report(Records):
     def test_two_runs_next_to_each_other(self):
         first = self.record("--relay", "full", name="full")
         second = self.record("--set", "agents.checker.max_tokens=3", name="short")
-        self.assertEqual(self.baton("report", "full", "short").stdout, "short/comparison.html\n")
+        self.assertEqual(self.baton("compare", "full", "short", "--html").stdout, "short/comparison.html\n")
         text = (second / "comparison.html").read_text()
         page = Page(text)
         self.assertEqual(page.mistakes, [])
@@ -445,13 +445,14 @@ class Report(Records):
         for part in ("relay method", "wall time", "generated tokens"):
             self.assertIn(part, page.texts["sums"])
         self.assertIn("checker", page.texts["turns"])
-        self.assertIn("baton report full short", text)
-        self.assertIn("2", self.baton("report", "full", "short", "full", code=2).stderr)
+        self.assertIn("baton compare full short --html", text)
+        self.assertIn("2", self.baton("compare", "full", "short", "full", code=2).stderr)
+        self.assertIn("is now 'baton compare full short --html FILE'", self.baton("report", "full", "short", code=2).stderr)
 
     def differences(self, first, second):
         for name, output in (("a", first), ("b", second)):
             self.made([self.turn("solver", output=output)]).rename(self.folder / name)
-        page = self.baton("report", "a", "b", "-o", "-").stdout
+        page = self.baton("compare", "a", "b", "--html", "-").stdout
         for name in ("a", "b"):
             shutil.rmtree(self.folder / name)
         return [re.findall(r"<(del|ins)>(.*?)</", side, re.S) for side in re.findall(r"<pre[^>]*>(.*?)</pre>", page, re.S)]

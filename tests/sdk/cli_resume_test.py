@@ -139,15 +139,15 @@ class Resumed(Cli):
             if change:
                 change(turn)
             (self.folder / f"{name}.journal").write_text(lines[0] + json.dumps(turn) + "\n" + (lines[1] if not change else ""))
-            for verb in ("resume", "replay"):
-                self.assertIn(expected, self.baton(verb, name, "-q", code=3).stderr)
+            for verb in (["resume"], ["compare", "--replay"]):
+                self.assertIn(expected, self.baton(*verb, name, "-q", code=3).stderr)
         # Ids that are not those of the text, and ids that no model has: the text counts.
         for name, tokens in (("foreign", [5, 6, 7]), ("large", [2**29])):
             turn = json.loads(lines[1])
             turn["tokens"] = tokens
             (self.folder / f"{name}.journal").write_text(lines[0] + json.dumps(turn) + "\n")
             self.baton("resume", name, "-q")
-        self.assertIn("expected a folder", self.baton("resume", "nowhere", code=2).stderr + self.baton("replay", "nowhere", code=2).stderr)
+        self.assertIn("expected a folder", self.baton("resume", "nowhere", code=2).stderr + self.baton("compare", "nowhere", "--replay", code=2).stderr)
 
     def test_a_journal_is_never_lost(self):
         self.killed(self.graph, "part", 30)
@@ -199,7 +199,7 @@ class Resumed(Cli):
 
     def test_replay(self):
         self.baton("run", self.graph, "-i", QUESTION, "-q", "--record", "runs/1", "--seed", "5")
-        done = self.baton("replay", "runs/1", "-v")
+        done = self.baton("compare", "runs/1", "--replay", "-v")
         self.assertIn("solver: the same 5 tokens", done.stdout)
         self.assertRegex(done.stdout, r"(\d+) of \1 turns are the same")
         path = self.folder / "runs/1/journal.ndjson"
@@ -207,20 +207,20 @@ class Resumed(Cli):
         turn = json.loads(lines[1])
         turn["tokens"][2] += 1
         path.write_text(lines[0] + json.dumps(turn) + "\n" + "".join(lines[2:]))
-        changed = self.baton("replay", "runs/1", code=6)
+        changed = self.baton("compare", "runs/1", "--replay", code=6)
         self.assertIn("solver: differs from token 3 on", changed.stdout)
         self.assertRegex(changed.stdout, r"\n7 of 8 turns are the same")
 
     def test_diff(self):
         for folder, *options in (("a",), ("b",), ("c", "--set", "agents.checker.max_tokens=7"), ("d", "--relay", "full")):
             self.baton("run", self.team, "-i", QUESTION, "-q", "--record", folder, *options)
-        self.assertIn("the answers are the same", self.baton("diff", "a", "b").stdout)
-        self.assertIn("relay: auto and full", self.baton("diff", "a", "d").stdout)
-        shown = self.baton("diff", "a", "c", code=6).stdout
+        self.assertIn("the answers are the same", self.baton("compare", "a", "b").stdout)
+        self.assertIn("relay: auto and full", self.baton("compare", "a", "d").stdout)
+        shown = self.baton("compare", "a", "c", code=6).stdout
         self.assertIn("solver: the same", shown)
         self.assertIn("checker: differs; 24 and 7 tokens", shown)
         self.assertIn("output answer: differs", shown)
-        self.assertIn("No such file", self.baton("diff", "a", "nowhere", code=2).stderr)
+        self.assertIn("No such file", self.baton("compare", "a", "nowhere", code=2).stderr)
 
 
 if __name__ == "__main__":

@@ -91,15 +91,15 @@ class Shared(Cli):
         systems = ("You count apples.", "You count pears.", "You count apples.")
         agents = [agent(f"r{i}", f"Question {i}?", system=system) for i, system in enumerate(systems)]
         self.write("readers.yaml", HEAD + "agents:\n" + "".join(agents) + "workflow: {topology: parallel}\n")
-        hints = json.loads(self.baton("plan", "readers.yaml", "--input", f"document={DOCUMENT}", "--json").stdout)["hints"]
+        hints = json.loads(self.baton("check", "--plan", "readers.yaml", "--input", f"document={DOCUMENT}", "--json").stdout)["hints"]
         self.assertEqual(len(hints), 1)
         self.assertIn("r0, r1, r2 hold {{ document }}", hints[0])
-        self.assertIn("hint: r0, r1, r2", self.baton("plan", "readers.yaml", "--input", f"document={DOCUMENT}").stdout)
+        self.assertIn("hint: r0, r1, r2", self.baton("check", "--plan", "readers.yaml", "--input", f"document={DOCUMENT}").stdout)
         alike = [agent(f"r{i}", f"Question {i}?") for i in range(3)]
         self.write("readers.yaml", HEAD + "agents:\n" + "".join(alike) + "workflow: {topology: parallel}\n")
-        plan = self.baton("plan", "readers.yaml", "--input", f"document={DOCUMENT}", "--json").stdout
+        plan = self.baton("check", "--plan", "readers.yaml", "--input", f"document={DOCUMENT}", "--json").stdout
         self.assertEqual(json.loads(plan)["hints"], [])
-        self.assertEqual(json.loads(self.baton("plan", "readers.yaml", "--json").stdout)["hints"], [])  # length unknown
+        self.assertEqual(json.loads(self.baton("check", "--plan", "readers.yaml", "--json").stdout)["hints"], [])  # length unknown
 
 
 if __name__ == "__main__":

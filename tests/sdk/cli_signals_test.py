@@ -119,7 +119,7 @@ class Signals(Cli):
     def test_a_command_without_stops_ends_at_the_first_signal(self):
         agents = "".join(f"  a{i}: {{prompt: '{{{{ agent_a0_history_1 }}}}'}}\n" for i in range(100))
         self.write("large.yaml", "version: 1\nmodels: {main: nano}\nagents:\n" + agents + "workflow: {topology: parallel, rounds: 10}\n")
-        for command in (["graph", "large.yaml", "--format", "json"], ["plan", "large.yaml"]):
+        for command in (["check", "large.yaml", "--graph", "json"], ["check", "--plan", "large.yaml"]):
             process = subprocess.Popen([RUNNER, *command], cwd=self.folder, env=self.environment(),
                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE)
             self.addCleanup(process.kill)  # what goes on after a failure would fail the tests that follow, too

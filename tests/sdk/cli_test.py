@@ -40,14 +40,14 @@ class Usage(Cli):
 
     def test_what_is_unknown_is_answered_with_what_there_is(self):
         self.assertIn("unknown input 'x'; the workflow has: question", self.baton("run", self.team, "-i", "x=1", "-i", QUESTION, code=2).stderr)
-        self.assertIn("unknown input 'x'; the workflow has: question", self.baton("render", self.team, "--agent", "solver", "-i", "x=1", code=2).stderr)
+        self.assertIn("unknown input 'x'; the workflow has: question", self.baton("check", self.team, "--render", "solver", "-i", "x=1", code=2).stderr)
         unknown = self.baton("run", self.team, "--zzzzzz", code=2).stderr
         for option in ("--input", "--relay", "--record"):
             self.assertIn(option, unknown.split("The options are: ")[1])
         self.assertLessEqual(max(map(len, unknown.splitlines())), 100)
         narrow = self.in_terminal("run", self.team, "--zzzzzz", columns=50)[1].replace("\r", "")
         self.assertLessEqual(max(map(len, re.sub("\x1b[^m]*m", "", narrow).splitlines())), 50)
-        self.assertIn("validate", self.baton("zzzzzz", code=2).stderr.split("The verbs are: ")[1])
+        self.assertIn("check", self.baton("zzzzzz", code=2).stderr.split("The verbs are: ")[1])
         mian = self.baton("run", self.team, "-i", QUESTION, "--model", "mian=/tmp", code=3).stderr
         self.assertIn("unknown model 'mian'", mian)
         self.assertIn("did you mean 'main'?", mian)
@@ -98,13 +98,13 @@ class Usage(Cli):
 class Files(Cli):
     def test_validate(self):
         self.write("broken.yaml", TEAM.replace("agent_solver_current", "agent_slover_current"))
-        done = self.baton("validate", self.team, "broken.yaml", code=3)
+        done = self.baton("check", self.team, "broken.yaml", code=3)
         self.assertEqual(done.stdout, "team.yaml: ok: 2 agents, 2 turns\n")
         self.assertRegex(done.stderr, r"broken\.yaml:\d+:\d+: error\[E\d{4}\]")
         self.assertIn("did you mean 'agent_solver_current'", done.stderr)
-        items = json.loads(self.baton("validate", "broken.yaml", "--json", code=3).stdout)
+        items = json.loads(self.baton("check", "broken.yaml", "--json", code=3).stdout)
         self.assertEqual(items[0]["errors"][0]["line"], 13)
-        self.baton("validate", "no.yaml", code=3)
+        self.baton("check", "no.yaml", code=3)
 
     def test_run_of_a_broken_file(self):
         self.write("broken.yaml", "version: 1\nname: [")
@@ -112,44 +112,55 @@ class Files(Cli):
 
     def test_graph_plan_render(self):
         for form in ("ascii", "mermaid", "dot"):
-            self.assertIn("checker", self.baton("graph", self.team, "--format", form).stdout)
-        json.loads(self.baton("graph", self.team, "--format", "json").stdout)
-        self.baton("graph", self.team, "--format", "svg", code=2)
+            self.assertIn("checker", self.baton("check", self.team, "--graph", form).stdout)
+        json.loads(self.baton("check", self.team, "--graph", "json").stdout)
+        self.baton("check", self.team, "--graph", "svg", code=2)
 
-        text = self.baton("plan", self.team, "--input", QUESTION).stdout
+        text = self.baton("check", "--plan", self.team, "--input", QUESTION).stdout
         self.assertIn("KV cache", text)
-        plan = json.loads(self.baton("plan", self.team, "--json").stdout)
+        plan = json.loads(self.baton("check", "--plan", self.team, "--json").stdout)
         self.assertEqual(plan["turns"][1]["needs"], [0])
         self.assertIn("agent_solver_current", [slot["name"] for slot in plan["turns"][1]["slots"]])
         self.assertGreater(plan["memory"]["kv_peak_bytes"], 0)
 
-        prompt = json.loads(self.baton("render", self.team, "--agent", "checker", "--input", QUESTION,
+        prompt = json.loads(self.baton("check", self.team, "--render", "checker", "--input", QUESTION,
                                        "--value", "agent_solver_current=It is 19.", "--json").stdout)
         self.assertTrue(prompt["complete"])
         self.assertIn("It is 19.", prompt["text"])
         self.assertEqual(sum(len(part["tokens"]) for part in prompt["parts"]), len(prompt["tokens"]))
-        self.assertIn("did you mean 'checker'", self.baton("render", self.team, "--agent", "cheker", code=2).stderr)
+        self.assertIn("did you mean 'checker'", self.baton("check", self.team, "--render", "cheker", code=2).stderr)
 
     def test_plan_without_a_model(self):
-        done = self.baton("plan", self.team, "--model", "main=/no/such/model")
+        done = self.baton("check", "--plan", self.team, "--model", "main=/no/such/model")
         self.assertIn("/no/such/model", done.stderr)
         self.assertIn("checker", done.stdout)
 
     def test_init_gives_a_sound_workflow(self):
         self.baton("init", "mine")
-        self.baton("validate", "mine/team.yaml")
+        self.baton("check", "mine/team.yaml")
         self.assertIn("exists already", self.baton("init", "mine", code=2).stderr)
         for model in (str(ROOT / "samples/models/nano"), "hf:org/name:Q4_K_M", 'odd "quoted" ${env:HOME} \\ name'):
             folder = f"of_{abs(hash(model))}"
             self.baton("init", folder, "--model", model)
             text = (self.folder / folder / "team.yaml").read_text()
             self.assertNotIn("@", text.replace("@FILE", ""))
-            self.baton("validate", f"{folder}/team.yaml")
+            self.baton("check", f"{folder}/team.yaml")
 
     def test_schema_version_models_doctor(self):
-        self.assertIn("draft-07", json.loads(self.baton("schema").stdout)["$schema"])
-        self.assertTrue((ROOT / "docs/yaml.md").read_text().endswith(self.baton("schema", "--markdown").stdout))
-        self.assertIn("baton ", self.baton("version").stdout)
+        self.assertIn("draft-07", json.loads(self.baton("check", "--schema").stdout)["$schema"])
+        self.assertTrue((ROOT / "docs/yaml.md").read_text().endswith(self.baton("check", "--schema", "--markdown").stdout))
+        self.assertIn("baton ", self.baton("--version").stdout)
+
+    def test_old_names_say_the_new_ones(self):
+        for old, new in (("validate", "baton check FILE"), ("plan", "baton check FILE --plan"), ("graph", "--graph"), ("render", "--render"),
+                         ("explain", "baton check --explain"), ("schema", "baton check --schema"), ("trace", "baton report DIR --trace"),
+                         ("diff", "baton compare"), ("replay", "--replay"), ("version", "baton --version"), ("bench", "baton-lab bench"),
+                         ("eval", "baton-lab eval"), ("load", "baton-lab load"), ("learn", "baton-lab learn"), ("profile", "baton-lab profile")):
+            said = subprocess.run([RUNNER, old, "x"], capture_output=True, text=True, check=False)
+            self.assertEqual((said.returncode, said.stdout), (2, ""))
+            self.assertIn(new, said.stderr)
+        self.assertIn("--trace otlp|URL|FILE", self.baton("report", "x", "--to", "y", code=2).stderr)
+        self.assertIn("--render AGENT", self.baton("check", self.team, "--agent", "solver", code=2).stderr)
         self.assertIsInstance(json.loads(self.baton("models", "--json").stdout), list)
         checks = {line["check"] for line in json.loads(self.baton("doctor", "--json").stdout)}
         self.assertLessEqual({"device cpu", "memory", "threads", "tool python", "models", "terminal",
@@ -257,7 +268,7 @@ workflow:
             self.assertEqual(whole["reason"], "decoded by checker" + ("" if reader["round"] == 1 else "#2"))
             self.assertGreaterEqual(whole["reused_tokens"], whole["tokens"] - 1)  # the last token of an answer has no KV
         self.assertIn("until: unknown placeholder 'agent_cheker_answer'",
-                      self.baton("validate", "judged.yaml", "--set", "workflow.until=\"agent_cheker_answer.score > 3\"", code=3).stderr)
+                      self.baton("check", "judged.yaml", "--set", "workflow.until=\"agent_cheker_answer.score > 3\"", code=3).stderr)
 
     def test_layers_that_the_model_does_not_have(self):
         layers = json.loads((ROOT / "samples/models/nano/config.json").read_text())["num_hidden_layers"]
@@ -273,7 +284,7 @@ workflow:
     def test_inputs_from_files(self):
         self.write("q.txt", "What is 6 x 7?\n")
         for given, wanted in (("question=@q.txt", "What is 6 x 7?"), ("question=@@q.txt", "@q.txt"), ("question=a=b", "a=b")):
-            prompt = json.loads(self.baton("render", self.team, "--agent", "solver", "--input", given, "--json").stdout)
+            prompt = json.loads(self.baton("check", self.team, "--render", "solver", "--input", given, "--json").stdout)
             self.assertIn("Question:\n" + wanted, prompt["text"])
 
     def test_events(self):
@@ -454,13 +465,13 @@ class Terminal(Cli):
     def test_hostile_text_does_nothing(self):
         hostile = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202eabc\x08"
         self.write("q.txt", hostile)
-        _, seen = self.in_terminal("render", self.team, "--agent", "solver", "--input", "question=@q.txt")
+        _, seen = self.in_terminal("check", self.team, "--render", "solver", "--input", "question=@q.txt")
         self.assertNotRegex(seen, "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202e]")
-        raw = self.baton("render", self.team, "--agent", "solver", "--input", "question=@q.txt").stdout
+        raw = self.baton("check", self.team, "--render", "solver", "--input", "question=@q.txt").stdout
         self.assertIn("\x1b]0;owned", raw)
 
     def test_input_from_standard_input(self):
-        command = [RUNNER, "render", str(self.team), "--agent", "solver", "--input", "question=@-"]
+        command = [RUNNER, "check", str(self.team), "--render", "solver", "--input", "question=@-"]
         done = subprocess.run(command, input="How many\napples?\n", capture_output=True, text=True, timeout=60,
                               cwd=self.folder, env=self.environment())
         self.assertIn("Question:\nHow many\napples?<|im_end|>", done.stdout, done.stderr)

@@ -99,7 +99,7 @@ class Traces(Cli):
             self.assertNotIn(json.dumps(text)[1:-1], line)
 
         # The stored record gives the same trace, but for the moments at which this process saw the events.
-        self.assertEqual(self.baton("trace", "run", "--to", "stored.json").stdout, "stored.json\n")
+        self.assertEqual(self.baton("report", "run", "--trace", "stored.json").stdout, "stored.json\n")
         stored = self.spans((self.folder / "stored.json").read_text())
         self.assertEqual(len(stored), len(spans))
         for a, b in zip(spans, stored):
@@ -160,7 +160,7 @@ class Traces(Cli):
         self.assertEqual(len(collector.asked), 3)
         self.baton("run", self.team, "--input", QUESTION, "-q", "--record", "run", OTEL_EXPORTER_OTLP_ENDPOINT=collector.address)
         self.assertEqual(len(collector.asked), 3)  # nobody asked for a trace
-        done = self.baton("trace", "run", "--to", collector.address)
+        done = self.baton("report", "run", "--trace", collector.address)
         self.assertEqual((done.stdout, len(collector.asked)), ("", 4))
 
     def test_a_collector_that_is_not_there(self):
@@ -169,7 +169,7 @@ class Traces(Cli):
         self.assertTrue(done.stdout)
         self.assertRegex(done.stderr, r"^warning: the trace is lost: http://127.0.0.1:9/v1/traces: [^\n]+\n$")
         self.baton("run", self.team, "--input", QUESTION, "-q", "--record", "run")
-        done = self.baton("trace", "run", "--to", "http://127.0.0.1:9", code=1, OTEL_EXPORTER_OTLP_TIMEOUT="700")
+        done = self.baton("report", "run", "--trace", "http://127.0.0.1:9", code=1, OTEL_EXPORTER_OTLP_TIMEOUT="700")
         self.assertIn("the trace could not be written", done.stderr)
 
     def test_usage(self):
@@ -181,14 +181,14 @@ class Traces(Cli):
         done = self.traced(to="/dev/full", code=1)
         self.assertTrue(done.stdout)  # the result is not lost with the file
         self.assertIn("/dev/full", done.stderr)
-        self.baton("trace", "nowhere", code=2)
+        self.baton("report", "nowhere", "--trace", code=2)
         self.baton("run", self.team, "--input", QUESTION, "-q", "--record", "run")
         (self.folder / "run/events.ndjson").unlink()
-        self.assertIn("events.ndjson is missing", self.baton("trace", "run", code=3).stderr)
+        self.assertIn("events.ndjson is missing", self.baton("report", "run", "--trace", code=3).stderr)
 
     def test_a_file_for_a_viewer(self):
         self.traced("--record", "run", to="live.perfetto.json")
-        self.assertEqual(self.baton("trace", "run").stdout, "run/trace.perfetto.json\n")
+        self.assertEqual(self.baton("report", "run", "--trace").stdout, "run/trace.perfetto.json\n")
         for file in ("live.perfetto.json", "run/trace.perfetto.json"):
             events = json.loads((self.folder / file).read_text())["traceEvents"]
             rows = {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}

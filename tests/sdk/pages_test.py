@@ -123,7 +123,7 @@ class Pages(Records):
 
     def report(self, *folders):
         """The address of the report of a record, or of two."""
-        page = self.folder / self.baton("report", *map(str, folders)).stdout.strip()
+        page = self.folder / self.baton(*(["report", str(folders[0])] if len(folders) == 1 else ["compare", *map(str, folders), "--html"])).stdout.strip()
         return page.resolve().as_uri()
 
     def check(self, url, width, dark):

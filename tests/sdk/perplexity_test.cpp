@@ -13,6 +13,7 @@
 namespace perplexity_test {
 
 using namespace baton;
+using namespace baton::lab;
 
 namespace {
 

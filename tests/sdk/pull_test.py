@@ -96,7 +96,7 @@ class Folders(Pull):
         self.assertEqual(record["model"]["fingerprint"], here["model"]["fingerprint"])
         self.assertEqual(record["model"]["path"], str(path))
         for option in ("hf:org/nano", "main=hf:org/nano@main", f"main=hf:org/nano@{COMMIT}"):
-            self.baton("plan", self.team, "--model", option)
+            self.baton("check", "--plan", self.team, "--model", option)
         self.assertIn("hf:org/nano", self.baton("models").stdout)
         self.assertEqual(len(self.hub.requests), before, "running opened a connection")
 
@@ -121,7 +121,7 @@ class Folders(Pull):
             link.symlink_to(os.path.relpath(blob, link.parent))
         (folder / "refs").mkdir()
         (folder / "refs/main").write_text(COMMIT)
-        self.baton("plan", self.team, "--model", "hf:org/nano")
+        self.baton("check", "--plan", self.team, "--model", "hf:org/nano")
         self.baton("pull", "org/nano")
         self.assertEqual(self.hub.gets("resolve") + self.cdn.gets(), [])
 
@@ -224,7 +224,7 @@ class Choice(Pull):
         self.hub.repositories["org/small-GGUF"].commit = old
         self.baton("pull", "org/small-GGUF:F16", "--revision", old)
         self.assertFalse((self.cache / "models--org--small-GGUF/refs").exists())
-        self.baton("plan", self.team, "--model", f"hf:org/small-GGUF@{old}:F16")
+        self.baton("check", "--plan", self.team, "--model", f"hf:org/small-GGUF@{old}:F16")
         self.assertIn("revision, 'v9'", self.baton("pull", "org/small-GGUF@v9:F16", code=1, HF_TOKEN="t").stderr)
 
 

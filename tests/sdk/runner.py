@@ -20,6 +20,8 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 RUNNER = str(pathlib.Path(sys.argv.pop(1)).resolve())
+LAB = str(pathlib.Path(RUNNER).with_name("baton-lab"))
+LAB_VERBS = ("bench", "eval", "learn", "load", "perplexity", "profile")
 
 # What `auto` has measured in earlier runs of whoever runs the tests would decide in them.
 CACHE = tempfile.mkdtemp()
@@ -61,6 +63,11 @@ outputs: {answer: "{{ said }}"}
 """ % (ROOT / "samples/models/nano")
 
 
+def command(*arguments):
+    """The program that has the verb, with its arguments."""
+    return [LAB if arguments and arguments[0] in LAB_VERBS else RUNNER, *arguments]
+
+
 class Cli(unittest.TestCase):
     def setUp(self):
         self.folder = pathlib.Path(tempfile.mkdtemp())
@@ -76,7 +83,7 @@ class Cli(unittest.TestCase):
         return {**environment, "TERM": "xterm-256color", "LC_ALL": "C.UTF-8", "XDG_CACHE_HOME": CACHE, **changes}
 
     def baton(self, *arguments, code=0, **changes):
-        done = subprocess.run([RUNNER, *arguments], cwd=self.folder, env=self.environment(**changes), stdin=subprocess.DEVNULL,
+        done = subprocess.run(command(*arguments), cwd=self.folder, env=self.environment(**changes), stdin=subprocess.DEVNULL,
                               capture_output=True, text=True, timeout=300)
         self.assertEqual(done.returncode, code, done.stderr)
         return done
@@ -85,7 +92,7 @@ class Cli(unittest.TestCase):
         """Runs with stderr (and stdout, unless given) on a terminal; returns the exit code and what it was sent."""
         parent, child = pty.openpty()
         fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-        process = subprocess.Popen([RUNNER, *arguments], cwd=self.folder, env=self.environment(**changes),
+        process = subprocess.Popen(command(*arguments), cwd=self.folder, env=self.environment(**changes),
                                    stdin=subprocess.DEVNULL, stdout=stdout or child, stderr=child)
         os.close(child)
         seen = b""
@@ -110,7 +117,7 @@ class Terminal:
         self.process, self.end = pty.fork()
         if self.process == 0:
             os.chdir(test.folder)
-            os.execve(RUNNER, [RUNNER, *arguments], test.environment())
+            os.execve(command(*arguments)[0], command(*arguments), test.environment())
         test.addCleanup(self.close)
 
     def wait_for(self, pattern):

@@ -44,6 +44,14 @@ else()
   endforeach()
 endif()
 
+set(products $<TARGET_FILE:baton> $<TARGET_FILE:baton_library>)
+if(TARGET baton_shared)
+  list(APPEND products $<TARGET_FILE:baton_shared>)
+endif()
+add_test(NAME "laboratory: not in the product" COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/sdk/laboratory_test.py
+  $<TARGET_FILE:baton_lab_program> ${products})
+set_tests_properties("laboratory: not in the product" PROPERTIES LABELS sdk)
+
 add_test(NAME "headers: closure" COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/sdk/header_closure_test.py
   ${PROJECT_SOURCE_DIR}/sdk/include ${PROJECT_SOURCE_DIR}/engine/base)
 set_tests_properties("headers: closure" PROPERTIES LABELS sdk)

@@ -63,7 +63,7 @@ constexpr ErrorCode kCodes[] = {
      "The name is misspelt; the file declares no such tool under 'tools'; or it is a tool that a program adds, which "
      "the runner does not know.",
      "Use one of the tools that the message lists, declare the tool or the server, or load the file in the program "
-     "that adds the tool. 'baton validate', 'plan', 'graph' and 'render' know a tool of a program when the file gives "
+     "that adds the tool. 'baton check' knows a tool of a program when the file gives "
      "its description or parameters under 'tools'; it runs only there.",
      "agents:\n  solver: {prompt: \"{{ user_question }}\", tools: [pyhton]}",
      "agents:\n  solver: {prompt: \"{{ user_question }}\", tools: [python]}"},
@@ -180,7 +180,7 @@ std::span<const ErrorCode> error_codes_of_values() {
       {"E0401", "A key is unknown.",
        "The key is misspelt, stands at another level, or belongs to something else. Keys that begin with 'x-' are "
        "free.",
-       "Use a key that the message suggests; 'baton schema --markdown' lists all of them.", "defaults: {max_token: 64}",
+       "Use a key that the message suggests; 'baton check --schema --markdown' lists all of them.", "defaults: {max_token: 64}",
        "defaults: {max_tokens: 64}"},
       {"E0402", "A key is missing.",
        "A section that every workflow has, or a key that another one needs, is not there.",

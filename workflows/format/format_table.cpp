@@ -185,7 +185,7 @@ std::vector<FormatKey> make_keys() {
           {"prompt", "messages", list(object("message")), false, "", "All messages, in place of `system` and `user`."},
           {"prompt", "order", choice({"written", "free"}), false, "written",
            "`free`: items of a message that contain placeholders, and the turns of its loops, may be reordered, so "
-           "that what is known first comes first; `baton plan` shows the gain. Items without placeholders keep their "
+           "that what is known first comes first; `baton check --plan` shows the gain. Items without placeholders keep their "
            "places."},
 
           {"message",

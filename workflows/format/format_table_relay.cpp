@@ -45,7 +45,7 @@ std::vector<FormatKey> relay_keys() {
        "recomputed; the number of tokens follows from it, in place of `epic_tokens`, `cacheblend_share`, "
        "`select.share` and thresholds."},
       {"relay", "correct", boolean(), false, "true; false by deviation",
-       "`rectify`: reused KV is corrected by the correction that `baton learn` found for the placeholder, if there "
+       "`rectify`: reused KV is corrected by the correction that `baton-lab learn` found for the placeholder, if there "
        "is one."},
       {"relay", "epic_tokens", integer(0), false, "16", "`epic`: the first tokens of each segment are recomputed."},
       {"relay", "cacheblend_share", number(0, 1), false, "0.15",

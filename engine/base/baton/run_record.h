@@ -32,7 +32,7 @@ struct SlotRecord {
   double kv_reuse_rate = 0.0;     // fraction of (token, layer) entries not recomputed, 0 to 1
   double kv_reuse_bound = 0.0;    // upper bound of the rate: the method chooses no token to recompute
   int hops = 0;                   // number of approximate hand-overs in this KV's history; 0: exact
-  bool corrected = false;         // method rectify: a correction from `baton learn` was added
+  bool corrected = false;         // method rectify: a correction from `baton-lab learn` was added
   std::string reason;             // why this method was used
   std::optional<SlotAnchors> anchors;
 };

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes the data of the two teams: held-out instantiations, that training never draws, to measure with, and others to
-learn corrections from (baton learn)."""
+learn corrections from (baton-lab learn)."""
 
 from __future__ import annotations
 

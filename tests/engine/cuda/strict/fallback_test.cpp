@@ -106,14 +106,14 @@ TEST_CASE("a profile on auto says in a warning why the GPU is not used") {
   std::vector<std::string> warnings;
   std::stop_source stop;
   stop.request_stop();  // the model is opened, and nothing measured
-  ProfileOptions options;
+  lab::ProfileOptions options;
   options.model = (source_folder() / "samples/models/nano").string();
   options.hand_overs = 1;
   options.max_tokens = 16;
   options.reading = "slope";
   options.stop = stop.get_token();
   options.on_warning = [&](const std::string& message) { warnings.push_back(message); };
-  CHECK_FALSE(profile_model(options).has_value());
+  CHECK_FALSE(lab::profile_model(options).has_value());
   REQUIRE(warnings.size() == 1);
   CHECK_THAT(warnings[0], Contains("nano runs on the CPU: ") && Contains("kernels cannot run on compute capability 8"));
 }

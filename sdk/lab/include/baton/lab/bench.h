@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Benchmark: the time to first token of a chain of agents under each method of handing KV over, next to what this
-// machine can do (docs/cli.md, `baton-lab bench`).
+// machine can do (docs/lab.md, `baton-lab bench`).
 #pragma once
 
 #include <array>

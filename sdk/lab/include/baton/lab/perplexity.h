@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The perplexity of a text: how well a model predicts it. It is computed as llama.cpp's llama-perplexity does, so that
-// the two values can be compared (docs/cli.md, `baton-lab eval --perplexity`).
+// the two values can be compared (docs/lab.md, `baton-lab perplexity`).
 #pragma once
 
 #include <cstdint>

@@ -50,7 +50,7 @@ struct ModelProfile {
   std::vector<double> similarity_error;  // its standard error; NaN: unknown
   std::vector<double> correlation;       // of the tokens' deviations in this layer and the next, -1 to 1; NaN: unknown
   std::vector<double> correlation_error;
-  ProfiledRange slope;  // both readings of RelayCaching's eq. 3 (docs/cli.md)
+  ProfiledRange slope;  // both readings of RelayCaching's eq. 3 (docs/lab.md)
   ProfiledRange level;
   std::optional<ProfiledEffect> effect;
   std::string reading;  // which of them counts: "slope", "level" or "effect"

@@ -1,0 +1,34 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""No code of the laboratory is in the product: neither the program baton nor the library has a symbol of it.
+
+Usage: laboratory_test.py BATON-LAB PRODUCT...
+"""
+
+import re
+import subprocess
+import sys
+
+# The namespace of sdk/lab, and the functions that its headers declare, wherever they would be.
+LABORATORY = re.compile(r"\bbaton::(v1::)?lab::|\b(run_bench|bench_shapes|measure_perplexity|learn_corrections|profile_pair|profile_model)\b")
+
+
+def symbols(file):
+    found = subprocess.run(["nm", "-C", file], check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()
+    return [line for line in found if LABORATORY.search(line)]
+
+
+def main():
+    laboratory, *products = sys.argv[1:]
+    if not symbols(laboratory):
+        sys.exit(f"{laboratory} has no symbol of the laboratory: this test would find none anywhere")
+    failed = 0
+    for product in products:
+        for line in symbols(product):
+            print(f"{product}: {line}")
+            failed = 1
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())
