@@ -25,7 +25,6 @@ Option* Option::as_size() { return raw_->transform(CLI::AsSizeValue(false)), thi
 Option* Option::capture_default_str() { return raw_->capture_default_str(), this; }
 Option* Option::delimiter(char separator) { return raw_->delimiter(separator), this; }
 Option* Option::allow_extra_args(bool allowed) { return raw_->allow_extra_args(allowed), this; }
-Option* Option::expected(int count) { return raw_->expected(count), this; }
 Option* Option::expected(int least, int most) { return raw_->expected(least, most), this; }
 Option* Option::or_alone(const std::string& value) { return raw_->expected(0, 1)->default_str(value), this; }
 Option* Option::needs(const Option* other) { return raw_->needs(other->raw_), this; }

@@ -39,7 +39,6 @@ class Option {
   Option* delimiter(char separator);
   /// One value each time that the option is given.
   Option* allow_extra_args(bool allowed);
-  Option* expected(int count);
   Option* expected(int least, int most);
   /// The value may be left out; the variable is then `value`.
   Option* or_alone(const std::string& value);

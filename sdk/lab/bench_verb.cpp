@@ -281,7 +281,7 @@ void add_bench(CommandLine& line) {
       ->range(1, 1000);
   verb->add_option("--layers-range", arguments->range, "First, detection and last layer of method rectify")
       ->delimiter(',')
-      ->expected(3)
+      ->expected(3, 3)
       ->type_name("A,B,C");
   verb->add_option("--dtype", options.dtype, "Data type of weights and KV")
       ->type_name("bf16|f32")

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "sdk/lab/eval_log.h"
+#include "sdk/lab/eval_measurement.h"
 
 #include <fmt/format.h>
 

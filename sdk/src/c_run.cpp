@@ -6,8 +6,8 @@
 #include <mutex>
 #include <system_error>
 
-#include "engine/base/json_fields.h"  // of the layers below: before any public header
-#include "engine/base/utf8.h"         // of the layers below: before any public header
+#include "engine/base/json_fields.h"
+#include "engine/base/utf8.h"
 #include "sdk/src/c_support.h"
 
 #include <baton/session.h>

@@ -8,7 +8,7 @@
 #include <new>
 #include <stdexcept>
 
-#include "engine/base/utf8.h"  // of the layers below: before any public header
+#include "engine/base/utf8.h"
 #include "workflows/run/record_json.h"
 
 #include <baton/version.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tools and workflows of baton/c.h.
-#include "engine/base/utf8.h"  // of the layers below: before any public header
+#include "engine/base/utf8.h"
 #include "workflows/run/record_json.h"
 
 #include "sdk/src/c_support.h"

@@ -16,7 +16,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/utf8.h"
 #include "engine/learning/correction_file.h"
-#include "engine/reuse/anchors/anchor_file.h"  // of the layers below: before any public header
+#include "engine/reuse/anchors/anchor_file.h"
 #include "engine/reuse/between_models.h"
 #include "sdk/src/model_ranges.h"
 

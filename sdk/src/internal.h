@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The layers below, seen from the public face. Some of their names (Engine, ToolCall, Diagnostic) are also names of
-// public classes, which live in baton::v1; include this before any public header.
+// What the public classes share inside the library: a workflow once it is read, where its models are, and how a run is
+// started.
 #pragma once
 
 #include <map>

@@ -8,7 +8,7 @@
 #include "engine/base/system/file.h"
 #include "engine/base/system/process.h"
 #include "engine/model/model.h"
-#include "engine/remote/open_server.h"  // of the layers below: before any public header
+#include "engine/remote/open_server.h"
 #include "sdk/hub/hub_cache.h"
 #include "sdk/src/internal.h"
 #include "workflows/format/diagnostics.h"

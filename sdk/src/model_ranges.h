@@ -20,7 +20,6 @@
 #include "engine/learning/profiler.h"
 #include "workflows/plan/plan.h"
 
-
 namespace baton {
 
 /// `count` hand-overs whose answers the model still has to write. What stands before an answer in the producer's and in

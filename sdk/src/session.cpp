@@ -11,7 +11,7 @@
 #include <mutex>
 #include <system_error>
 
-#include "agents/prompts/conversation.h"  // of the layers below: before any public header
+#include "agents/prompts/conversation.h"
 #include "engine/base/files.h"
 #include "engine/base/errors.h"
 #include "engine/base/hash.h"

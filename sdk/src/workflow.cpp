@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Workflow: a compiled workflow behind one immutable value.
-#include "engine/base/hash.h"  // of the layers below: before any public header
+#include "engine/base/hash.h"
 
 #include "sdk/src/internal.h"
 
