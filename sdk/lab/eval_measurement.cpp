@@ -38,22 +38,27 @@ std::string question_text(const Score& score, const Question& question, const Ru
 
 }  // namespace
 
-void EvalProgress::show(const std::vector<Score>& scores, std::size_t done, std::size_t taken) {
+void EvalProgress::count(bool taken) {
+  ++done_;
+  taken_ += taken ? 1 : 0;
+}
+
+void EvalProgress::show(const std::vector<Score>& scores) {
   if (!shown_) return;
   const auto now = Clock::now();
   const auto pause = can_redraw() ? std::chrono::milliseconds(100) : std::chrono::seconds(10);
-  if (now - last_ < pause && done < questions_) return;
+  if (now - last_ < pause && done_ < questions_) return;
   last_ = now;
   const double ms = std::chrono::duration<double, std::milli>(now - start_).count();
-  std::string line = fmt::format("{} of {}", done, questions_);
+  std::string line = fmt::format("{} of {}", done_, questions_);
   for (const Score& one : scores) {
     if (one.tally.right.whole > 0)
       line += fmt::format(", {} {:.1f} %", one.method.text,
                           100 * one.tally.score / static_cast<double>(one.tally.right.whole));
   }
-  if (done > taken && done < questions_) {
-    const double each = ms / static_cast<double>(done - taken);
-    line += fmt::format(", {} left", duration(each * static_cast<double>(questions_ - done)));
+  if (done_ > taken_ && done_ < questions_) {
+    const double each = ms / static_cast<double>(done_ - taken_);
+    line += fmt::format(", {} left", duration(each * static_cast<double>(questions_ - done_)));
   }
   note(can_redraw() ? "\r\x1b[K" + head(line, terminal_size().columns - 1) : line + "\n");
 }
@@ -64,23 +69,59 @@ void EvalProgress::clear() {
   last_ = {};
 }
 
+std::optional<std::size_t> QuestionQueue::next() {
+  while (next_ < taken_.size() && taken_[next_]) ++next_;
+  if (next_ == taken_.size() || error_) return std::nullopt;
+  return next_++;
+}
+
+void QuestionQueue::fail(std::exception_ptr error, bool more_telling) {
+  if (!error_ || more_telling) error_ = std::move(error);
+}
+
+void QuestionQueue::rethrow_failure() const {
+  if (error_) std::rethrow_exception(error_);
+}
+
+void OrderedScores::add(std::size_t index, QuestionOutcome outcome) {
+  ahead_.emplace(index, std::move(outcome));
+  for (auto next = ahead_.begin(); next != ahead_.end() && next->first == merged_; next = ahead_.erase(next)) {
+    merge(next->first, next->second);
+    ++merged_;
+  }
+}
+
+void OrderedScores::add_rest() {
+  for (const auto& [index, outcome] : ahead_) merge(index, outcome);
+  ahead_.clear();
+}
+
+void OrderedScores::merge(std::size_t index, const QuestionOutcome& outcome) {
+  if (outcome.floor) floor_.add(*outcome.floor, reference_);
+  for (std::size_t i = 0; i < scores_.size(); ++i) {
+    scores_[i].tally = sum_of(std::move(scores_[i].tally), outcome.methods[i].tally);
+    scores_[i].quality.add(outcome.methods[i].distances, reference_);
+    const auto [kl, tokens] = total_of(outcome.methods[i].distances);
+    scores_[i].questions.push_back({outcome.methods[i].tally.score, outcome.full_score, kl, tokens});
+    scores_[i].binary = scores_[i].binary && questions_[index].check.is_binary();
+  }
+}
+
 EvalMeasurement::EvalMeasurement(const EvalOptions& options, const Engine& engine, std::vector<Score>& scores,
                                  const std::vector<Question>& questions, EvalLog* log, int team)
     : options_(options),
       engine_(engine),
-      scores_(scores),
       questions_(questions),
       log_(log),
       team_(team),
       progress_(!options.quiet, questions.size()),
-      taken_(questions.size(), false) {
-  reference_ = EvalMethod::parse("full").load(options.workflow);
-  compares_ = scores.size() > 1 || !scores.front().method.is_reference();
-  if (compares_ && options.floor_limit > 0) {
+      queue_(questions.size()),
+      sums_(scores, questions, EvalMethod::parse("full").load(options.workflow)) {
+  if (compares() && options.floor_limit > 0) {
     EngineOptions f32 = options.engine.options(options.workflow.default_model(), options.quiet);
     f32.kv_dtype = "f32";
     precise_ = Engine::open(f32);
-    precise_->prepare(*reference_);
+    precise_->prepare(sums_.reference());
   }
   base_.seed = options.seed;
   base_.stop = interrupted();
@@ -90,15 +131,15 @@ EvalMeasurement::EvalMeasurement(const EvalOptions& options, const Engine& engin
 
 void EvalMeasurement::run() {
   for (std::size_t i = 0; log_ != nullptr && i < questions_.size(); ++i) {
-    auto outcome = log_->take(team_, questions_[i].id, scores_);
+    auto outcome = log_->take(team_, questions_[i].id, sums_.scores());
     if (!outcome) continue;
-    taken_[i] = true;
-    finish(i, std::move(*outcome));
+    queue_.leave_out(i);
+    progress_.count(true);
+    sums_.add(i, std::move(*outcome));
   }
-  taken_count_ = done_;
-  if (done_ > 0 && !options_.quiet)
-    note(fmt::format("{} of {} questions were finished before\n", done_, questions_.size()));
-  progress_.show(scores_, done_, taken_count_);
+  if (progress_.done() > 0 && !options_.quiet)
+    note(fmt::format("{} of {} questions were finished before\n", progress_.done(), questions_.size()));
+  progress_.show(sums_.scores());
   std::vector<std::jthread> threads;
   try {
     for (int i = 0; i < options_.jobs; ++i) threads.emplace_back([this] { work(); });
@@ -107,9 +148,8 @@ void EvalMeasurement::run() {
   }
   threads.clear();
   progress_.clear();
-  for (const auto& [index, outcome] : ahead_) merge(index, outcome);  // of an interrupted run
-  ahead_.clear();
-  if (error_) std::rethrow_exception(error_);
+  sums_.add_rest();
+  queue_.rethrow_failure();
 }
 
 void EvalMeasurement::work() {
@@ -117,9 +157,9 @@ void EvalMeasurement::work() {
     std::size_t index = 0;
     {
       const std::lock_guard lock(mutex_);
-      while (next_ < questions_.size() && taken_[next_]) ++next_;
-      if (next_ == questions_.size() || error_ || interrupted().stop_requested()) return;
-      index = next_++;
+      const auto next = interrupted().stop_requested() ? std::nullopt : queue_.next();
+      if (!next) return;
+      index = *next;
     }
     const Question& question = questions_[index];
     try {
@@ -127,37 +167,17 @@ void EvalMeasurement::work() {
       if (!outcome) continue;  // cancelled
       const std::lock_guard lock(mutex_);
       if (log_ != nullptr) log_->add(team_, question.id, *outcome);
-      finish(index, std::move(*outcome));
-      progress_.show(scores_, done_, taken_count_);
+      progress_.count(false);
+      sums_.add(index, std::move(*outcome));
+      progress_.show(sums_.scores());
     } catch (const InputError& wrong) {
       const std::lock_guard lock(mutex_);
-      error_ =
-          std::make_exception_ptr(Failure(kInvalidFile, fmt::format("question '{}': {}", question.id, wrong.what())));
+      const std::string text = fmt::format("question '{}': {}", question.id, wrong.what());
+      queue_.fail(std::make_exception_ptr(Failure(kInvalidFile, text)), true);
     } catch (...) {
       const std::lock_guard lock(mutex_);
-      if (!error_) error_ = std::current_exception();
+      queue_.fail(std::current_exception());
     }
-  }
-}
-
-/// Adds a question to the scores, and those behind it that waited for it.
-void EvalMeasurement::finish(std::size_t index, QuestionOutcome outcome) {
-  ++done_;
-  ahead_.emplace(index, std::move(outcome));
-  for (auto next = ahead_.begin(); next != ahead_.end() && next->first == merged_; next = ahead_.erase(next)) {
-    merge(next->first, next->second);
-    ++merged_;
-  }
-}
-
-void EvalMeasurement::merge(std::size_t index, const QuestionOutcome& outcome) {
-  if (outcome.floor) floor_.add(*outcome.floor, *reference_);
-  for (std::size_t i = 0; i < scores_.size(); ++i) {
-    scores_[i].tally.merge(outcome.methods[i].tally);
-    scores_[i].quality.add(outcome.methods[i].distances, *reference_);
-    const auto [kl, tokens] = total_of(outcome.methods[i].distances);
-    scores_[i].questions.push_back({outcome.methods[i].tally.score, outcome.full_score, kl, tokens});
-    scores_[i].binary = scores_[i].binary && questions_[index].check.is_binary();
   }
 }
 
@@ -220,16 +240,16 @@ std::optional<EvalMeasurement::Outcome> EvalMeasurement::run_method(const Score&
 /// Nothing when it was cancelled.
 std::optional<QuestionOutcome> EvalMeasurement::measure(const Question& question, std::size_t index) {
   Outcome full;
-  ReferenceRows rows(compares_);
+  ReferenceRows rows(compares());
   RunOptions options = options_for(question);
-  full.answers.record(options, *reference_);
-  rows.record(options, *reference_);
-  full.record = engine_.run(*reference_, options);
+  full.answers.record(options, sums_.reference());
+  rows.record(options, sums_.reference());
+  full.record = engine_.run(sums_.reference(), options);
   if (full.record.state == RunState::cancelled) return std::nullopt;
   rows.complete();
   full.distances = no_distances(rows);
   std::vector<Outcome> others;  // of the methods other than full
-  for (const Score& score : scores_) {
+  for (const Score& score : sums_.scores()) {
     if (score.method.is_reference()) continue;
     auto one = run_method(score, question, full.answers, rows);
     if (!one) return std::nullopt;
@@ -238,29 +258,28 @@ std::optional<QuestionOutcome> EvalMeasurement::measure(const Question& question
   QuestionOutcome outcome;
   outcome.model = full.record.model_fingerprint;
   if (precise_ && index < options_.floor_limit) {
-    auto precise = compare(*precise_, *reference_, question, full.answers, rows);
+    auto precise = compare(*precise_, sums_.reference(), question, full.answers, rows);
     if (!precise) return std::nullopt;
     outcome.floor = std::move(precise->distances);
   }
 
   // Answers are judged before the lock is taken: a check may run code for seconds.
-  Tally reference = empty_tally(*reference_);
-  reference.add(*reference_, question, index, full.record);
+  const Tally reference = tally_of(sums_.reference(), question, index, full.record);
   outcome.full_score = reference.score;
   auto next = others.begin();
-  for (const Score& score : scores_) {
+  for (const Score& score : sums_.scores()) {
     const Outcome& own = score.method.is_reference() ? full : *next++;
     if (own.record.error_kind == ErrorKind::resources) throw Failure(kResources, own.record.error);
     MethodOutcome& one = outcome.methods.emplace_back(MethodOutcome{empty_tally(*score.workflow), own.distances});
     if (score.method.is_reference())
       one.tally = reference;
     else
-      one.tally.add(*score.workflow, question, index, own.record);
+      one.tally = tally_of(*score.workflow, question, index, own.record);
   }
   const std::lock_guard lock(mutex_);
   next = others.begin();
   auto judged = outcome.methods.begin();
-  for (const Score& score : scores_) {
+  for (const Score& score : sums_.scores()) {
     const Outcome& own = score.method.is_reference() ? full : *next++;
     MethodOutcome& one = *judged++;
     one.tally.exact.count(own.answers.tokens == full.answers.tokens);

@@ -111,8 +111,10 @@ class EvalProgress {
  public:
   EvalProgress(bool shown, std::size_t questions) : shown_(shown), questions_(questions) {}
 
-  /// `done`: questions in all; `taken`: those of them that an earlier run had finished.
-  void show(const std::vector<Score>& scores, std::size_t done, std::size_t taken);
+  /// One more question is done; `taken`: an earlier run had finished it.
+  void count(bool taken);
+  std::size_t done() const { return done_; }
+  void show(const std::vector<Score>& scores);
   /// Makes room for a line above.
   void clear();
 
@@ -121,12 +123,58 @@ class EvalProgress {
 
   bool shown_;
   std::size_t questions_;
+  std::size_t done_ = 0;
+  std::size_t taken_ = 0;  // those of them that an earlier run had finished
   Clock::time_point start_ = Clock::now();
   Clock::time_point last_;
 };
 
+/// The questions that are still to be asked, in their order.
+class QuestionQueue {
+ public:
+  explicit QuestionQueue(std::size_t questions) : taken_(questions, false) {}
+
+  /// An earlier run has finished the question.
+  void leave_out(std::size_t index) { taken_[index] = true; }
+  /// The next question; nothing: all are taken, or one has failed.
+  std::optional<std::size_t> next();
+  /// Ends the queue. The first failure is kept, unless a later one is `more_telling`.
+  void fail(std::exception_ptr error, bool more_telling = false);
+  void rethrow_failure() const;
+
+ private:
+  std::vector<bool> taken_;
+  std::size_t next_ = 0;
+  std::exception_ptr error_;
+};
+
+/// Adds outcomes up in the order of the questions, so that the sums do not depend on which job was faster.
+class OrderedScores {
+ public:
+  /// `scores` and `questions` must outlive this object. `reference`: the workflow under full prefill.
+  OrderedScores(std::vector<Score>& scores, const std::vector<Question>& questions, Workflow reference)
+      : scores_(scores), questions_(questions), reference_(std::move(reference)) {}
+
+  /// Adds a question to the scores, and those behind it that waited for it.
+  void add(std::size_t index, QuestionOutcome outcome);
+  /// Adds what still waits, since questions before it were never finished.
+  void add_rest();
+  const std::vector<Score>& scores() const { return scores_; }
+  const Workflow& reference() const { return reference_; }
+  const Quality& floor() const { return floor_; }
+
+ private:
+  void merge(std::size_t index, const QuestionOutcome& outcome);
+
+  std::vector<Score>& scores_;
+  const std::vector<Question>& questions_;
+  Workflow reference_;
+  Quality floor_;
+  std::map<std::size_t, QuestionOutcome> ahead_;  // outcomes that wait for those of earlier questions
+  std::size_t merged_ = 0;                        // questions whose outcomes are in the scores
+};
+
 /// Runs every question with every method, `jobs` questions at a time, so that their agents share the engine's steps.
-/// Outcomes are added up in the order of the questions, so that the sums do not depend on which job was faster.
 /// The methods take turns question by question, so that disturbances of the machine affect all methods alike. Each of
 /// the `jobs` holds the logits of one answer of full prefill in memory; those of other runs are reduced as they come.
 class EvalMeasurement {
@@ -139,7 +187,7 @@ class EvalMeasurement {
   void run();
 
   /// Null where no method was compared with full.
-  const Quality* noise_floor() const { return precise_ ? &floor_ : nullptr; }
+  const Quality* noise_floor() const { return precise_ ? &sums_.floor() : nullptr; }
 
  private:
   struct Outcome;
@@ -151,32 +199,23 @@ class EvalMeasurement {
   std::optional<Outcome> run_method(const Score& score, const Question& question, const Trace& answers,
                                     const ReferenceRows& rows) const;
   std::optional<QuestionOutcome> measure(const Question& question, std::size_t index);
-  void finish(std::size_t index, QuestionOutcome outcome);
-  void merge(std::size_t index, const QuestionOutcome& outcome);
+  /// Whether some method is compared with full.
+  bool compares() const { return sums_.scores().size() > 1 || !sums_.scores().front().method.is_reference(); }
   void keep(const Question& question, const Score& score, const Trace& trace);
 
   const EvalOptions& options_;
   const Engine& engine_;
-  std::vector<Score>& scores_;
   const std::vector<Question>& questions_;
   EvalLog* log_;
   int team_;
-  std::optional<Workflow> reference_;
   std::optional<Engine> precise_;  // full prefill with the KV cache in f32: how far rounding alone goes
-  bool compares_ = false;          // some method is compared with full
   RunOptions base_;
   std::optional<LineFile> answers_;
 
   std::mutex mutex_;
   EvalProgress progress_;
-  Quality floor_;
-  std::size_t next_ = 0;
-  std::vector<bool> taken_;                       // questions that an earlier run had finished
-  std::map<std::size_t, QuestionOutcome> ahead_;  // outcomes that wait for those of earlier questions
-  std::size_t merged_ = 0;                        // questions whose outcomes are in the scores
-  std::size_t done_ = 0;
-  std::size_t taken_count_ = 0;
-  std::exception_ptr error_;
+  QuestionQueue queue_;
+  OrderedScores sums_;
 };
 
 }  // namespace baton::inline v1::lab

@@ -167,64 +167,70 @@ Tally empty_tally(const Workflow& workflow) {
   return tally;
 }
 
-void Tally::add(const Workflow& workflow, const Question& question, std::size_t index, const RunRecord& record) {
+void ReuseTally::add(const AgentRecord& turn, bool first, std::size_t index) {
+  reused_entries.add(turn.kv.reused, turn.kv.entries);
+  if (!first) ahead_entries.add(turn.kv.ahead, turn.kv.entries);
+  const bool skipped = !turn.slots.empty() && std::all_of(turn.slots.begin(), turn.slots.end(), [](const auto& slot) {
+    return !is_exact(slot) || slot.recomputed_tokens == 0;
+  });
+  reused_turns.count(skipped);
+  if (index >= kWarmUp) warm_reused_turns.count(skipped);
+  for (const auto& slot : turn.slots) {
+    if (is_exact(slot) || slot.tokens == 0) continue;
+    const std::int64_t entries = turn.kv.entries / turn.prompt_tokens * slot.tokens;
+    const auto part = [&](double rate) { return std::llround(rate * static_cast<double>(entries)); };
+    relayed_entries.add(part(slot.kv_reuse_rate), entries);
+    relayed_bound.add(part(slot.kv_reuse_bound), entries);
+    if (slot.tokens >= kLongTokens) long_entries.add(part(slot.kv_reuse_rate), entries);
+    recomputed_tokens.add(slot.recomputed_tokens, slot.tokens);
+  }
+}
+
+void ReuseTally::merge(const ReuseTally& other) {
+  for (Share ReuseTally::*one : {&ReuseTally::reused_entries, &ReuseTally::ahead_entries, &ReuseTally::relayed_entries,
+                                 &ReuseTally::relayed_bound, &ReuseTally::long_entries, &ReuseTally::recomputed_tokens,
+                                 &ReuseTally::reused_turns, &ReuseTally::warm_reused_turns})
+    (this->*one).add((other.*one).part, (other.*one).whole);
+}
+
+Tally tally_of(const Workflow& workflow, const Question& question, std::size_t index, const RunRecord& record) {
+  Tally tally = empty_tally(workflow);
   const double reached =
       record.state == RunState::ok ? score_of(question.check, final_answer(workflow, record), question.answer) : 0.0;
-  score += reached;
-  right.count(reached >= 1.0);
-  failed += record.state == RunState::ok ? 0 : 1;
-  for (auto& [agent, share] : right_by_agent) {
+  tally.score += reached;
+  tally.right.count(reached >= 1.0);
+  tally.failed += record.state == RunState::ok ? 0 : 1;
+  for (auto& [agent, share] : tally.right_by_agent) {
     const AgentRecord* turn = last_turn(record, agent);
     share.count(turn != nullptr && score_of(question.check, turn->answer, question.answer) >= 1.0);
   }
   for (const auto& turn : record.agents) {
     if (turn.prompt_tokens == 0) continue;
-    reused_entries.part += turn.kv.reused;
-    reused_entries.whole += turn.kv.entries;
-    if (&turn != &record.agents.front()) ahead_entries.add(turn.kv.ahead, turn.kv.entries);
-    const bool skipped = !turn.slots.empty() && std::all_of(turn.slots.begin(), turn.slots.end(), [](const auto& slot) {
-      return !is_exact(slot) || slot.recomputed_tokens == 0;
-    });
-    reused_turns.count(skipped);
-    if (index >= kWarmUp) warm_reused_turns.count(skipped);
-    for (const auto& slot : turn.slots) {
-      if (is_exact(slot) || slot.tokens == 0) continue;
-      const std::int64_t entries = turn.kv.entries / turn.prompt_tokens * slot.tokens;
-      const auto part = [&](double rate) { return std::llround(rate * static_cast<double>(entries)); };
-      relayed_entries.add(part(slot.kv_reuse_rate), entries);
-      relayed_bound.add(part(slot.kv_reuse_bound), entries);
-      if (slot.tokens >= kLongTokens) long_entries.add(part(slot.kv_reuse_rate), entries);
-      recomputed_tokens.whole += slot.tokens;
-      recomputed_tokens.part += slot.recomputed_tokens;
-    }
-    anchors_bytes = std::max(anchors_bytes, record.memory.anchors_bytes);
-    ttft_ms += turn.ttft_ms;
-    ++turns;
-    output_tokens += turn.output_tokens;
+    tally.add(turn, &turn == &record.agents.front(), index);
+    tally.anchors_bytes = std::max(tally.anchors_bytes, record.memory.anchors_bytes);
+    tally.ttft_ms += turn.ttft_ms;
+    ++tally.turns;
+    tally.output_tokens += turn.output_tokens;
   }
-  wall_ms += record.wall_ms;
+  tally.wall_ms += record.wall_ms;
+  return tally;
 }
 
-void Tally::merge(const Tally& other) {
+Tally sum_of(Tally tally, const Tally& other) {
   const auto add = [](Share& share, const Share& more) { share.add(more.part, more.whole); };
-  score += other.score;
-  add(right, other.right);
-  for (std::size_t i = 0; i < right_by_agent.size(); ++i) add(right_by_agent[i].second, other.right_by_agent[i].second);
-  add(exact, other.exact);
-  add(reused_entries, other.reused_entries);
-  add(ahead_entries, other.ahead_entries);
-  add(relayed_entries, other.relayed_entries);
-  add(relayed_bound, other.relayed_bound);
-  add(long_entries, other.long_entries);
-  add(recomputed_tokens, other.recomputed_tokens);
-  add(reused_turns, other.reused_turns);
-  add(warm_reused_turns, other.warm_reused_turns);
-  anchors_bytes = std::max(anchors_bytes, other.anchors_bytes);
-  ttft_ms += other.ttft_ms;
-  turns += other.turns;
-  output_tokens += other.output_tokens;
-  failed += other.failed;
-  wall_ms += other.wall_ms;
+  tally.score += other.score;
+  add(tally.right, other.right);
+  for (std::size_t i = 0; i < tally.right_by_agent.size(); ++i)
+    add(tally.right_by_agent[i].second, other.right_by_agent[i].second);
+  add(tally.exact, other.exact);
+  tally.merge(other);
+  tally.anchors_bytes = std::max(tally.anchors_bytes, other.anchors_bytes);
+  tally.ttft_ms += other.ttft_ms;
+  tally.turns += other.turns;
+  tally.output_tokens += other.output_tokens;
+  tally.failed += other.failed;
+  tally.wall_ms += other.wall_ms;
+  return tally;
 }
 
 PairedScore paired(const Score& score) {

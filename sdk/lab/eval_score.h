@@ -72,35 +72,43 @@ struct Share {
   double value() const { return whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : 0.0; }
 };
 
+/// How much of the turns' KV a method did not compute.
+struct ReuseTally {
+  Share reused_entries;     // (token, layer) entries of prompts
+  Share ahead_entries;      // of prompts but the first turn's: computed before the turn began
+  Share relayed_entries;    // of the placeholders that came from a segment
+  Share relayed_bound;      // the same, had the method chosen no token to be recomputed
+  Share long_entries;       // of those with kLongTokens tokens or more
+  Share recomputed_tokens;  // of those placeholders
+  Share reused_turns;       // turns that computed no placeholder in full
+  Share warm_reused_turns;  // of questions behind the first kWarmUp
+
+  static constexpr std::int64_t kLongTokens = 100;
+  static constexpr std::size_t kWarmUp = 50;
+
+  /// `first`: it is the first turn of its run. `index`: of the question in the order in which they are asked.
+  void add(const AgentRecord& turn, bool first, std::size_t index);
+  void merge(const ReuseTally& other);
+};
+
 /// What is counted of a method's runs. Counts of several questions can be merged.
-struct Tally {
+struct Tally : ReuseTally {
   double score = 0;  // sum over runs; of a right answer 1, and by F1 also between 0 and 1
   Share right;       // runs of score 1
   std::vector<std::pair<std::string, Share>> right_by_agent;  // agents that have a pattern or schema for their answer
   Share exact;                     // runs whose every answer is that of full, token for token
-  Share reused_entries;            // (token, layer) entries of prompts
-  Share ahead_entries;             // of prompts but the first turn's: computed before the turn began
-  Share relayed_entries;           // of the placeholders that came from a segment
-  Share relayed_bound;             // the same, had the method chosen no token to be recomputed
-  Share long_entries;              // of those with kLongTokens tokens or more
-  Share recomputed_tokens;         // of those placeholders
-  Share reused_turns;              // turns that computed no placeholder in full
-  Share warm_reused_turns;         // of questions behind the first kWarmUp
   std::int64_t anchors_bytes = 0;  // the largest
   double ttft_ms = 0;              // sum over turns
   std::int64_t turns = 0;
   std::int64_t output_tokens = 0;
   std::int64_t failed = 0;  // runs that did not end well
   double wall_ms = 0;       // sum over runs
-
-  static constexpr std::int64_t kLongTokens = 100;
-  static constexpr std::size_t kWarmUp = 50;
-
-  /// `index`: of the question in the order in which they are asked.
-  void add(const Workflow& workflow, const Question& question, std::size_t index, const RunRecord& record);
-  /// Both must have the same agents.
-  void merge(const Tally& other);
 };
+
+/// The counts of one run. `index`: of the question in the order in which they are asked.
+Tally tally_of(const Workflow& workflow, const Question& question, std::size_t index, const RunRecord& record);
+/// Both must have the same agents.
+Tally sum_of(Tally tally, const Tally& other);
 
 /// One question, under one method and under full.
 struct QuestionScore {

@@ -47,82 +47,70 @@ struct Loaded {
   Engine engine;
 };
 
-class MethodsUnderLoad {
- public:
-  explicit MethodsUnderLoad(const LoadArguments& arguments) : arguments_(arguments) {
-    read_questions();
-    if (!arguments_.quiet) progress_ = progress_line("measuring");
-    open();
+std::vector<Question> questions_for(const LoadArguments& arguments) {
+  const std::size_t needed = arguments.warm_up + arguments.runs * arguments.rates.size();
+  std::vector<Question> questions = read_dataset(arguments.dataset, needed);
+  if (questions.size() < needed) {
+    throw Failure(kUsage, fmt::format("--dataset {}: expected {} questions, since none runs twice: --warm-up {} and "
+                                      "--runs {} for each of {} rates; found {}",
+                                      arguments.dataset, needed, arguments.warm_up, arguments.runs,
+                                      arguments.rates.size(), questions.size()));
   }
+  return questions;
+}
 
-  std::vector<LoadRow> measure() {
-    const std::span<const Question> all(questions_);
-    const std::span<const Question> measured = all.subspan(arguments_.warm_up);
-    std::vector<Trace> answers;
-    if (arguments_.same_answers) {
-      const Workflow full = EvalMethod::parse("full").load_as_run(arguments_.workflow);
-      answers =
-          answers_of(methods_.front().engine, full, measured, kAtATime, shown("answers of full", measured.size()));
-    }
-    for (const Loaded& one : methods_) {
-      answers_of(one.engine, one.workflow, all.first(arguments_.warm_up), 1,
-                 shown(one.method.text + ", warm-up", arguments_.warm_up));
-      one.engine.finish_measuring(std::chrono::minutes(5), interrupted());
-    }
-    std::vector<LoadRow> rows;
-    for (std::size_t rate = 0; rate < arguments_.rates.size(); ++rate) {
-      const std::size_t first = rate * arguments_.runs;
-      LoadRuns runs{measured.subspan(first, arguments_.runs), {}, arguments_.seed};
-      if (!answers.empty()) runs.answers = std::span(answers).subspan(first, arguments_.runs);
-      for (const Loaded& one : methods_) {
-        const double per_minute = arguments_.rates[rate];
-        const LoadPoint point =
-            measure_load(one.engine, one.workflow, runs, per_minute,
-                         shown(fmt::format("{} at {:g} a minute", one.method.text, per_minute), arguments_.runs));
-        if (interrupted().stop_requested()) return rows;
-        rows.push_back({one.method.text, point});
-      }
-    }
-    return rows;
+std::vector<Loaded> open_methods(const LoadArguments& arguments) {
+  std::vector<Loaded> methods;
+  for (const std::string& text : arguments.methods) {
+    EvalMethod method = EvalMethod::parse(text);
+    Workflow workflow = method.load_as_run(arguments.workflow);
+    EngineOptions options = arguments.engine.options(arguments.workflow.default_model(), arguments.quiet);
+    options.drafts = options.drafts && !arguments.same_answers;  // tokens that are known run as one draft
+    const Engine engine = Engine::open(options);
+    engine.prepare(workflow);
+    methods.push_back({std::move(method), std::move(workflow), engine});
   }
+  return methods;
+}
 
-  std::string workflow_name() const { return methods_.front().workflow.name(); }
-
- private:
-  void read_questions() {
-    const std::size_t needed = arguments_.warm_up + arguments_.runs * arguments_.rates.size();
-    questions_ = read_dataset(arguments_.dataset, needed);
-    if (questions_.size() < needed) {
-      throw Failure(kUsage, fmt::format("--dataset {}: expected {} questions, since none runs twice: --warm-up {} and "
-                                        "--runs {} for each of {} rates; found {}",
-                                        arguments_.dataset, needed, arguments_.warm_up, arguments_.runs,
-                                        arguments_.rates.size(), questions_.size()));
-    }
-  }
-
-  void open() {
-    for (const std::string& text : arguments_.methods) {
-      EvalMethod method = EvalMethod::parse(text);
-      Workflow workflow = method.load_as_run(arguments_.workflow);
-      EngineOptions options = arguments_.engine.options(arguments_.workflow.default_model(), arguments_.quiet);
-      options.drafts = options.drafts && !arguments_.same_answers;  // tokens that are known run as one draft
-      const Engine engine = Engine::open(options);
-      engine.prepare(workflow);
-      methods_.push_back({std::move(method), std::move(workflow), engine});
-    }
-  }
-
-  std::function<void(std::size_t)> shown(std::string what, std::size_t of) const {
-    return [this, what = std::move(what), of](std::size_t over) {
-      if (progress_) progress_(what, static_cast<double>(over) / static_cast<double>(std::max<std::size_t>(of, 1)));
+/// Each rate under each method, until a stop is requested.
+std::vector<LoadRow> measure(const LoadArguments& arguments, const std::vector<Question>& questions,
+                             const std::vector<Loaded>& methods) {
+  std::function<void(const std::string&, double)> progress;
+  if (!arguments.quiet) progress = progress_line("measuring");
+  const auto shown = [&](std::string what, std::size_t of) {
+    return [&progress, what = std::move(what), of](std::size_t over) {
+      if (progress) progress(what, static_cast<double>(over) / static_cast<double>(std::max<std::size_t>(of, 1)));
     };
+  };
+  const std::span<const Question> all(questions);
+  const std::span<const Question> measured = all.subspan(arguments.warm_up);
+  std::vector<Trace> answers;
+  if (arguments.same_answers) {
+    const Workflow full = EvalMethod::parse("full").load_as_run(arguments.workflow);
+    answers = answers_of(methods.front().engine, full, measured, kAtATime, shown("answers of full", measured.size()));
   }
-
-  const LoadArguments& arguments_;
-  std::vector<Question> questions_;
-  std::vector<Loaded> methods_;
-  std::function<void(const std::string&, double)> progress_;
-};
+  for (const Loaded& one : methods) {
+    answers_of(one.engine, one.workflow, all.first(arguments.warm_up), 1,
+               shown(one.method.text + ", warm-up", arguments.warm_up));
+    one.engine.finish_measuring(std::chrono::minutes(5), interrupted());
+  }
+  std::vector<LoadRow> rows;
+  for (std::size_t rate = 0; rate < arguments.rates.size(); ++rate) {
+    const std::size_t first = rate * arguments.runs;
+    LoadRuns runs{measured.subspan(first, arguments.runs), {}, arguments.seed};
+    if (!answers.empty()) runs.answers = std::span(answers).subspan(first, arguments.runs);
+    for (const Loaded& one : methods) {
+      const double per_minute = arguments.rates[rate];
+      const LoadPoint point =
+          measure_load(one.engine, one.workflow, runs, per_minute,
+                       shown(fmt::format("{} at {:g} a minute", one.method.text, per_minute), arguments.runs));
+      if (interrupted().stop_requested()) return rows;
+      rows.push_back({one.method.text, point});
+    }
+  }
+  return rows;
+}
 
 OrderedJson json_of(const LoadArguments& arguments, const std::string& workflow, const std::vector<LoadRow>& rows) {
   return {{"schema", 1},
@@ -156,16 +144,16 @@ int load(const LoadArguments& arguments) {
   refuse_repeats("--methods", arguments.methods);
   if (!arguments.workflow.relay.empty())
     throw Failure(kUsage, "--relay: load takes the methods to measure from --methods");
-  MethodsUnderLoad table(arguments);
-  const std::vector<LoadRow> rows = table.measure();
+  const std::vector<Question> questions = questions_for(arguments);
+  const std::vector<Loaded> methods = open_methods(arguments);
+  const std::vector<LoadRow> rows = measure(arguments, questions, methods);
+  const std::string workflow = methods.front().workflow.name();
   if (arguments.json) {
-    result(json_of(arguments, table.workflow_name(), rows).dump(2, ' ', false, OrderedJson::error_handler_t::replace) +
-           "\n");
+    result(json_of(arguments, workflow, rows).dump(2, ' ', false, OrderedJson::error_handler_t::replace) + "\n");
   } else if (!rows.empty()) {
     result(table_of(rows));
   }
-  if (!arguments.svg.empty() && !rows.empty())
-    write_whole_file(arguments.svg, load_svg(table.workflow_name(), rows).str());
+  if (!arguments.svg.empty() && !rows.empty()) write_whole_file(arguments.svg, load_svg(workflow, rows).str());
   if (interrupted().stop_requested()) return kInterrupted;
   const bool failed = std::any_of(rows.begin(), rows.end(), [](const LoadRow& row) { return row.point.failed > 0; });
   return failed ? kRunFailed : kOk;
