@@ -26,7 +26,7 @@
 #include "sdk/console/terminal.h"
 #include "sdk/console/text.h"
 #include "sdk/serve/admission.h"
-#include "sdk/trace/trace_target.h"
+#include "sdk/trace/trace_queue.h"
 
 namespace baton::cli {
 namespace {

@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "engine/base/system/file.h"
-#include "engine/base/system/terminal.h"
 #include "engine/base/system/process.h"
+#include "engine/base/system/terminal.h"
 #include "sdk/console/exit_code.h"
 
 namespace baton::cli {

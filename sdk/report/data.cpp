@@ -14,8 +14,8 @@
 
 #include "sdk/console/exit_code.h"
 #include "sdk/console/html.h"
-#include "sdk/console/view.h"
 #include "sdk/console/interrupt.h"
+#include "sdk/console/view.h"
 
 namespace baton::cli {
 namespace fs = std::filesystem;

@@ -2,11 +2,7 @@
 // The servers of a run: what a workflow names under `mcp` is started, and its tools become those of the plan.
 #pragma once
 
-<<<<<<< HEAD
-#include "agents/mcp/server.h"  // of the layers below: before any public header
-=======
 #include "agents/mcp/server.h"
->>>>>>> b7b3dad5 (sdk: public headers and those of the layers below in any order; fewer files)
 
 #include <memory>
 #include <stop_token>

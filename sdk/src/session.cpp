@@ -12,8 +12,8 @@
 #include <system_error>
 
 #include "agents/prompts/conversation.h"
-#include "engine/base/files.h"
 #include "engine/base/errors.h"
+#include "engine/base/files.h"
 #include "engine/base/hash.h"
 #include "engine/base/json_fields.h"
 #include "engine/reuse/anchors/anchor_file.h"
