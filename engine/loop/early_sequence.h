@@ -12,7 +12,7 @@
 
 #include "engine/kv/kv_cache.h"
 #include "engine/loop/kv_lookup.h"
-#include "engine/model/forward.h"
+#include "engine/model/step.h"
 #include "engine/request.h"
 
 namespace baton {

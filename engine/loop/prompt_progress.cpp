@@ -89,7 +89,7 @@ void PromptProgress::commit(std::span<const RowPath> paths, const StepTimes& tim
      : layer < sparse_.end ? phases.sparse_layers
                            : phases.tail) += times.layer[static_cast<std::size_t>(layer)];
   }
-  phases.copy += times.arriving;
+  phases.copy += times.before_layer;
   phases.detect += times.detect;
   phases.tail += times.other;
 }

@@ -10,7 +10,7 @@
 #include "engine/base/clock.h"
 #include "engine/kv/kv_cache.h"
 #include "engine/loop/prompt_assembly.h"
-#include "engine/model/forward.h"
+#include "engine/model/step.h"
 #include "engine/request.h"
 
 namespace baton {

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <span>
 
-#include "engine/model/forward.h"
+#include "engine/model/step.h"
 
 namespace baton {
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "engine/kv/segment.h"
-#include "engine/model/forward.h"
+#include "engine/model/step.h"
 #include "engine/reuse/options.h"
 
 namespace baton {

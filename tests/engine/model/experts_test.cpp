@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/model/expert_choice.h"
+#include "engine/model/layers/experts.h"
 
 #include <catch2/catch.hpp>
 #include <cmath>

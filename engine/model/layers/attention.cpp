@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+// Attention over the KV cache of each row's sequence, with the detections of reuse methods, which compare the values of
+// a layer with those that were cached and drop rows in the middle of it.
+#include <algorithm>
+#include <stdexcept>
+
+#include "engine/model/layers/layer.h"
+
+namespace baton {
+namespace {
+
+bool detects(const StepRows& step, std::int32_t layer) {
+  return std::any_of(step.detections.begin(), step.detections.end(),
+                     [&](const Detection& d) { return d.layer == layer; });
+}
+
+class AttentionLayer final : public Layer {
+ public:
+  explicit AttentionLayer(const LayerContext& context)
+      : context_(context), backend_(context.backend), config_(context.model.config), rows_(context.rows) {}
+
+  void allocate(std::int64_t rows) override;
+  void prepare(const StepRows& step) override;
+  void run(StepRows& step, std::int32_t layer, ConstTensorView normed) override;
+  void rehearse(std::int32_t layer, const Product& run) const override;
+
+ private:
+  std::int64_t q_cols() const { return static_cast<std::int64_t>(config_.heads) * config_.head_dim; }
+  std::int64_t kv_cols() const { return static_cast<std::int64_t>(config_.kv_heads) * config_.head_dim; }
+  KvShape shape() const { return context_.model.kv_shape(); }
+  RowSpan stored_rows(const StepRows& step, std::int32_t layer, const RowSpan& rows);
+  void compare_values(const StepRows& step, std::int32_t layer, const RowSpan& span, ConstTensorView v);
+  std::vector<float> attention_of_readers(const StepRows& step, const Detection& detection,
+                                          std::span<const std::size_t> compared, const RowSpan& span,
+                                          ConstTensorView q);
+  TensorView detect(StepRows& step, std::int32_t layer, const RowSpan& span, ConstTensorView q);
+
+  LayerContext context_;
+  Backend& backend_;
+  const ModelConfig& config_;
+  LayerRows& rows_;
+  Buffer qkv_;       // [T, (H + 2K) D]
+  Buffer q_;         // [T, H D] queries of a detection's readers, then of the rows that it leaves
+  Buffer attended_;  // [T, H D]
+  std::vector<KvSlab> slabs_;
+  std::vector<AttentionSum*> received_;  // of each cache of the step, or empty
+  std::vector<std::int32_t> stored_;     // sequences of the rows, without rows that keep their K and V
+  std::vector<std::int32_t> compared_;   // sequences of the rows that a detection compares
+  std::vector<float> deviation_;
+};
+
+void AttentionLayer::allocate(std::int64_t rows) {
+  const auto bytes = [&](std::int64_t cols) { return static_cast<std::size_t>(rows * cols) * sizeof(float); };
+  qkv_ = backend_.allocate(bytes(q_cols() + 2 * kv_cols()));
+  q_ = backend_.allocate_uninitialized(bytes(q_cols()));  // takes pages when it is used
+  attended_ = backend_.allocate(bytes(q_cols()));
+}
+
+void AttentionLayer::prepare(const StepRows& step) {
+  received_.clear();
+  for (const KvCache* cache : step.caches) {
+    const bool summed = std::find(step.unsummed.begin(), step.unsummed.end(), cache) == step.unsummed.end();
+    received_.push_back(summed ? cache->received() : nullptr);
+  }
+  if (std::all_of(received_.begin(), received_.end(), [](const auto* sums) { return sums == nullptr; }))
+    received_.clear();
+}
+
+void AttentionLayer::run(StepRows& step, std::int32_t layer, ConstTensorView normed) {
+  const LayerWeights& w = context_.weights(layer);
+  const TensorView qkv = qkv_.view(DType::f32, rows_.count(), q_cols() + 2 * kv_cols());
+  const TensorView k = qkv.col_range(q_cols(), q_cols() + kv_cols());
+  const TensorView v = qkv.col_range(q_cols() + kv_cols(), q_cols() + 2 * kv_cols());
+  TensorView q = qkv.col_range(0, q_cols());
+
+  slabs_.clear();
+  for (const KvCache* cache : step.caches) slabs_.push_back(cache->slab(layer));
+
+  backend_.matmul(qkv, normed, *w.qkv, w.qkv_bias);
+  RowSpan span = rows_.span_of(layer);
+  const RowSpan stored = stored_rows(step, layer, span);
+  const HeadNorms norms{w.q_norm, w.k_norm, config_.norm_eps};
+  const bool detecting = detects(step, layer);
+  if (detecting) {
+    context_.timer.end_layers(layer, layer + 1);
+    compare_values(step, layer, span, v);  // before the cached values are overwritten
+  }
+  backend_.norm_store_rope(q, k, v, norms, slabs_, shape(), stored, rows_.angles(layer));
+  if (detecting) {
+    q = detect(step, layer, span, q);
+    span = rows_.span_of(layer);
+    context_.timer.end_detection();
+    if (rows_.count() == 0) return;
+  }
+  const TensorView attended = attended_.view(normed.dtype, rows_.count(), q_cols());
+  backend_.attention(attended, q, slabs_, shape(), span, config_.score_scale(), received_);
+  backend_.matmul(rows_.delta(), attended, *w.output, w.output_bias);
+}
+
+void AttentionLayer::rehearse(std::int32_t layer, const Product& run) const {
+  const LayerWeights& w = context_.weights(layer);
+  run(qkv_, DType::f32, rows_.normed(), *w.qkv, w.qkv_bias);
+  run(rows_.delta_buffer(), DType::f32, attended_, *w.output, w.output_bias);
+}
+
+/// Returns the rows whose K and V are stored: those that keep what the cache holds are skipped.
+RowSpan AttentionLayer::stored_rows(const StepRows& step, std::int32_t layer, const RowSpan& rows) {
+  stored_ = rows_.sequence();
+  for (std::size_t i = 0; !step.path.empty() && i < stored_.size(); ++i) {
+    const RowPath& path = step.path[static_cast<std::size_t>(rows_.active()[i])];
+    if (path.keeps(layer)) stored_[i] = kNoSequence;
+  }
+  return {stored_, rows.position, rows.key_begin};
+}
+
+/// Computes the deviations of the rows that a detection of this layer compares.
+void AttentionLayer::compare_values(const StepRows& step, std::int32_t layer, const RowSpan& span, ConstTensorView v) {
+  const std::vector<std::int32_t>& active = rows_.active();
+  deviation_.assign(active.size(), 0.0f);
+  for (const ValueMeasure measure : {ValueMeasure::cosine, ValueMeasure::squared}) {
+    compared_.assign(active.size(), kNoSequence);
+    bool any = false;
+    for (std::size_t i = 0; i < active.size(); ++i) {
+      const std::int32_t d = step.path[static_cast<std::size_t>(active[i])].detection;
+      if (d < 0) continue;
+      const Detection& detection = step.detections[static_cast<std::size_t>(d)];
+      if (detection.layer != layer || detection.measure != measure) continue;
+      compared_[i] = span.sequence[i];
+      any = true;
+    }
+    if (any)
+      backend_.value_deviation(deviation_, slabs_, shape(), {compared_, span.position, span.key_begin}, v, measure);
+  }
+}
+
+/// Returns the fraction of the readers' attention that each compared row's token gets in this layer, whose keys are all
+/// stored. `compared`: indices into the active rows. Empty without readers.
+std::vector<float> AttentionLayer::attention_of_readers(const StepRows& step, const Detection& detection,
+                                                        std::span<const std::size_t> compared, const RowSpan& span,
+                                                        ConstTensorView q) {
+  if (compared.empty()) return {};
+  const std::int32_t cache = span.sequence[compared.front()];
+  std::vector<std::int32_t> readers, sequence, position, key_begin;
+  for (std::size_t i = 0; i < span.position.size(); ++i) {
+    if (span.sequence[i] != cache || span.position[i] < detection.readers_begin ||
+        span.position[i] >= detection.readers_end)
+      continue;
+    readers.push_back(static_cast<std::int32_t>(i));
+    sequence.push_back(cache);
+    position.push_back(span.position[i]);
+    key_begin.push_back(span.key_begin[i]);
+  }
+  if (readers.empty()) return {};
+  const auto n = static_cast<std::int64_t>(readers.size());
+  const auto capacity = static_cast<std::size_t>(step.caches[static_cast<std::size_t>(cache)]->capacity());
+  std::vector<AttentionSum> sums(static_cast<std::size_t>(config_.kv_heads) * capacity);  // [K, capacity]
+  const std::span<std::byte> bytes = std::as_writable_bytes(std::span(sums));
+  const Buffer buffer = backend_.allocate(bytes.size());
+  backend_.clear(buffer.data(), bytes.size());
+  std::vector<AttentionSum*> given(step.caches.size(), nullptr);
+  given[static_cast<std::size_t>(cache)] = reinterpret_cast<AttentionSum*>(buffer.data());
+  const TensorView queries = q_.view(DType::f32, n, q.cols);
+  backend_.gather_rows(queries, q, readers);
+  backend_.attention(attended_.view(DType::f32, n, q.cols), queries, slabs_, shape(), {sequence, position, key_begin},
+                     config_.score_scale(), given);
+  backend_.copy_to_host(bytes, buffer.data());
+  std::vector<float> attention;
+  const double unit = kAttentionUnit / (static_cast<double>(n) * config_.heads);
+  for (const std::size_t i : compared) {
+    AttentionSum sum = 0;
+    for (std::size_t head = 0; head < static_cast<std::size_t>(config_.kv_heads); ++head)
+      sum += sums[head * capacity + static_cast<std::size_t>(span.position[i])];
+    attention.push_back(static_cast<float>(unit * static_cast<double>(sum)));
+  }
+  return attention;
+}
+
+/// Asks the detections of this layer which of their rows continue, and drops the other rows in the middle of the layer.
+/// Returns the queries of the remaining rows.
+TensorView AttentionLayer::detect(StepRows& step, std::int32_t layer, const RowSpan& span, ConstTensorView q) {
+  const std::vector<std::int32_t>& active = rows_.active();
+  std::vector<char> dropped(active.size(), 0);
+  for (std::size_t d = 0; d < step.detections.size(); ++d) {
+    const Detection& detection = step.detections[d];
+    if (detection.layer != layer) continue;
+    std::vector<float> deviation;
+    std::vector<std::size_t> at;
+    for (std::size_t i = 0; i < active.size(); ++i) {
+      if (step.path[static_cast<std::size_t>(active[i])].detection != static_cast<std::int32_t>(d)) continue;
+      deviation.push_back(deviation_[i]);
+      at.push_back(i);
+    }
+    const std::vector<bool> chosen = detection.choose(deviation, attention_of_readers(step, detection, at, span, q));
+    if (chosen.size() != at.size())
+      throw std::logic_error("step: a detection must return one flag for each of its rows");
+    for (std::size_t i = 0; i < at.size(); ++i) {
+      dropped[at[i]] = chosen[i] ? 0 : 1;
+      if (chosen[i]) step.path[static_cast<std::size_t>(active[at[i]])].leave = detection.leave;
+    }
+  }
+  std::vector<std::int32_t> kept;
+  for (std::size_t i = 0; i < active.size(); ++i) {
+    if (dropped[i] == 0) kept.push_back(static_cast<std::int32_t>(i));
+  }
+  const TensorView queries = q_.view(DType::f32, static_cast<std::int64_t>(kept.size()), q.cols);
+  backend_.gather_rows(queries, q, kept);
+  rows_.keep(step, kept);
+  return queries;
+}
+
+}  // namespace
+
+std::unique_ptr<Layer> make_attention(const LayerContext& context) { return std::make_unique<AttentionLayer>(context); }
+
+}  // namespace baton

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/model/layers/experts.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "engine/model/layers/layer.h"
+
+namespace baton {
+
+void ExpertChoice::choose(std::span<const float> logits, const MixtureConfig& mixture) {
+  const auto experts = static_cast<std::size_t>(mixture.experts), count = static_cast<std::size_t>(mixture.chosen);
+  const std::size_t rows = logits.size() / experts;
+  share_.resize(experts);
+  chosen_.clear();
+  chosen_weight_.clear();
+  begin_.assign(experts + 1, 0);
+  for (std::size_t row = 0; row < rows; ++row) {
+    const std::span<const float> own = logits.subspan(row * experts, experts);
+    const float most = *std::max_element(own.begin(), own.end());
+    float sum = 0.0f;
+    for (std::size_t e = 0; e < experts; ++e) sum += share_[e] = std::exp(own[e] - most);
+    const std::size_t first = chosen_.size();
+    float chosen_sum = 0.0f;
+    for (std::size_t i = 0; i < count; ++i) {
+      const auto taken = [&](std::size_t expert) {
+        return std::find(chosen_.begin() + static_cast<std::ptrdiff_t>(first), chosen_.end(),
+                         static_cast<std::int32_t>(expert)) != chosen_.end();
+      };
+      std::size_t best = experts;
+      for (std::size_t e = 0; e < experts; ++e)
+        if ((best == experts || share_[e] > share_[best]) && !taken(e)) best = e;
+      chosen_.push_back(static_cast<std::int32_t>(best));
+      chosen_weight_.push_back(share_[best] / sum);
+      chosen_sum += chosen_weight_.back();
+      ++begin_[best + 1];
+    }
+    for (std::size_t i = first; mixture.normalized && i < chosen_.size(); ++i) chosen_weight_[i] /= chosen_sum;
+  }
+  for (std::size_t e = 0; e < experts; ++e) begin_[e + 1] += begin_[e];
+  rows_.resize(chosen_.size());
+  weights_.resize(chosen_.size());
+  std::vector<std::size_t> next(begin_.begin(), begin_.end() - 1);
+  for (std::size_t i = 0; i < chosen_.size(); ++i) {
+    const std::size_t at = next[static_cast<std::size_t>(chosen_[i])]++;
+    rows_[at] = static_cast<std::int32_t>(i / count);
+    weights_[at] = chosen_weight_[i];
+  }
+}
+
+namespace {
+
+/// A mixture of experts in the place of the MLP. Each expert runs over its rows; products and sums of a row do not
+/// depend on the other rows.
+class ExpertLayer final : public Layer {
+ public:
+  explicit ExpertLayer(const LayerContext& context) : context_(context) {}
+
+  void allocate(std::int64_t rows) override {
+    const auto floats = [&](std::int64_t cols) {
+      return context_.backend.allocate(static_cast<std::size_t>(rows * cols) * sizeof(float));
+    };
+    router_ = floats(mixture().experts);
+    in_ = floats(context_.model.config.width);
+    out_ = floats(context_.model.config.width);
+  }
+
+  /// The host chooses the experts.
+  bool decides_on_host() const override { return true; }
+
+  void run(StepRows& /*step*/, std::int32_t layer, ConstTensorView normed) override {
+    Backend& backend = context_.backend;
+    const LayerWeights& w = context_.weights(layer);
+    const std::int64_t width = context_.model.config.width, count = normed.rows;
+    const TensorView delta = context_.rows.delta();
+    const TensorView router = router_.view(DType::f32, count, mixture().experts);
+    backend.matmul(router, normed, *w.router, {});
+    router_logits_.resize(static_cast<std::size_t>(count * mixture().experts));
+    backend.copy_to_host(std::as_writable_bytes(std::span(router_logits_)), router.data);
+    choice_.choose(router_logits_, mixture());
+    backend.clear(delta.data, static_cast<std::size_t>(count * width) * sizeof(float));
+    for (std::int32_t expert = 0; expert < mixture().experts; ++expert) {
+      const std::span<const std::int32_t> rows = choice_.rows(expert);
+      if (rows.empty()) continue;
+      const ExpertWeights& own = w.experts[static_cast<std::size_t>(expert)];
+      const auto n = static_cast<std::int64_t>(rows.size());
+      const TensorView in = in_.view(normed.dtype, n, width), out = out_.view(DType::f32, n, width);
+      const TensorView gate_up = context_.gates.gate_up(*own.gate_up, {}, n);
+      backend.gather_rows(in, normed, rows);
+      backend.matmul(gate_up, in, *own.gate_up, {});
+      const TensorView hidden = context_.gates.gated(gate_up, *own.down);
+      backend.matmul(out, hidden, *own.down, {});
+      backend.add_weighted_rows(delta, out, rows, choice_.weights(expert));
+    }
+  }
+
+  void rehearse(std::int32_t layer, const Product& run) const override {
+    const LayerWeights& w = context_.weights(layer);
+    const Gates& gates = context_.gates;
+    run(router_, DType::f32, context_.rows.normed(), *w.router, {});
+    for (const ExpertWeights& one : w.experts) {
+      run(gates.product_memory(), gates.type(*one.gate_up, {}), in_, *one.gate_up, {});
+      run(out_, DType::f32, gates.operand_memory(), *one.down, {});
+    }
+  }
+
+ private:
+  const MixtureConfig& mixture() const { return context_.model.config.mixture; }
+
+  LayerContext context_;
+  Buffer router_;                     // [T, E] logits of the router
+  Buffer in_;                         // [T, C] rows of one expert
+  Buffer out_;                        // [T, C]
+  std::vector<float> router_logits_;  // [T, E]
+  ExpertChoice choice_;
+};
+
+}  // namespace
+
+std::unique_ptr<Layer> make_experts(const LayerContext& context) { return std::make_unique<ExpertLayer>(context); }
+
+}  // namespace baton

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/model/layers/layer.h"
+
+#include <algorithm>
+
+namespace baton {
+namespace {
+
+// Rows of a feed-forward part on the CPU: [T, 2F] and [T, F] are the largest activations, and products of more rows are
+// no faster.
+constexpr std::int64_t kGateRows = 256;
+
+}  // namespace
+
+const std::array<LayerKindRow, kLayerKinds>& layer_kinds() {
+  static constexpr std::array<LayerKindRow, kLayerKinds> kKinds = {{
+      {LayerKind::attention, "attention", make_attention},
+      {LayerKind::feed_forward, "feed-forward", make_feed_forward},
+      {LayerKind::experts, "experts", make_experts},
+  }};
+  return kKinds;
+}
+
+std::vector<LayerEntry> layer_list(const ModelConfig& config) {
+  std::vector<LayerEntry> layers(static_cast<std::size_t>(config.layers));
+  for (std::int32_t layer = 0; layer < config.layers; ++layer) {
+    if (config.mixture.in(layer)) layers[static_cast<std::size_t>(layer)].feed = LayerKind::experts;
+  }
+  return layers;
+}
+
+void Gates::allocate(std::int64_t rows) {
+  const std::int64_t ffn = std::max(config_.ffn_width, config_.mixture.ffn_width);
+  const auto floats = [&](std::int64_t count, std::int64_t cols) {
+    return backend_.allocate(static_cast<std::size_t>(count * cols) * sizeof(float));
+  };
+  max_rows_ = on_host_ && config_.mixture.experts == 0 ? std::min(rows, kGateRows) : rows;
+  gate_up_ = floats(max_rows_, 2 * ffn);
+  hidden_ = floats(on_host_ ? 0 : rows, ffn);
+}
+
+DType Gates::type(const Matrix& gate_up, std::span<const float> bias) const {
+  return bias.empty() ? backend_.gate_type(gate_up.dtype) : DType::f32;
+}
+
+TensorView Gates::gate_up(const Matrix& weight, std::span<const float> bias, std::int64_t rows) const {
+  return gate_up_.view(type(weight, bias), rows, weight.rows);
+}
+
+TensorView Gates::gated(TensorView gate_up, const Matrix& down) {
+  const std::int64_t ffn = gate_up.cols / 2;
+  const TensorView hidden =
+      on_host_ ? gate_up.col_range(0, ffn) : hidden_.view(backend_.operand_type(down.dtype), gate_up.rows, ffn);
+  if (config_.activation == GateActivation::silu) {
+    backend_.silu_mul(hidden, gate_up);
+  } else {
+    backend_.gelu_mul(hidden, gate_up);
+  }
+  return hidden;
+}
+
+}  // namespace baton

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+// The interface of a layer kind. A model is a list of layers (layer_list); each has a mixer, which reads what its
+// sequence stored at other positions, and a feed-forward part, which sees its own row alone. A kind is a file in this
+// folder and a row of layer_kinds(). The forward pass adds norms and the residual stream around both parts.
+#pragma once
+
+#include <array>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "engine/backend/backend.h"
+#include "engine/model/model.h"
+#include "engine/model/step.h"
+
+namespace baton {
+
+enum class LayerKind : std::uint8_t { attention, feed_forward, experts };
+inline constexpr std::size_t kLayerKinds = 3;
+
+/// The kinds of the two parts of a layer.
+struct LayerEntry {
+  LayerKind mixer = LayerKind::attention;
+  LayerKind feed = LayerKind::feed_forward;
+};
+
+/// Returns the model's layers, [L].
+std::vector<LayerEntry> layer_list(const ModelConfig& config);
+
+/// The gates of a feed-forward part: the product with [gate, up] and what `down` reads. The kinds that have gates share
+/// the memory, because no two parts run at once.
+class Gates {
+ public:
+  Gates(Backend& backend, const ModelConfig& config)
+      : backend_(backend), config_(config), on_host_(backend.info().host_memory) {}
+
+  void allocate(std::int64_t rows);
+  /// At most so many rows run at once: all, or on the CPU, without a mixture, 256.
+  std::int64_t max_rows() const { return max_rows_; }
+  /// Returns the memory of the product, [rows, 2F], in the type that it may have.
+  TensorView gate_up(const Matrix& weight, std::span<const float> bias, std::int64_t rows) const;
+  /// Returns the operand of `down`, [rows, F]; on the CPU in the place of the gates.
+  TensorView gated(TensorView gate_up, const Matrix& down);
+  /// Returns the type of a product that only gated() reads.
+  DType type(const Matrix& gate_up, std::span<const float> bias) const;
+
+  const Buffer& product_memory() const { return gate_up_; }
+  const Buffer& operand_memory() const { return hidden_; }
+
+ private:
+  Backend& backend_;
+  const ModelConfig& config_;
+  bool on_host_;  // operations read host memory as their own
+  std::int64_t max_rows_ = 0;
+  Buffer gate_up_;  // [max_rows_, 2F]
+  Buffer hidden_;   // [T, F]; empty on the CPU
+};
+
+/// What the layers of a forward pass share. Everything outlives the layers.
+struct LayerContext {
+  Backend& backend;
+  const Model& model;
+  LayerRows& rows;
+  StepTimer& timer;
+  Gates& gates;
+
+  const LayerWeights& weights(std::int32_t layer) const {
+    return model.weights.layers[static_cast<std::size_t>(layer)];
+  }
+};
+
+/// All layers of one kind: what they compute, and the working memory that they share, since they run one after another.
+/// State that a sequence keeps for a layer lies in the sequence's cache (KvCache::slab), which a step names: a layer
+/// reads what earlier steps wrote there and writes that of its own rows. Threads: the step's.
+class Layer {
+ public:
+  virtual ~Layer() = default;
+
+  /// Makes room for so many rows. Throws BackendError.
+  virtual void allocate(std::int64_t rows) = 0;
+  /// Begins a step.
+  virtual void prepare(const StepRows& /*step*/) {}
+  /// LayerContext::rows.delta() = the part's output for the active rows. `normed` [T, C]: their inputs. A mixer may
+  /// drop rows in between (a detection); then it writes those of the others, and step.path says where the rows leave.
+  virtual void run(StepRows& step, std::int32_t layer, ConstTensorView normed) = 0;
+  /// True if the host decides during a step, so that the launches of a step cannot be replayed.
+  virtual bool decides_on_host() const { return false; }
+
+  /// Runs a product with whatever the memory holds.
+  using Product =
+      std::function<void(const Buffer& out, DType type, const Buffer& x, const Matrix& w, std::span<const float> bias)>;
+  /// Passes the products of the layer to `run` (Forward::rehearse).
+  virtual void rehearse(std::int32_t layer, const Product& run) const = 0;
+};
+
+/// One row of the table of kinds.
+struct LayerKindRow {
+  LayerKind kind;
+  std::string_view name;
+  std::unique_ptr<Layer> (*make)(const LayerContext& context);
+};
+/// The rows are in the order of LayerKind.
+const std::array<LayerKindRow, kLayerKinds>& layer_kinds();
+
+// Each is in the file of its kind.
+std::unique_ptr<Layer> make_attention(const LayerContext& context);
+std::unique_ptr<Layer> make_feed_forward(const LayerContext& context);
+std::unique_ptr<Layer> make_experts(const LayerContext& context);
+
+}  // namespace baton
