@@ -110,7 +110,7 @@ Sequence::Next Sequence::score(std::span<const float> logits) {
   const auto run = static_cast<std::int32_t>(state.tokens.size());
   if (!scores.take(logits)) {
     state.tokens.push_back(scores.running()[scores.run()]);
-    if (speculation.follow_scored()) return Next::drafted;
+    if (speculation.match_scored()) return Next::drafted;
     cache_->truncate(run);
     speculation.drop_draft();
     return Next::step;
@@ -137,7 +137,7 @@ Sequence::Next Sequence::advance(const ChosenToken& chosen, DraftLength& drafts)
     if (state.request.callbacks.on_confirmed)
       state.request.callbacks.on_confirmed(*confirmed, state.result.tentative_tokens);
   }
-  const Speculation::Chosen relation = speculation.follow(state.tokens.back(), over, drafts);
+  const Speculation::Chosen relation = speculation.match_token(state.tokens.back(), over, drafts);
   if (relation == Speculation::Chosen::guessed) ++state.result.accepted_tokens;
   if (relation != Speculation::Chosen::other) return Next::drafted;
   cache_->truncate(run);

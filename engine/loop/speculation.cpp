@@ -118,7 +118,7 @@ void Speculation::set_draft(const Draft& draft, std::int32_t tokens) {
   if (match_ > 0) expected_ = draft.tokens.front();
 }
 
-Speculation::Chosen Speculation::follow(TokenId chosen, bool over, DraftLength& drafts) {
+Speculation::Chosen Speculation::match_token(TokenId chosen, bool over, DraftLength& drafts) {
   if (over) return Chosen::other;
   if (expected_) {
     drafts.on_choice(match_, chosen == *expected_);
@@ -133,7 +133,7 @@ Speculation::Chosen Speculation::follow(TokenId chosen, bool over, DraftLength& 
   return Chosen::guessed;
 }
 
-bool Speculation::follow_scored() {
+bool Speculation::match_scored() {
   if (static_cast<std::size_t>(drafted_) == draft_.size()) return false;
   ++drafted_;
   return true;

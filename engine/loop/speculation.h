@@ -106,11 +106,11 @@ class Speculation {
 
   /// Says how a chosen token relates to the draft.
   enum class Chosen : std::uint8_t { other, certain, guessed };
-  /// Follows the draft by the token that was chosen; `over`: the answer has ended with it. Whatever is not `other` is
-  /// the next token of the draft, so that the logits behind it are valid. Reports the choice to `drafts`.
-  Chosen follow(TokenId chosen, bool over, DraftLength& drafts);
-  /// Follows the draft by one of its own tokens, of a choice that is scored. Returns false behind the last one.
-  bool follow_scored();
+  /// Compares a chosen token with the next one of the draft; `over`: the answer has ended with it. Whatever is not
+  /// `other` is the next token of the draft, so that the logits behind it are valid. Reports the choice to `drafts`.
+  Chosen match_token(TokenId chosen, bool over, DraftLength& drafts);
+  /// Moves on to the next token of the draft, of a choice that is scored. Returns false behind the last one.
+  bool match_scored();
 
  private:
   std::vector<TokenId> draft_;       // tokens that run in the same step as the newest one

@@ -118,17 +118,17 @@ TEST_CASE("Chosen tokens follow the draft until one differs", "[speculation]") {
   Speculation sequence;
   sequence.set_draft({tokens, 2}, 3);
   CHECK(sequence.is_guess());
-  CHECK(sequence.follow(5, false, drafts) == Speculation::Chosen::guessed);
-  CHECK(sequence.follow(6, false, drafts) == Speculation::Chosen::guessed);
-  CHECK(sequence.follow(9, false, drafts) == Speculation::Chosen::other);
+  CHECK(sequence.match_token(5, false, drafts) == Speculation::Chosen::guessed);
+  CHECK(sequence.match_token(6, false, drafts) == Speculation::Chosen::guessed);
+  CHECK(sequence.match_token(9, false, drafts) == Speculation::Chosen::other);
   sequence.set_draft({tokens, 0}, 3);
   CHECK(!sequence.is_guess());
-  CHECK(sequence.follow(5, false, drafts) == Speculation::Chosen::certain);
-  CHECK(sequence.follow(6, true, drafts) == Speculation::Chosen::other);  // the answer is over
+  CHECK(sequence.match_token(5, false, drafts) == Speculation::Chosen::certain);
+  CHECK(sequence.match_token(6, true, drafts) == Speculation::Chosen::other);  // the answer is over
   sequence.set_draft({tokens, 2}, 1);
   CHECK(sequence.draft().size() == 1);
-  CHECK(sequence.follow(5, false, drafts) == Speculation::Chosen::guessed);
-  CHECK(sequence.follow(6, false, drafts) == Speculation::Chosen::other);  // it did not run
+  CHECK(sequence.match_token(5, false, drafts) == Speculation::Chosen::guessed);
+  CHECK(sequence.match_token(6, false, drafts) == Speculation::Chosen::other);  // it did not run
 }
 
 TEST_CASE("A draft that did not run says how often drafts are right, too", "[speculation]") {
@@ -139,7 +139,7 @@ TEST_CASE("A draft that did not run says how often drafts are right, too", "[spe
     for (int i = 0; i < 200; ++i) {
       Speculation sequence;
       sequence.set_draft({tokens, 2}, 0);
-      CHECK(sequence.follow(chosen, false, drafts) == Speculation::Chosen::other);
+      CHECK(sequence.match_token(chosen, false, drafts) == Speculation::Chosen::other);
     }
     DraftLength::Step step{1, 1.0};
     return drafts.choose({std::span(tokens).first(1), 2}, 1.0, step);
@@ -185,9 +185,9 @@ TEST_CASE("The tokens of a choice that is scored follow one another", "[speculat
   const std::vector<TokenId> tokens{5, 6};
   Speculation sequence;
   sequence.set_draft({tokens, 0}, 2);
-  CHECK(sequence.follow_scored());
-  CHECK(sequence.follow_scored());
-  CHECK(!sequence.follow_scored());
+  CHECK(sequence.match_scored());
+  CHECK(sequence.match_scored());
+  CHECK(!sequence.match_scored());
 }
 
 }  // namespace speculation_test
