@@ -25,6 +25,30 @@ std::vector<TokenId> ids_of(const std::vector<PromptPart>& parts) {
   return ids;
 }
 
+/// When a request was submitted and asked, and when the tokens of its answer came.
+class AnswerTimes {
+ public:
+  void ask() { asked_ = Clock::now(); }
+  /// Notes that tokens came now. Returns the time.
+  Clock::time_point token() {
+    last_ = Clock::now();
+    if (!has_begun()) first_ = last_;
+    return last_;
+  }
+  bool has_begun() const { return first_ != Clock::time_point{}; }
+  /// Fills in the times of the result. `prompt_ms`: what the server says of the prompt; below 0: nothing.
+  void describe(double prompt_ms, GenerationResult& result) const {
+    if (!has_begun()) return;
+    result.ttft_ms = milliseconds(first_ - submitted_);
+    result.decode_ms = milliseconds(last_ - first_);
+    result.prefill_ms = prompt_ms >= 0 ? prompt_ms : milliseconds(first_ - asked_);
+    result.queue_ms = std::max(0.0, result.ttft_ms - result.prefill_ms);
+  }
+
+ private:
+  Clock::time_point submitted_ = Clock::now(), asked_, first_, last_;
+};
+
 }  // namespace
 
 /// A request that has not finished.
@@ -48,9 +72,8 @@ struct RemoteEngine::Live {
   ServerPiece seen;  // the counts and times that the server told last
   std::string problem;
   bool prefilled = false;
-  Clock::time_point submitted = Clock::now(), asked, first, last;
+  AnswerTimes times;
 
-  bool has_begun() const { return first != Clock::time_point{}; }
   void note(const ServerPiece& piece) {
     const auto keep = [](auto& mine, auto theirs) { mine = theirs >= 0 ? theirs : mine; };
     keep(seen.prompt, piece.prompt);
@@ -60,6 +83,8 @@ struct RemoteEngine::Live {
     if (piece.reason) seen.reason = piece.reason;
     seen.last = seen.last || piece.last;
   }
+  /// `ids`: the server takes and tells the ids of tokens.
+  GenerationResult result(bool ids) const;
 };
 
 RemoteEngine::RemoteEngine(Parts parts)
@@ -130,7 +155,7 @@ void RemoteEngine::cancel(RequestId id) {
 }
 
 EarlyId RemoteEngine::prepare(EarlyPrompt prompt) {
-  if (parts_.api->cache_block() == 0 || (has_slots() && parts_.slots < 2)) return 0;
+  if (parts_.api->cache_block() == 0 || (parts_.has_slots() && parts_.slots < 2)) return 0;
   const EarlyId id = ++last_id_;
   loop_.post([this, id, prompt = std::move(prompt)]() mutable {
     warm_ups_.add(id, std::move(prompt));
@@ -175,7 +200,7 @@ void RemoteEngine::start(Live& live) noexcept {
 void RemoteEngine::ask(Live& live) {
   ServerRequest request = parts_.api->answer(live.request, live.prompt, live.warmth.slot);
   HttpCall call = parts_.server->call(request.path, std::move(request.body));
-  live.asked = Clock::now();
+  live.times.ask();
   live.problem.clear();
   live.events = std::make_unique<EventStream>([this, &live](std::string_view event) { take(live, event); });
   call.on_bytes = [&live](std::string_view bytes) {
@@ -202,10 +227,9 @@ void RemoteEngine::take(Live& live, std::string_view event) {
   const bool empty = piece.text.empty() && piece.ids.empty();
   const std::string text = live.answer.add(std::move(piece));
   if (empty) return;
-  live.last = Clock::now();
-  if (!live.has_begun()) live.first = live.last;
+  const Clock::time_point now = live.times.token();
   if (live.seen.cached >= 0) prefilled(live);
-  pace_.token(live.id, live.last);
+  pace_.token(live.id, now);
   try_to([&] { warm_ups_.decoded(live.id, live.answer.tokens()); });
   if (!text.empty() && callbacks.on_token)
     callbacks.on_token(live.answer.tokens().empty() ? 0 : live.answer.tokens().back(), text);
@@ -223,7 +247,7 @@ void RemoteEngine::ended(Live& live, const HttpEnd& end) noexcept {
       how.passing = true;
     }
     live.problem = parts_.server->problem(how);
-    const std::optional<double> pause = live.has_begun() ? std::nullopt : live.pauses.next(how);
+    const std::optional<double> pause = live.times.has_begun() ? std::nullopt : live.pauses.next(how);
     if (!pause) return finish(live, FinishReason::error, live.problem);
     attempt_again(live.id, *pause);
   });
@@ -267,7 +291,7 @@ void RemoteEngine::finish(Live& live, FinishReason reason, std::string_view erro
   try_to([&] { live.answer.end(); });
   GenerationResult result;
   const bool made = try_to([&] {
-    result = result_of(live);
+    result = live.result(parts_.api->ids());
     result.error = error;
   });
   if (!made) {
@@ -286,31 +310,30 @@ void RemoteEngine::finish(Live& live, FinishReason reason, std::string_view erro
 /// Once, when the counts of the prompt are known: some servers tell them at the end of the answer.
 void RemoteEngine::prefilled(Live& live) noexcept {
   if (std::exchange(live.prefilled, true) || !live.request.callbacks.on_prefilled) return;
-  try_to([&] { live.request.callbacks.on_prefilled(result_of(live)); });
+  try_to([&] { live.request.callbacks.on_prefilled(live.result(parts_.api->ids())); });
 }
 
 /// A server's layers are unknown: an entry of KV is a token.
-GenerationResult RemoteEngine::result_of(const Live& live) const {
-  GenerationResult result;
-  result.tokens = live.answer.tokens();
-  result.text = live.answer.text();
-  const bool ids = parts_.api->ids();
-  const auto length = static_cast<std::int64_t>(live.prompt.size());
-  if (!ids) result.output_tokens = live.answer.generated();
-  result.prompt_tokens = live.seen.prompt > 0 ? live.seen.prompt : length;
-  const std::int64_t cached = std::clamp<std::int64_t>(live.seen.cached, 0, result.prompt_tokens);
-  const std::int64_t before = live.warmth.before < 0 ? cached : std::min(live.warmth.before, cached);
-  result.kv_entries = result.prompt_tokens;
-  result.kv_computed = result.prompt_tokens - before;
-  result.kv_ahead = cached - before;
-  result.continued_tokens = before;
+GenerationResult RemoteEngine::Live::result(bool ids) const {
+  GenerationResult made;
+  made.tokens = answer.tokens();
+  made.text = answer.text();
+  const auto length = static_cast<std::int64_t>(prompt.size());
+  if (!ids) made.output_tokens = answer.generated();
+  made.prompt_tokens = seen.prompt > 0 ? seen.prompt : length;
+  const std::int64_t cached = std::clamp<std::int64_t>(seen.cached, 0, made.prompt_tokens);
+  const std::int64_t before = warmth.before < 0 ? cached : std::min(warmth.before, cached);
+  made.kv_entries = made.prompt_tokens;
+  made.kv_computed = made.prompt_tokens - before;
+  made.kv_ahead = cached - before;
+  made.continued_tokens = before;
   std::int64_t begin = 0;
-  for (const PromptPart& part : live.request.prompt) {
+  for (const PromptPart& part : request.prompt) {
     const std::int64_t end = begin + static_cast<std::int64_t>(part.tokens.size());
     const auto within = [&](std::int64_t from, std::int64_t to) {
       return std::max<std::int64_t>(0, std::min(to, end) - std::max(from, begin));
     };
-    PartUse& use = result.uses.emplace_back();
+    PartUse& use = made.uses.emplace_back();
     if (!ids) {
       use.reason = "on a server that takes messages; its tokens are counted in bytes";
       begin = end;
@@ -325,29 +348,23 @@ GenerationResult RemoteEngine::result_of(const Live& live) const {
       use.method = &method_of(MethodId::prefix);
       use.reason = fmt::format("in the server's cache; {}", kNumerics);
     } else {
-      use.reason =
-          live.seen.cached < 0 ? "on a server that does not tell what its cache had" : "computed by the server";
+      use.reason = seen.cached < 0 ? "on a server that does not tell what its cache had" : "computed by the server";
     }
     begin = end;
   }
-  if (live.has_begun()) {
-    result.ttft_ms = milliseconds(live.first - live.submitted);
-    result.decode_ms = milliseconds(live.last - live.first);
-    result.prefill_ms = live.seen.prompt_ms >= 0 ? live.seen.prompt_ms : milliseconds(live.first - live.asked);
-    result.queue_ms = std::max(0.0, result.ttft_ms - result.prefill_ms);
-  }
-  return result;
+  times.describe(seen.prompt_ms, made);
+  return made;
 }
 
 /// Sends what is due of the waiting prompts, one request for each prompt at a time.
 void RemoteEngine::send_ahead() noexcept {
   const bool prefilling =
-      std::any_of(live_.begin(), live_.end(), [](const auto& one) { return !one.second->has_begun(); });
+      std::any_of(live_.begin(), live_.end(), [](const auto& one) { return !one.second->times.has_begun(); });
   if (prefilling) return;  // what was submitted has priority
   while (!held_ && pace_.may_send()) {
     const std::optional<EarlyId> id = warm_ups_.next();
     if (!id) return;
-    const bool has_place = !has_slots() || warm_ups_.has_slot(*id);
+    const bool has_place = !parts_.has_slots() || warm_ups_.has_slot(*id);
     if (!try_to([&] { has_place ? warm(*id) : choose_slot(*id); })) return hold();
     if (!has_place) return;
   }
@@ -386,36 +403,32 @@ void RemoteEngine::warm(EarlyId id) {
   if (!sent) return;
   pace_.sent();
   try {
-    loop_.start(warm_up(*sent));
+    ServerRequest request = parts_.api->warm_up(sent->prompt, sent->slot, warm_ups_yield_);
+    HttpCall call = parts_.server->call(request.path, std::move(request.body));
+    auto body = std::make_shared<std::string>();
+    call.on_bytes = [body](std::string_view bytes) { *body += bytes; };
+    call.max_bytes = kMaxEvent;
+    call.on_end = [this, id, body, since = Clock::now()](const HttpEnd& end) {
+      pace_.answered();
+      ServerPiece piece;
+      const bool read = end.ok() && try_to([&] { piece = parts_.api->read(*body); }) && piece.error.empty();
+      if (!read) {
+        warm_ups_yield_ = warm_ups_yield_ && end.status != kRefused;
+        warm_ups_.failed(id);
+        return hold();
+      }
+      for (const auto& [request_id, live] : live_) {  // which may have taken the prompt over meanwhile
+        if (live->early == id && live->warmth.before < 0) live->warmth.before = std::max<std::int64_t>(piece.cached, 0);
+      }
+      warm_ups_.arrived(id, piece.cached, piece.slot, milliseconds(Clock::now() - since));
+      send_ahead();
+    };
+    loop_.start(std::move(call));
   } catch (...) {
     pace_.answered();
     warm_ups_.failed(id);
     throw;
   }
-}
-
-HttpCall RemoteEngine::warm_up(const WarmUps::Sent& sent) {
-  ServerRequest request = parts_.api->warm_up(sent.prompt, sent.slot, warm_ups_yield_);
-  HttpCall call = parts_.server->call(request.path, std::move(request.body));
-  auto body = std::make_shared<std::string>();
-  call.on_bytes = [body](std::string_view bytes) { *body += bytes; };
-  call.max_bytes = kMaxEvent;
-  call.on_end = [this, id = sent.id, body, since = Clock::now()](const HttpEnd& end) {
-    pace_.answered();
-    ServerPiece piece;
-    const bool read = end.ok() && try_to([&] { piece = parts_.api->read(*body); }) && piece.error.empty();
-    if (!read) {
-      warm_ups_yield_ = warm_ups_yield_ && end.status != kRefused;
-      warm_ups_.failed(id);
-      return hold();
-    }
-    for (const auto& [request_id, live] : live_) {  // which may have taken the prompt over meanwhile
-      if (live->early == id && live->warmth.before < 0) live->warmth.before = std::max<std::int64_t>(piece.cached, 0);
-    }
-    warm_ups_.arrived(id, piece.cached, piece.slot, milliseconds(Clock::now() - since));
-    send_ahead();
-  };
-  return call;
 }
 
 }  // namespace baton

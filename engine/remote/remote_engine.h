@@ -37,6 +37,8 @@ class RemoteEngine final : public InferenceEngine {
     std::string identity_path;
     std::function<std::string(std::string_view json)> identity_of;
     std::string identity;
+
+    bool has_slots() const { return !api->slots_path().empty(); }
   };
 
   explicit RemoteEngine(Parts parts);
@@ -55,7 +57,6 @@ class RemoteEngine final : public InferenceEngine {
  private:
   struct Live;
 
-  bool has_slots() const { return !parts_.api->slots_path().empty(); }
   RequestId accept(GenerationRequest request);
 
   // On the loop's thread. It drops what is thrown there, so a failure ends the request; what is sent ahead may get
@@ -70,11 +71,9 @@ class RemoteEngine final : public InferenceEngine {
   void check_identity(Live& live);
   void finish(Live& live, FinishReason reason, std::string_view error = {}) noexcept;
   void prefilled(Live& live) noexcept;
-  GenerationResult result_of(const Live& live) const;
   void send_ahead() noexcept;
   void choose_slot(EarlyId id);
   void warm(EarlyId id);
-  HttpCall warm_up(const WarmUps::Sent& sent);
   void hold() noexcept;
 
   Parts parts_;

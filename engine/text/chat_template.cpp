@@ -48,7 +48,7 @@ Value message_of(const ChatMessage& message, jinja::Budget& budget) {
     function.set("arguments", object_of(call.arguments, budget), budget);
     calls.push_back(function_of(Value::dict(std::move(function)), &call.id, budget));
   }
-  if (!calls.empty()) dict.set("tool_calls", Value::list(std::move(calls)), budget);
+  if (!calls.empty()) dict.set("tool_calls", Value::sequence(jinja::SequenceKind::list, std::move(calls)), budget);
   return Value::dict(std::move(dict));
 }
 
@@ -72,8 +72,8 @@ class JinjaTemplate : public ChatTemplate {
     }
     // The variables that Transformers passes; tokens that a model does not have are undefined.
     std::vector<std::pair<std::string, Value>> variables = {
-        {"messages", Value::list(std::move(list))},
-        {"tools", tools.empty() ? Value() : Value::list(std::move(tools))},
+        {"messages", Value::sequence(jinja::SequenceKind::list, std::move(list))},
+        {"tools", tools.empty() ? Value() : Value::sequence(jinja::SequenceKind::list, std::move(tools))},
         {"documents", Value()},
         {"add_generation_prompt", Value(options.add_generation_prompt)},
     };

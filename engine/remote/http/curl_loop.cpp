@@ -76,6 +76,53 @@ struct CurlTransfer {
     }
     return bytes.size();
   }
+
+  /// Tells libcurl about `call`.
+  void set_up() {
+    const auto set = [&](CURLoption option, auto value) { curl_easy_setopt(easy.get(), option, value); };
+    add_header(headers, "Accept: application/json, text/event-stream");
+    add_header(headers, "Expect:");  // no question before a long prompt
+    if (!call.body.empty()) add_header(headers, "Content-Type: application/json");
+    if (!call.key.empty()) add_header(headers, "Authorization: Bearer " + call.key);
+    set(CURLOPT_URL, call.url.c_str());
+    set(CURLOPT_PROTOCOLS_STR, "https,http");
+    set(CURLOPT_FOLLOWLOCATION, 0L);  // the key is for this address alone
+    set(CURLOPT_NOSIGNAL, 1L);
+    set(CURLOPT_TCP_NODELAY, 1L);
+    set(CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
+    set(CURLOPT_USERAGENT, "baton");
+    set(CURLOPT_CONNECTTIMEOUT_MS, kConnectMs);
+    set(CURLOPT_LOW_SPEED_LIMIT, 1L);
+    set(CURLOPT_LOW_SPEED_TIME, std::max(1L, static_cast<long>(call.stall.count() / 1000)));
+    set(CURLOPT_ERRORBUFFER, words.data());
+    set(CURLOPT_HTTPHEADER, headers.get());
+    set(CURLOPT_HEADERFUNCTION, &CurlTransfer::on_header);
+    set(CURLOPT_HEADERDATA, static_cast<void*>(this));
+    set(CURLOPT_WRITEFUNCTION, &CurlTransfer::on_body);
+    set(CURLOPT_WRITEDATA, static_cast<void*>(this));
+    const std::string authorities = curl_authorities();
+    if (!authorities.empty()) set(CURLOPT_CAINFO, authorities.c_str());
+    if (call.body.empty()) return;
+    set(CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(call.body.size()));
+    set(CURLOPT_POSTFIELDS, call.body.c_str());
+  }
+
+  /// Says in `end` how libcurl ended it.
+  void finish(CURLcode code) {
+    curl_easy_getinfo(easy.get(), CURLINFO_RESPONSE_CODE, &end.status);
+    const bool refused = end.status != 0 && (end.status < 200 || end.status >= 300);
+    if (refused) {
+      curl_off_t wait = 0;
+      curl_easy_getinfo(easy.get(), CURLINFO_RETRY_AFTER, &wait);
+      end.wait_seconds = static_cast<double>(wait);
+      end.passing = is_transient_status(end.status);
+    } else if (!thrown.empty()) {
+      end.problem = thrown;
+    } else if (code != CURLE_OK) {
+      end.problem = said(words.front() != '\0' ? words.data() : curl_easy_strerror(code));
+      end.passing = is_transient(code);
+    }
+  }
 };
 
 class CurlLoop final : public HttpLoop {
@@ -111,7 +158,7 @@ class CurlLoop final : public HttpLoop {
     transfer->call = std::move(call);
     transfer->easy.reset(curl_easy_init());
     if (!transfer->easy) throw std::bad_alloc();
-    set_up(*transfer);
+    transfer->set_up();
     starting_.push_back(last_id_ + 1);
     transfers_.emplace(++last_id_, std::move(transfer));
     return last_id_;
@@ -128,36 +175,6 @@ class CurlLoop final : public HttpLoop {
   void at(Clock::time_point when, std::function<void()> work) override { timers_.emplace(when, std::move(work)); }
 
  private:
-  static void set_up(CurlTransfer& transfer) {
-    const HttpCall& call = transfer.call;
-    const auto set = [&](CURLoption option, auto value) { curl_easy_setopt(transfer.easy.get(), option, value); };
-    add_header(transfer.headers, "Accept: application/json, text/event-stream");
-    add_header(transfer.headers, "Expect:");  // no question before a long prompt
-    if (!call.body.empty()) add_header(transfer.headers, "Content-Type: application/json");
-    if (!call.key.empty()) add_header(transfer.headers, "Authorization: Bearer " + call.key);
-    set(CURLOPT_URL, call.url.c_str());
-    set(CURLOPT_PROTOCOLS_STR, "https,http");
-    set(CURLOPT_FOLLOWLOCATION, 0L);  // the key is for this address alone
-    set(CURLOPT_NOSIGNAL, 1L);
-    set(CURLOPT_TCP_NODELAY, 1L);
-    set(CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
-    set(CURLOPT_USERAGENT, "baton");
-    set(CURLOPT_CONNECTTIMEOUT_MS, kConnectMs);
-    set(CURLOPT_LOW_SPEED_LIMIT, 1L);
-    set(CURLOPT_LOW_SPEED_TIME, std::max(1L, static_cast<long>(call.stall.count() / 1000)));
-    set(CURLOPT_ERRORBUFFER, transfer.words.data());
-    set(CURLOPT_HTTPHEADER, transfer.headers.get());
-    set(CURLOPT_HEADERFUNCTION, &CurlTransfer::on_header);
-    set(CURLOPT_HEADERDATA, static_cast<void*>(&transfer));
-    set(CURLOPT_WRITEFUNCTION, &CurlTransfer::on_body);
-    set(CURLOPT_WRITEDATA, static_cast<void*>(&transfer));
-    const std::string authorities = curl_authorities();
-    if (!authorities.empty()) set(CURLOPT_CAINFO, authorities.c_str());
-    if (call.body.empty()) return;
-    set(CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(call.body.size()));
-    set(CURLOPT_POSTFIELDS, call.body.c_str());
-  }
-
   void run() {
     block_pipe_signal();
     while (true) {
@@ -216,25 +233,8 @@ class CurlLoop final : public HttpLoop {
       const std::unique_ptr<CurlTransfer> transfer = std::move(found->second);
       transfers_.erase(found);
       curl_multi_remove_handle(multi_.get(), transfer->easy.get());
-      if (!try_to([&] { finish(*transfer, code); })) transfer->end.problem = "out of memory";
+      if (!try_to([&] { transfer->finish(code); })) transfer->end.problem = "out of memory";
       if (transfer->call.on_end) try_to([&] { transfer->call.on_end(std::move(transfer->end)); });
-    }
-  }
-
-  static void finish(CurlTransfer& transfer, CURLcode code) {
-    HttpEnd& end = transfer.end;
-    curl_easy_getinfo(transfer.easy.get(), CURLINFO_RESPONSE_CODE, &end.status);
-    const bool refused = end.status != 0 && (end.status < 200 || end.status >= 300);
-    if (refused) {
-      curl_off_t wait = 0;
-      curl_easy_getinfo(transfer.easy.get(), CURLINFO_RETRY_AFTER, &wait);
-      end.wait_seconds = static_cast<double>(wait);
-      end.passing = is_transient_status(end.status);
-    } else if (!transfer.thrown.empty()) {
-      end.problem = transfer.thrown;
-    } else if (code != CURLE_OK) {
-      end.problem = said(transfer.words.front() != '\0' ? transfer.words.data() : curl_easy_strerror(code));
-      end.passing = is_transient(code);
     }
   }
 

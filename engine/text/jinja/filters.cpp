@@ -266,7 +266,7 @@ Value count(const Value& value, const Arguments& arguments, Budget& budget) {
 
 Value list(const Value& value, const Arguments& arguments, Budget& budget) {
   const Parameters none("list", arguments, {});
-  return Value::list(elements(value, budget));
+  return Value::sequence(SequenceKind::list, elements(value, budget));
 }
 
 Value first(const Value& value, const Arguments& arguments, Budget& budget) {
@@ -340,7 +340,7 @@ Value sort(const Value& value, const Arguments& arguments, Budget& budget) {
   const Parameters given("sort", arguments, {"reverse", "case_sensitive", "attribute"});
   Values out = elements(value, budget);
   sort_by(out, given.given(2), given.flag(1, false), given.flag(0, false), budget);
-  return Value::list(std::move(out));
+  return Value::sequence(SequenceKind::list, std::move(out));
 }
 
 Value dictsort(const Value& value, const Arguments& arguments, Budget& budget) {
@@ -354,7 +354,7 @@ Value dictsort(const Value& value, const Arguments& arguments, Budget& budget) {
     out.push_back(Value::sequence(SequenceKind::tuple, {key, item}));
   const Value path(std::int64_t{by.text() == "key" ? 0 : 1});
   sort_by(out, &path, given.flag(0, false), given.flag(2, false), budget);
-  return Value::list(std::move(out));
+  return Value::sequence(SequenceKind::list, std::move(out));
 }
 
 Value unique(const Value& value, const Arguments& arguments, Budget& budget) {

@@ -227,7 +227,7 @@ Value list_member(const Value& value, const std::string& name, Budget& budget) {
 
 Value member_of(const Value& value, const std::string& name, Budget& budget) {
   budget.spend_bytes(4 * name.size());  // for messages; a name may be any text
-  if (value.is_undefined()) throw Fault(value.why_undefined());
+  if (value.is_undefined()) throw Fault(why_undefined(value));
   if (value.as_dict() && !name.starts_with("__")) return dict_member(value, name, budget);
   if (name.starts_with('_')) throw Fault(fmt::format("the member '{}' is not safe", name));
   if (const auto* members = value.get<std::shared_ptr<Namespace>>()) {

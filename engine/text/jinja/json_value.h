@@ -34,7 +34,7 @@ Value value_of_json(const Json& json, Budget& budget) {
     case Json::value_t::array: {
       Values items;
       for (const Json& item : json) items.push_back(value_of_json(item, budget));
-      return Value::list(std::move(items));
+      return Value::sequence(SequenceKind::list, std::move(items));
     }
     case Json::value_t::object: {
       Dict dict;

@@ -144,7 +144,7 @@ std::vector<std::size_t> slice_positions(const Value& from, const Value& to, con
 
 Value binary(std::string_view operation, const Value& a, const Value& b, Budget& budget) {
   for (const Value* side : {&a, &b}) {
-    if (side->is_undefined()) throw Fault(side->why_undefined());
+    if (side->is_undefined()) throw Fault(why_undefined(*side));
   }
   std::int64_t x = 0, y = 0;
   const auto *whole_a = a.integer(x), *whole_b = b.integer(y);
@@ -164,13 +164,13 @@ Value negative(const Value& value) {
   std::int64_t storage = 0;
   if (const auto* whole = value.integer(storage)) return whole_binary("-", 0, *whole);
   if (const double* number = value.get<double>()) return -*number;
-  if (value.is_undefined()) throw Fault(value.why_undefined());
+  if (value.is_undefined()) throw Fault(why_undefined(value));
   throw Fault(fmt::format("a {} has no negative", type_name(value)));
 }
 
 Value element_of(const Value& value, const Value& key, Budget& budget) {
   budget.spend(1);
-  if (value.is_undefined()) throw Fault(value.why_undefined());
+  if (value.is_undefined()) throw Fault(why_undefined(value));
   if (const Dict* dict = value.as_dict()) {
     if (const Value* found = dict->find(key, budget)) return *found;
   }
@@ -198,7 +198,7 @@ Value element_of(const Value& value, const Value& key, Budget& budget) {
 }
 
 Value slice_of(const Value& value, const Value& from, const Value& to, const Value& step, Budget& budget) {
-  if (value.is_undefined()) throw Fault(value.why_undefined());
+  if (value.is_undefined()) throw Fault(why_undefined(value));
   if (!is_list(value) && !value.is_string()) {
     if (value.as_sequence()) throw Fault(fmt::format("a slice of a {} is not supported", type_name(value)));
     return Value::undefined(fmt::format("a {} has no slices", type_name(value)));

@@ -16,6 +16,11 @@ constexpr int kMaxTreeDepth = 200;
 constexpr int kMaxNesting = 60;
 constexpr std::size_t kMaxArguments = 255;  // of a call
 
+bool ends_tuple(const TemplateToken& token) {
+  return token.kind == TokenKind::print_end || token.kind == TokenKind::block_end || token.is_symbol(")") ||
+         token.is_name("recursive");
+}
+
 }  // namespace
 
 ExpressionParser::Node ExpressionParser::make(ExpressionKind kind, Place place, std::string text) {
@@ -46,19 +51,13 @@ ExpressionPtr ExpressionParser::tuple(bool with_conditional) {
   Node all = make(ExpressionKind::tuple, place);
   bool is_tuple = false;
   do {
-    if (at_tuple_end()) break;
+    if (ends_tuple(in_.current())) break;
     if (all->items.size() == 1) is_tuple = true;
     add(all, with_conditional ? expression() : logic_or());
   } while (in_.skip_symbol(",") && (is_tuple = true));
   if (is_tuple) return done(std::move(all));
   if (all->items.empty()) in_.fail_unexpected("an expression");
   return std::move(all->items.front());
-}
-
-bool ExpressionParser::at_tuple_end() const {
-  const TemplateToken& token = in_.current();
-  return token.kind == TokenKind::print_end || token.kind == TokenKind::block_end || token.is_symbol(")") ||
-         token.is_name("recursive");
 }
 
 ExpressionPtr ExpressionParser::conditional() {

@@ -156,7 +156,6 @@ class ExpressionParser {
   ExpressionPtr subscript(ExpressionPtr value);
   ExpressionPtr test(ExpressionPtr value);
   void call_arguments(Node& call);
-  bool at_tuple_end() const;
 
   TokenStream& in_;
   int nesting_ = 0;

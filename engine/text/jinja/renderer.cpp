@@ -243,7 +243,9 @@ Value Renderer::evaluate(const Expression& expression, const ScopePtr& scope) {
     const Deeper deeper(depth_);
     budget_.spend(1);
     Value value = compute(expression, scope);
-    if (undefined_equals_none_ && value.is_undefined()) return value.undefined_apart();
+    if (undefined_equals_none_ && value.is_undefined()) {
+      return Value(Value::Data(Undefined{value.get<Undefined>()->what, true}));  // which equals no value
+    }
     return value;
   } catch (const Fault& fault) {
     fail(origin_, expression.place, fault.what());
@@ -390,7 +392,7 @@ Value Renderer::compute_call(const Expression& expression, const ScopePtr& scope
   const Value callee = evaluate(*expression.items[0], scope);
   const auto* function = callee.get<std::shared_ptr<const Callable>>();
   if (function == nullptr) {
-    throw Fault(callee.is_undefined() ? callee.why_undefined()
+    throw Fault(callee.is_undefined() ? why_undefined(callee)
                                       : fmt::format("a {} cannot be called", type_name(callee)));
   }
   return (**function)(arguments_of(expression, scope));

@@ -178,7 +178,7 @@ Value joined(const std::string& separator, const Value& parts, Budget& budget) {
 Value strings(std::vector<std::string> items) {
   Values out;
   for (std::string& item : items) out.emplace_back(std::move(item));
-  return Value::list(std::move(out));
+  return Value::sequence(SequenceKind::list, std::move(out));
 }
 
 /// Applies a method of `text`.
@@ -204,11 +204,11 @@ Value call_method(const std::string& text, const std::string& name, const Argume
     const Parameters given(name, arguments, {"sep", "maxsplit"});
     const std::int64_t most = given.integer(1, -1);
     if (given.given(0)) {
-      return Value::list(name == "split" ? split_at(text, given.text(0), most, budget)
-                                         : split_from_right(text, given.text(0), most, budget));
+      return Value::sequence(SequenceKind::list, name == "split" ? split_at(text, given.text(0), most, budget)
+                                                                 : split_from_right(text, given.text(0), most, budget));
     }
     if (name == "rsplit" && most >= 0) throw Fault("rsplit at spaces with a limit is not supported");
-    return Value::list(split_at_spaces(text, most, budget));
+    return Value::sequence(SequenceKind::list, split_at_spaces(text, most, budget));
   }
   if (name == "splitlines") return none(), strings(lines_of(text, budget));
   if (name == "replace") {

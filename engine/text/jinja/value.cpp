@@ -29,7 +29,7 @@ bool is_ordered_list(const SequenceValue& sequence) {
   return sequence.kind == SequenceKind::list || sequence.kind == SequenceKind::tuple;
 }
 
-[[noreturn]] void fail_undefined(const Value& value) { throw Fault(value.why_undefined()); }
+[[noreturn]] void fail_undefined(const Value& value) { throw Fault(why_undefined(value)); }
 
 }  // namespace
 

@@ -138,7 +138,6 @@ class Value {
   static Value undefined(std::string_view what);
   /// Throws Fault when the lists lie too deep in each other.
   static Value sequence(SequenceKind kind, Values items);
-  static Value list(Values items) { return sequence(SequenceKind::list, std::move(items)); }
   static Value dict(Dict dict);
 
   template <typename T>
@@ -146,9 +145,6 @@ class Value {
     return std::get_if<T>(&data_);
   }
   bool is_undefined() const { return get<Undefined>() != nullptr; }
-  const std::string& why_undefined() const { return *get<Undefined>()->what; }  // only for undefined values
-  /// The same, which equals no value. Only for undefined values.
-  Value undefined_apart() const { return Value(Data(Undefined{get<Undefined>()->what, true})); }
   bool is_none() const { return get<None>() != nullptr; }
   bool is_string() const { return get<String>() != nullptr; }
   bool is_safe() const { return is_string() && get<String>()->safe; }
@@ -187,6 +183,9 @@ struct Callable {
 };
 Value callable(std::string name, Callable::Call call);
 Value bound_method(std::string name, Value self, Callable::Call call);
+
+/// Only for undefined values.
+inline const std::string& why_undefined(const Value& value) { return *value.get<Undefined>()->what; }
 
 /// Python's name of the type, for messages.
 std::string type_name(const Value& value);
