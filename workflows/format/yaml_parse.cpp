@@ -79,6 +79,35 @@ YamlProblem syntax_problem(const SourceText& source, const std::string& message,
   return {source.at(at, 1), "E0101", message};
 }
 
+/// A list or a map whose end has not come yet.
+struct OpenNode {
+  YamlNode node;
+  YAML::anchor_t anchor = 0;
+  YAML::Mark mark;
+  std::optional<YamlNode> key;                                    // read, its value not yet
+  std::vector<YamlNode> merged;                                   // maps behind '<<'
+  std::unordered_map<std::string, std::size_t, SeededHash> keys;  // of the entries so far
+
+  /// The entry of a key; null: there is none.
+  const YamlEntry* entry_of(const std::string& name) const {
+    const auto found = keys.find(name);
+    return found == keys.end() ? nullptr : &node.entries[found->second];
+  }
+  void add_entry(YamlNode of_entry, YamlNode value) {
+    keys.emplace(of_entry.text, node.entries.size());
+    node.entries.push_back({std::move(of_entry), std::move(value)});
+  }
+
+  /// Adds the entries of the merged maps whose keys are not there.
+  void take_merged() {
+    for (const YamlNode& map : merged) {
+      for (const YamlEntry& entry : map.entries) {
+        if (keys.try_emplace(entry.key.text, node.entries.size()).second) node.entries.push_back(entry);
+      }
+    }
+  }
+};
+
 class TreeBuilder final : public YAML::EventHandler {
  public:
   TreeBuilder(SourcePtr source, Diagnostics& diagnostics) : source_(std::move(source)), diagnostics_(diagnostics) {}
@@ -131,15 +160,6 @@ class TreeBuilder final : public YAML::EventHandler {
   void OnMapEnd() override { close(); }
 
  private:
-  struct Open {
-    YamlNode node;
-    YAML::anchor_t anchor = 0;
-    YAML::Mark mark;
-    std::optional<YamlNode> key;                                    // read, its value not yet
-    std::vector<YamlNode> merged;                                   // maps behind '<<'
-    std::unordered_map<std::string, std::size_t, SeededHash> keys;  // of the entries so far
-  };
-
   [[noreturn]] void fail(const YAML::Mark& mark, std::string code, std::string message, std::string hint = {}) const {
     throw YamlProblem{source_->at(static_cast<std::size_t>(std::max(0, mark.pos)), 1), std::move(code),
                       std::move(message), std::move(hint)};
@@ -190,19 +210,15 @@ class TreeBuilder final : public YAML::EventHandler {
 
   void open(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor, YamlNode::Kind kind) {
     check_depth(mark, open_.size() + 1);
-    Open added{begin(mark, tag), anchor, mark, {}, {}, {}};
+    OpenNode added{begin(mark, tag), anchor, mark, {}, {}, {}};
     added.node.kind = kind;
     open_.push_back(std::move(added));
   }
 
   void close() {
-    Open done = std::move(open_.back());
+    OpenNode done = std::move(open_.back());
     open_.pop_back();
-    for (const YamlNode& map : done.merged) {
-      for (const YamlEntry& entry : map.entries) {
-        if (done.keys.try_emplace(entry.key.text, done.node.entries.size()).second) done.node.entries.push_back(entry);
-      }
-    }
+    done.take_merged();
     if (done.anchor != 0) count_copy(done.node, done.mark);
     add(std::move(done.node), done.anchor);
   }
@@ -213,7 +229,7 @@ class TreeBuilder final : public YAML::EventHandler {
       root_ = std::move(node);
       return;
     }
-    Open& parent = open_.back();
+    OpenNode& parent = open_.back();
     if (parent.node.kind == YamlNode::Kind::list) {
       parent.node.items.push_back(std::move(node));
     } else if (!parent.key) {
@@ -231,7 +247,7 @@ class TreeBuilder final : public YAML::EventHandler {
     return key.kind == YamlNode::Kind::map && key.offset > 0 && text[key.offset] == '{' && text[key.offset - 1] == '{';
   }
 
-  void add_entry(Open& map, YamlNode key, YamlNode value) {
+  void add_entry(OpenNode& map, YamlNode key, YamlNode value) {
     if (!key.is_scalar()) {
       const bool placeholder = is_placeholder(key);
       diagnostics_.error(key.where(), "E0108", fmt::format("{} cannot be a key", described(key.kind)),
@@ -239,15 +255,15 @@ class TreeBuilder final : public YAML::EventHandler {
       if (placeholder && open_.size() > 1) map.node.broken = true;
     } else if (key.plain && key.text == "<<") {
       merge(map, key, std::move(value));
-    } else if (const auto [first, added] = map.keys.try_emplace(key.text, map.node.entries.size()); added) {
-      map.node.entries.push_back({std::move(key), std::move(value)});
-    } else {
+    } else if (const YamlEntry* first = map.entry_of(key.text)) {
       diagnostics_.error(key.where(), "E0103", fmt::format("duplicate key '{}'", key.text),
-                         fmt::format("first in line {}", map.node.entries[first->second].key.where().line));
+                         fmt::format("first in line {}", first->key.where().line));
+    } else {
+      map.add_entry(std::move(key), std::move(value));
     }
   }
 
-  void merge(Open& map, const YamlNode& key, YamlNode value) {
+  void merge(OpenNode& map, const YamlNode& key, YamlNode value) {
     std::vector<YamlNode> maps;
     if (value.kind == YamlNode::Kind::list) {
       maps = std::move(value.items);
@@ -267,7 +283,7 @@ class TreeBuilder final : public YAML::EventHandler {
   SourcePtr source_;
   Diagnostics& diagnostics_;
   YamlNode root_;
-  std::vector<Open> open_;
+  std::vector<OpenNode> open_;
   std::map<YAML::anchor_t, YamlNode> anchors_;
   std::size_t nodes_ = 0, bytes_ = 0;
   int documents_ = 0;

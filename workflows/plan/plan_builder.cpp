@@ -23,6 +23,61 @@ constexpr std::size_t kMaxPlanBytes = 64u << 20;  // of all prompts, without the
                                                   // a turn copies from its agent
 constexpr std::size_t kBytesOfPiece = 64;
 
+/// Adds a piece; fixed text goes to that before it.
+void append(PromptMessage& message, const PromptPiece& piece) {
+  PromptPiece* last = message.pieces.empty() ? nullptr : &message.pieces.back();
+  if (last != nullptr && piece.slot.empty() && last->slot.empty() && piece.data == last->data) {
+    last->text += piece.text;
+  } else {
+    message.pieces.push_back(piece);
+  }
+}
+
+/// A message as blocks that may be reordered: its items, and the turns of its loops.
+class MessageBlocks {
+ public:
+  MessageBlocks(std::string role, bool free_order) : role_(std::move(role)), free_order_(free_order) {}
+
+  PromptMessage& add() { return blocks_.emplace_back(); }
+  bool is_free() const { return free_order_; }
+
+  /// The message, neighbouring fixed text joined.
+  PromptMessage joined() const {
+    PromptMessage whole{role_, {}};
+    for (const PromptMessage& block : blocks_) {
+      for (const PromptPiece& piece : block.pieces) append(whole, piece);
+    }
+    return whole;
+  }
+
+  /// Reorders the blocks with placeholders of a message of free order, those with the least `known_after` first.
+  /// Returns true when the order changed.
+  template <typename KnownAfter>
+  bool sort(const KnownAfter& known_after) {
+    if (!free_order_) return false;
+    std::vector<std::pair<std::pair<int, int>, PromptMessage>> movable;
+    for (const PromptMessage& block : blocks_) {
+      if (has_slot(block)) movable.emplace_back(known_after(block), block);
+    }
+    const auto earlier = [](const auto& a, const auto& b) { return a.first < b.first; };
+    if (std::is_sorted(movable.begin(), movable.end(), earlier)) return false;
+    std::stable_sort(movable.begin(), movable.end(), earlier);
+    auto next = movable.begin();
+    for (PromptMessage& block : blocks_) {
+      if (has_slot(block)) block = (next++)->second;
+    }
+    return true;
+  }
+
+ private:
+  static bool has_slot(const PromptMessage& block) {
+    return std::any_of(block.pieces.begin(), block.pieces.end(), [](const PromptPiece& p) { return !p.slot.empty(); });
+  }
+  std::string role_;
+  std::vector<PromptMessage> blocks_;
+  bool free_order_;
+};
+
 class PlanBuilder {
  public:
   PlanBuilder(const WorkflowSpec& spec, OutputGrammars& grammars, Diagnostics& diagnostics)
@@ -83,7 +138,7 @@ class PlanBuilder {
     turn.round = round;
     turn.tools = agent.tools;
     turn.calls = agent.calls;
-    std::vector<Blocks> blocks = messages(agent, node, round);
+    std::vector<MessageBlocks> blocks = messages(agent, node, round);
     turn.messages = joined(blocks);
     add_slots(turn, node, visibility);
     if (in_order_of_completion(blocks, turn)) {
@@ -111,20 +166,13 @@ class PlanBuilder {
     turns_.push_back(std::move(turn));
   }
 
-  /// A message as blocks that may be reordered: its items, and the turns of its loops.
-  struct Blocks {
-    std::string role;
-    std::vector<PromptMessage> blocks;
-    bool free_order = false;
-  };
-
   /// Loops written out.
-  std::vector<Blocks> messages(const AgentSpec& agent, const GraphNode& node, int round) {
-    std::vector<Blocks> out;
+  std::vector<MessageBlocks> messages(const AgentSpec& agent, const GraphNode& node, int round) {
+    std::vector<MessageBlocks> out;
     for (const MessageSpec& message : agent.messages) {
-      Blocks& blocks = out.emplace_back(Blocks{message.role, {}, message.free_order});
+      MessageBlocks& blocks = out.emplace_back(message.role, message.free_order);
       const auto add = [&](const PromptItem& item, const std::string& peer, int history) {
-        add_pieces(blocks.blocks.emplace_back(), item, peer, history);
+        add_pieces(blocks.add(), item, peer, history);
       };
       for (const PromptItem& item : message.items) {
         if (plan_bytes_ > kMaxPlanBytes) return out;
@@ -141,29 +189,16 @@ class PlanBuilder {
   }
 
   /// The messages, neighbouring fixed text joined.
-  static std::vector<PromptMessage> joined(const std::vector<Blocks>& messages) {
+  static std::vector<PromptMessage> joined(const std::vector<MessageBlocks>& messages) {
     std::vector<PromptMessage> out;
-    for (const Blocks& message : messages) {
-      PromptMessage& whole = out.emplace_back(PromptMessage{message.role, {}});
-      for (const PromptMessage& block : message.blocks) {
-        for (const PromptPiece& piece : block.pieces) append(whole, piece);
-      }
-    }
+    for (const MessageBlocks& message : messages) out.push_back(message.joined());
     return out;
   }
-  static void append(PromptMessage& message, const PromptPiece& piece) {
-    PromptPiece* last = message.pieces.empty() ? nullptr : &message.pieces.back();
-    if (last != nullptr && piece.slot.empty() && last->slot.empty() && piece.data == last->data) {
-      last->text += piece.text;
-    } else {
-      message.pieces.push_back(piece);
-    }
-  }
-
   /// Reorders blocks with placeholders, so that those known first come first. All turns sort in the same way, so that
   /// prompts that read the same outputs share a prefix. True when the order changed.
-  bool in_order_of_completion(std::vector<Blocks>& messages, const PlannedTurn& turn) const {
-    const bool any_free = std::any_of(messages.begin(), messages.end(), [](const Blocks& m) { return m.free_order; });
+  bool in_order_of_completion(std::vector<MessageBlocks>& messages, const PlannedTurn& turn) const {
+    const bool any_free =
+        std::any_of(messages.begin(), messages.end(), [](const MessageBlocks& m) { return m.is_free(); });
     if (!any_free) return false;
     const auto slots = slots_by_name(turn);
     const auto known_after = [&](const PromptMessage& block) {
@@ -177,26 +212,8 @@ class PlanBuilder {
       }
       return latest;
     };
-    const auto has_slot = [](const PromptMessage& block) {
-      return std::any_of(block.pieces.begin(), block.pieces.end(),
-                         [](const PromptPiece& p) { return !p.slot.empty(); });
-    };
     bool moved = false;
-    for (Blocks& message : messages) {
-      if (!message.free_order) continue;
-      std::vector<std::pair<std::pair<int, int>, PromptMessage>> movable;
-      for (const PromptMessage& block : message.blocks) {
-        if (has_slot(block)) movable.emplace_back(known_after(block), block);
-      }
-      const auto earlier = [](const auto& a, const auto& b) { return a.first < b.first; };
-      if (std::is_sorted(movable.begin(), movable.end(), earlier)) continue;
-      std::stable_sort(movable.begin(), movable.end(), earlier);
-      auto next = movable.begin();
-      for (PromptMessage& block : message.blocks) {
-        if (has_slot(block)) block = (next++)->second;
-      }
-      moved = true;
-    }
+    for (MessageBlocks& message : messages) moved = message.sort(known_after) || moved;
     return moved;
   }
 
