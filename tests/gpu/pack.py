@@ -63,7 +63,7 @@ def copy(root: pathlib.Path, out: pathlib.Path, name: str) -> None:
 
 def programs(build: pathlib.Path) -> list[str]:
     tests = (build / "bin/gpu_tests.txt").read_text(encoding="utf-8").splitlines()
-    return ["baton", *sorted({line.split("\t")[0] for line in tests})]
+    return ["baton", "baton-lab", *sorted({line.split("\t")[0] for line in tests})]
 
 
 def make(build: pathlib.Path, root: pathlib.Path, out: pathlib.Path, max_mib: float, glibc: str) -> list[str]:

@@ -135,7 +135,7 @@ def build_and_run(copy: pathlib.Path, jobs: str | None) -> str | None:
         return "it is not configured:\n" + (made.stdout + made.stderr)[-3000:]
     listed = run(["ninja", "-C", "build/release", "-t", "targets", "all"], copy, capture_output=True).stdout
     programs = sorted({line.partition(":")[0] for line in listed.split("\n") if PROGRAMS.match(line.partition(":")[0])})
-    made = run(["cmake", "--build", "build/release", "--target", *[p.removeprefix("bin/") for p in programs]]
+    made = run(["cmake", "--build", "build/release", "--target", *programs]
                + (["-j", jobs] if jobs else []), copy, capture_output=True, env=environment)  # fmt: skip
     if made.returncode != 0:
         errors = [line for line in (made.stdout + made.stderr).split("\n") if "error" in line or "undefined" in line]
