@@ -12,7 +12,6 @@
 #include "workflows/format/diagnostics.h"
 #include "workflows/format/spec.h"
 #include "workflows/run/executor.h"
-#include "workflows/run/inputs.h"
 
 #include <baton/baton.h>
 #include <baton/preview.h>

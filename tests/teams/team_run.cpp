@@ -9,7 +9,7 @@
 
 #include "engine/base/hash.h"
 #include "tests/teams/team_tools.h"
-#include "workflows/run/inputs.h"
+#include "workflows/run/executor.h"
 
 namespace baton::test {
 namespace {

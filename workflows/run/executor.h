@@ -58,6 +58,11 @@ struct RunRequest {
 /// Returns why `finished` cannot be turns of a run of the plan; empty: they can.
 std::string check_finished(const Plan& plan, const std::vector<AgentFinished>& finished);
 
+class RunProgress;
+
+/// Takes a turn of an earlier run over, which check_finished has passed.
+void restore_turn(RunProgress& progress, const RunRequest& request, const AgentFinished& finished);
+
 /// Runs to the end on the calling thread and returns the record; failures of agents are in the record, never thrown.
 /// Throws std::invalid_argument for a model without an engine (before anything starts), unless the run is stopped or
 /// its time has passed already. Any number of runs at once. After the return no callback is made, and no request of the
@@ -73,5 +78,22 @@ std::string check_finished(const Plan& plan, const std::vector<AgentFinished>& f
 /// - The deciding turn sees the last output of each agent; all other turns see the round that they name.
 /// - on_event is called on the calling thread. If it throws, the run ends as failed and it is not called again.
 RunRecord run_plan(const RunRequest& request);
+
+enum class MissingInputs : std::uint8_t {
+  refused,   // of a run
+  left_out,  // of a preview, which shows them as unknown
+};
+
+/// Every input that the workflow declares, by name: the given text, the default, or an empty text for one that is not
+/// required. Throws InputError for an unknown input, with the names that there are, for missing ones, for a value that
+/// is no UTF-8, which a record could not hold, and for one that is no list of messages where it has to be.
+std::map<std::string, std::string> complete_inputs(const WorkflowSpec& spec,
+                                                   const std::map<std::string, std::string>& given,
+                                                   MissingInputs missing = MissingInputs::refused);
+
+/// The plan of a run with these inputs, which complete_inputs returned: its prompts have the messages of inputs. Inputs
+/// that are left out stand for none. Throws InputError for a prompt that has no message left.
+std::shared_ptr<const Plan> with_messages(std::shared_ptr<const Plan> plan,
+                                          const std::map<std::string, std::string>& inputs);
 
 }  // namespace baton

@@ -59,26 +59,6 @@ RunProgress::RunProgress(const Plan& plan, const std::map<std::string, std::stri
   }
 }
 
-bool RunProgress::needs_over(std::size_t turn) const {
-  const std::vector<int>& needs = plan_.turns[turn].needs;
-  return std::all_of(needs.begin(), needs.end(), [&](int need) {
-    return turns_[static_cast<std::size_t>(need)].phase == TurnProgress::Phase::over;
-  });
-}
-
-bool RunProgress::round_over(int round) const {
-  for (std::size_t i = 0; i < turns_.size(); ++i) {
-    const bool belongs = plan_.turns[i].round <= round && !plan_.turns[i].decides;
-    if (belongs && turns_[i].phase != TurnProgress::Phase::over) return false;
-  }
-  return true;
-}
-
-bool RunProgress::all_over() const {
-  return std::all_of(turns_.begin(), turns_.end(),
-                     [](const TurnProgress& state) { return state.phase == TurnProgress::Phase::over; });
-}
-
 void RunProgress::set_answer(std::size_t turn, std::string answer) {
   TurnProgress& state = turns_[turn];
   const auto read = [&](const Reads& reads, const std::string& text) {

@@ -43,10 +43,6 @@ class RunProgress {
   const TurnProgress& turn(std::size_t turn) const { return turns_[turn]; }
   std::size_t size() const { return turns_.size(); }
 
-  bool needs_over(std::size_t turn) const;
-  bool round_over(int round) const;  // and all before it
-  bool all_over() const;
-
   /// Takes what `output` asks for from the output of a turn, which is about to be over. Its record has the
   /// probabilities already, if there are any.
   void set_answer(std::size_t turn, std::string answer);

@@ -45,6 +45,28 @@ std::vector<TokenId> ids_of(const SlotInput& slot, const std::string& tool_text,
   return text.empty() ? std::vector<TokenId>() : tokenizer.encode(text, SpecialTokens::as_text, stop);
 }
 
+using AskHost = std::function<std::optional<std::string>(const Asked& asked, const std::stop_token& stop)>;
+
+/// The question of one attempt.
+class HostQuestion : public Tool {
+ public:
+  HostQuestion(Asked asked, const AskHost& on_ask, const std::string* answer)
+      : asked_(std::move(asked)), on_ask_(on_ask), answer_(answer) {}
+  std::string name() const override { return kAskTool; }
+  std::string check(const std::map<std::string, std::string>&) const override { return {}; }
+  ToolResult call(const ToolCall& call) const override {
+    if (answer_ != nullptr) return {true, *answer_};
+    std::optional<std::string> answer = on_ask_ ? on_ask_(asked_, call.stop) : std::nullopt;
+    if (!answer) throw NoAnswer();
+    return {true, std::move(*answer)};
+  }
+
+ private:
+  Asked asked_;
+  const AskHost& on_ask_;
+  const std::string* answer_;
+};
+
 /// The exchanges that a turn is to remember at most.
 std::size_t most_kept(const PlannedTurn& turn, const Conversation& memory) {
   std::size_t kept = memory.exchanges.size();
@@ -82,6 +104,12 @@ std::string filled_option(const std::string& option, const PromptItem& text,
   if (filled.find("${secret:") != std::string::npos)
     throw std::runtime_error(fmt::format("option '{}': a value holds '${{secret:'", option));
   return filled;
+}
+
+void ask_host(ToolInput& tool, Asked asked, const AskHost& on_ask, const std::string* answer) {
+  tool.call.arguments = asked.question;
+  tool.own = std::make_shared<const HostQuestion>(std::move(asked), on_ask, answer);
+  tool.tool = tool.own.get();
 }
 
 PreparedTurn prepare_turn(const TurnInput& input) {

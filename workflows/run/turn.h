@@ -2,6 +2,8 @@
 // One turn of an agent before its prompt goes to the engine: tools run, values become token ids, the prompt is built.
 #pragma once
 
+#include <baton/event.h>
+
 #include <algorithm>
 #include <chrono>
 #include <functional>
@@ -32,8 +34,15 @@ struct ToolInput {
   const Tool* tool = nullptr;  // null: not registered
   std::string name;
   ToolCall call;
-  std::string refused;  // why it may not be called
+  std::string refused;                // why it may not be called
+  std::shared_ptr<const Tool> own{};  // keeps `tool` alive, if it was made for this call
 };
+
+/// Makes `tool` one that asks the host, on a worker, as a tool is called. `answer`: given in advance; null: none, and
+/// `on_ask` is called, if there is one. Both must outlive the call. It throws NoAnswer if the host has no answer yet.
+void ask_host(ToolInput& tool, Asked asked,
+              const std::function<std::optional<std::string>(const Asked& asked, const std::stop_token& stop)>& on_ask,
+              const std::string* answer);
 
 /// The text of a tool's option with the values of its placeholders. Throws std::runtime_error beyond 16 MiB, and where
 /// a value names a secret: the tool, which resolves such names in its options, could not tell who wrote it.

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "workflows/run/turn_record.h"
 
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
+#include <ctime>
 
 #include "engine/base/hash.h"
 #include "engine/base/random.h"
@@ -22,6 +25,13 @@ bool shows(const PlannedTurn& planned, const std::string& slot) {
     return std::any_of(message.pieces.begin(), message.pieces.end(),
                        [&](const PromptPiece& piece) { return piece.slot == slot; });
   });
+}
+
+/// "2026-01-31T12:00:00.250Z".
+std::string utc_now() {
+  const auto now = std::chrono::floor<std::chrono::milliseconds>(std::chrono::system_clock::now());
+  const std::time_t second = std::chrono::system_clock::to_time_t(now);
+  return fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:03}Z", fmt::gmtime(second), now.time_since_epoch().count() % 1000);
 }
 
 }  // namespace
@@ -144,6 +154,48 @@ void add_earlier(AgentRecord& record, const AgentRecord& earlier, int generation
   record.guard_change = earlier.guard_change;
   const auto steps = static_cast<double>(record.output_tokens - generations);  // none leads to a first token
   record.tokens_per_s = steps > 0 && record.decode_ms > 0.0 ? steps * 1000.0 / record.decode_ms : 0.0;
+}
+
+void describe_run(RunRecord& record, const RunRequest& request) {
+  const Plan& plan = *request.plan;
+  record.version = request.version;
+  record.date = utc_now();
+  record.workflow = plan.spec->name;
+  record.relay = plan.relay;
+  record.seed = request.seed.value_or(plan.spec->defaults.seed.value_or(0));
+  for (const InputSpec& input : plan.spec->inputs) {
+    if (const auto given = request.inputs.find(input.name); given != request.inputs.end())
+      record.inputs[input.name] = given->second;
+  }
+  record.load_ms = request.load_ms;
+  record.measure_ms = request.measure_ms;
+}
+
+void describe_engines(RunRecord& record, const RunRequest& request) {
+  const Plan& plan = *request.plan;
+  std::vector<const InferenceEngine*> counted;
+  record.memory = {};
+  for (const auto& [name, engine] : request.engines) {
+    if (std::find(counted.begin(), counted.end(), engine.get()) != counted.end()) continue;  // two names of one engine
+    counted.push_back(engine.get());
+    const EngineStats stats = engine->stats();
+    record.memory.weights_bytes += stats.weights_bytes;
+    record.memory.kv_peak_bytes += stats.kv_peak_bytes;
+    record.memory.segments_peak_bytes += stats.segments.peak_bytes;
+    record.memory.host_segments_peak_bytes += stats.segments.host_peak_bytes;
+    record.memory.anchors_bytes += stats.anchors.bytes;
+  }
+  const auto first_turn =
+      std::find_if(plan.turns.begin(), plan.turns.end(), [](const PlannedTurn& turn) { return turn.has_prompt(); });
+  if (first_turn == plan.turns.end()) return;
+  const auto found = request.engines.find(first_turn->model);
+  if (found == request.engines.end()) return;  // stopped while models were opened
+  const InferenceEngine& first = *found->second;
+  record.model_path = first.text().path.string();
+  record.model_fingerprint = first.text().fingerprint;
+  record.device = first.info().device;
+  record.device_fallback = first.info().device_fallback;
+  record.threads = first.info().threads;
 }
 
 std::uint64_t attempt_seed(std::uint64_t run_seed, const std::string& turn, int attempt) {

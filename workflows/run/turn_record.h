@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The record of a turn, from its prepared prompt and the engine's result.
+// The record of a turn, from its prepared prompt and the engine's result, and what a run's record says of the run.
 #pragma once
 
 #include <baton/run_record.h>
@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "workflows/run/executor.h"
 #include "workflows/run/run_progress.h"
 
 namespace baton {
@@ -34,6 +35,12 @@ void fill_record(AgentRecord& record, const GenerationResult& result, const Turn
 
 /// Adds what the generations before took, which called tools; `generations`: all of the turn.
 void add_earlier(AgentRecord& record, const AgentRecord& earlier, int generations);
+
+/// Fills in what is known of a run before its first turn.
+void describe_run(RunRecord& record, const RunRequest& request);
+
+/// Fills in the memory of the run's engines, and what the first of them runs on.
+void describe_engines(RunRecord& record, const RunRequest& request);
 
 /// The seed of one attempt: the same for the same run seed, turn and attempt, whatever else runs and in what order.
 std::uint64_t attempt_seed(std::uint64_t run_seed, const std::string& turn, int attempt);

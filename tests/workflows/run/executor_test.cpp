@@ -11,7 +11,6 @@
 
 #include "engine/base/errors.h"
 #include "tests/support/plans.h"
-#include "workflows/run/inputs.h"
 
 namespace executor_test {
 

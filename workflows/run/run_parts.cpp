@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "workflows/run/run_parts.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+
+#include "engine/base/errors.h"
+
+namespace baton {
+namespace {
+
+std::atomic<std::uint64_t> begun_runs{0};           // of this process
+constexpr const char* kNoMemory = "out of memory";  // so short that a std::string of it allocates nothing
+
+}  // namespace
+
+RunParts::RunParts(const RunRequest& run_request)
+    : request(run_request),
+      plan(*run_request.plan),
+      number(++begun_runs),
+      progress(plan, run_request.inputs),
+      segments(plan),
+      early(plan, progress),
+      memory(run_request, progress),
+      events(run_request.on_event) {}
+
+void RunEvents::emit(const Event& event) {
+  if (!callback_ || failed_) return;
+  try {
+    callback_(event);
+    return;
+  } catch (const std::exception& error) {
+    failed_ = true;
+    error_ = kNoMemory;
+    error_ = fmt::format("the event callback threw: {}", message_of(error));
+  } catch (...) {
+    failed_ = true;
+    error_ = "the event callback threw";
+  }
+}
+
+std::set<std::size_t> RunSegments::readers_of(const SlotSource& source, std::size_t but) const {
+  std::set<std::size_t> readers;
+  for (std::size_t turn = 0; turn < plan_.turns.size(); ++turn) {
+    const PlannedTurn& reader = plan_.turns[turn];
+    if (turn != but && !over_[turn] && reader.has_prompt() && shows_source(reader, source)) readers.insert(turn);
+  }
+  return readers;
+}
+
+std::set<std::size_t> RunSegments::readers_of_output(std::size_t turn) const {
+  SlotSource source;
+  source.kind = SlotSource::Kind::agent_output;
+  source.turn = static_cast<int>(turn);
+  return readers_of(source, turn);
+}
+
+void RunSegments::attach(std::size_t turn, const InferenceEngine* engine, std::vector<PromptPart>& prompt) const {
+  for (PromptPart& part : prompt) {
+    const SlotSource* source = part.slot.empty() ? nullptr : plan_.turns[turn].slot(part.slot);
+    if (source == nullptr) continue;
+    const auto found = entries_.find({engine, part.tokens});
+    part.segment = found == entries_.end() ? nullptr : found->second.handle;
+    if (!part.segment && plan_.reuse.method->models) attach_portable(engine, part);
+    const std::set<std::size_t> readers = readers_of(*source, turn);
+    const bool refused = part.segment && plan_.reuse.max_hops > 0 && part.segment->hops >= plan_.reuse.max_hops;
+    part.readers = part.segment && !refused ? 0 : static_cast<std::int64_t>(readers.size());
+    part.export_kv = read_by_other_models(turn, readers);
+  }
+}
+
+void RunSegments::attach_portable(const InferenceEngine* engine, PromptPart& part) const {
+  for (const auto& [key, entry] : entries_) {
+    const InferenceEngine* author = key.first;
+    if (author == engine || key.second != part.tokens) continue;
+    const std::string difference = kv_difference(author->info().kv, engine->info().kv);
+    if (difference.empty()) part.imported_kv = author->exported_kv(entry.handle);
+    if (part.imported_kv) return;
+    part.why_no_kv = difference.empty() ? "its KV, of another model, was evicted: over the memory budget"
+                                        : "of another model, whose KV does not fit: " + difference;
+  }
+}
+
+bool RunSegments::read_by_other_models(std::size_t turn, const std::set<std::size_t>& readers) const {
+  return plan_.reuse.method->models && std::any_of(readers.begin(), readers.end(), [&](std::size_t reader) {
+           return plan_.turns[reader].model != plan_.turns[turn].model;
+         });
+}
+
+void RunSegments::take(std::size_t turn, const InferenceEngine* engine, const std::vector<PromptPart>& prompt,
+                       const GenerationResult& result) {
+  for (std::size_t i = 0; i < prompt.size() && i < result.segments.size(); ++i) {
+    const SlotSource* source = prompt[i].slot.empty() ? nullptr : plan_.turns[turn].slot(prompt[i].slot);
+    if (source != nullptr) keep(engine, prompt[i].tokens, result.segments[i], readers_of(*source, turn));
+  }
+  keep(engine, result.tokens, result.output, readers_of_output(turn));
+}
+
+void RunSegments::keep(const InferenceEngine* engine, const std::vector<TokenId>& tokens, SegmentHandle handle,
+                       std::set<std::size_t> readers) {
+  if (!handle || readers.empty()) return;
+  const auto [entry, added] = entries_.try_emplace({engine, tokens}, Entry{handle, readers});
+  if (added) return;
+  entry->second.readers.merge(readers);
+  if (handle->hops < entry->second.handle->hops) entry->second.handle = std::move(handle);
+}
+
+void RunSegments::turn_over(std::size_t turn) {
+  over_[turn] = true;
+  for (auto entry = entries_.begin(); entry != entries_.end();) {
+    entry->second.readers.erase(turn);
+    entry = entry->second.readers.empty() ? entries_.erase(entry) : std::next(entry);
+  }
+}
+
+RunMemory::RunMemory(const RunRequest& request, const RunProgress& progress)
+    : request_(request), plan_(*request.plan), progress_(progress), remembered_(request.plan->turns.size()) {}
+
+bool RunMemory::remembers(std::size_t turn) const {
+  const PlannedTurn& planned = plan_.turns[turn];
+  return request_.on_memory && planned.remember != 0 && can_continue(planned.messages);
+}
+
+std::shared_ptr<const Conversation> RunMemory::of(std::size_t turn) const {
+  const auto found = request_.memory.find(plan_.turns[turn].agent);
+  return found == request_.memory.end() || !remembers(turn) ? nullptr : found->second;
+}
+
+std::optional<HistoryRecord> RunMemory::history(std::size_t turn, std::size_t kept) const {
+  const std::shared_ptr<const Conversation> memory = of(turn);
+  if (!memory) return std::nullopt;
+  HistoryRecord history;
+  history.runs = static_cast<int>(kept);
+  history.forgotten = static_cast<int>(memory->exchanges.size() - kept);
+  if (history.forgotten == 0) history.tokens = static_cast<std::int64_t>(memory->tokens.size());
+  return history;
+}
+
+void RunMemory::remember(std::size_t turn, std::size_t kept, const std::vector<PromptPart>& prompt,
+                         const GenerationResult& answer, const Tokenizer& tokenizer) {
+  if (!remembers(turn)) return;
+  auto conversation = std::make_shared<Conversation>();
+  for (const PromptPart& part : prompt)
+    conversation->tokens.insert(conversation->tokens.end(), part.tokens.begin(), part.tokens.end());
+  // A role marker that the model wrote is text from here on, as it is for other agents.
+  const bool as_text = answer.tokens.empty() || std::any_of(answer.tokens.begin(), answer.tokens.end(),
+                                                            [&](TokenId id) { return tokenizer.is_special(id); });
+  const std::vector<TokenId> said = as_text ? tokenizer.encode(answer.text, SpecialTokens::as_text) : answer.tokens;
+  conversation->tokens.insert(conversation->tokens.end(), said.begin(), said.end());
+  conversation->context = answer.context;
+
+  const auto text_of = [&](const PromptMessage& message) {
+    SaidMessage said_message{message.role, {}};
+    for (const PromptPiece& piece : message.pieces)
+      said_message.text += piece.slot.empty() ? std::string_view(piece.text) : progress_.slot_text(turn, piece.slot);
+    return said_message;
+  };
+  const TurnMessages messages = messages_of(plan_.turns[turn].messages);
+  if (const std::shared_ptr<const Conversation> memory = of(turn)) {
+    conversation->head = memory->head;
+    const auto& exchanges = memory->exchanges;
+    conversation->exchanges.assign(exchanges.end() - static_cast<std::ptrdiff_t>(kept), exchanges.end());
+  } else {
+    for (const PromptMessage& message : messages.head) conversation->head.push_back(text_of(message));
+  }
+  std::vector<SaidMessage>& exchange = conversation->exchanges.emplace_back();
+  for (const PromptMessage& message : messages.next) exchange.push_back(text_of(message));
+  exchange.push_back({"assistant", answer.text});
+  remembered_[turn] = std::move(conversation);
+}
+
+void RunMemory::keep(bool ended_well) noexcept {
+  if (!request_.on_memory) return;
+  SessionMemory memory;
+  const bool kept = ended_well && try_to([&] {
+                      memory = request_.memory;
+                      for (std::size_t i = 0; i < remembered_.size(); ++i) {
+                        if (remembered_[i] && progress_.turn(i).record.state == TurnState::ok)
+                          memory[plan_.turns[i].agent] = remembered_[i];
+                      }
+                    });
+  request_.on_memory(kept ? &memory : nullptr);
+}
+
+}  // namespace baton

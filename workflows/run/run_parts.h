@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+// The parts of a run that its loop and its turns share: events, segments that are handed over, what agents remember.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "agents/tools/tool.h"
+#include "engine/engine.h"
+#include "workflows/plan/plan.h"
+#include "workflows/run/early_turns.h"
+#include "workflows/run/executor.h"
+#include "workflows/run/run_progress.h"
+#include "workflows/run/workers.h"
+
+namespace baton {
+
+/// The run's events. A callback that throws is not called again; the run then ends after the current task. The run's
+/// thread only.
+class RunEvents {
+ public:
+  /// `callback` must outlive it; it may be empty.
+  explicit RunEvents(const EventCallback& callback) : callback_(callback) {}
+
+  void emit(const Event& event);
+  void warn(std::string message) { emit(Warning{std::move(message)}); }
+
+  /// True if the callback threw; error() says what.
+  bool failed() const { return failed_; }
+  const std::string& error() const { return error_; }
+
+ private:
+  const EventCallback& callback_;
+  bool failed_ = false;
+  std::string error_;
+};
+
+/// The segments of one run: their authors and their remaining readers. A segment is released when its last reader is
+/// over. The run's thread only.
+class RunSegments {
+ public:
+  explicit RunSegments(const Plan& plan) : plan_(plan), over_(plan.turns.size(), false) {}
+
+  /// Assigns each placeholder of the turn's prompt its segment, if there is one, or that of another model if the method
+  /// reads across models, and marks the parts that become segments.
+  void attach(std::size_t turn, const InferenceEngine* engine, std::vector<PromptPart>& prompt) const;
+
+  /// How many later turns will read the turn's output.
+  std::int64_t output_readers(std::size_t turn) const {
+    return static_cast<std::int64_t>(readers_of_output(turn).size());
+  }
+
+  /// True if some of those turns run on other models that may read the output.
+  bool export_output(std::size_t turn) const { return read_by_other_models(turn, readers_of_output(turn)); }
+
+  /// Takes the segments that the engine made of a prompt (with tokens `prompt`) and of its answer.
+  void take(std::size_t turn, const InferenceEngine* engine, const std::vector<PromptPart>& prompt,
+            const GenerationResult& result);
+
+  /// The turn is over and reads no more segments.
+  void turn_over(std::size_t turn);
+
+ private:
+  using Key = std::pair<const InferenceEngine*, std::vector<TokenId>>;
+  struct Entry {
+    SegmentHandle handle;
+    std::set<std::size_t> readers;  // turns
+  };
+
+  bool read_by_other_models(std::size_t turn, const std::set<std::size_t>& readers) const;
+  void attach_portable(const InferenceEngine* engine, PromptPart& part) const;
+  std::set<std::size_t> readers_of(const SlotSource& source, std::size_t but) const;
+  std::set<std::size_t> readers_of_output(std::size_t turn) const;
+  void keep(const InferenceEngine* engine, const std::vector<TokenId>& tokens, SegmentHandle handle,
+            std::set<std::size_t> readers);
+
+  const Plan& plan_;
+  std::vector<bool> over_;
+  std::map<Key, Entry> entries_;  // found by content: equal ids are equal texts, whatever their names
+};
+
+/// What the agents of a session remember: the conversation of the last turn of each agent in a run. Every turn of an
+/// agent continues what the agent remembered when the run began.
+class RunMemory {
+ public:
+  /// Both must outlive it.
+  RunMemory(const RunRequest& request, const RunProgress& progress);
+
+  /// True if the turn's conversation is remembered after the run. Any thread.
+  bool remembers(std::size_t turn) const;
+  /// What the turn's agent remembers; null: nothing. Any thread.
+  std::shared_ptr<const Conversation> of(std::size_t turn) const;
+
+  /// The record of a turn whose prompt holds the last `kept` exchanges of what its agent remembers.
+  std::optional<HistoryRecord> history(std::size_t turn, std::size_t kept) const;
+
+  /// Notes the conversation of a turn. `prompt`: that of its last generation.
+  void remember(std::size_t turn, std::size_t kept, const std::vector<PromptPart>& prompt,
+                const GenerationResult& answer, const Tokenizer& tokenizer);
+
+  /// Hands what is remembered over to the session, or nothing if the run did not end well.
+  void keep(bool ended_well) noexcept;
+
+ private:
+  const RunRequest& request_;
+  const Plan& plan_;
+  const RunProgress& progress_;
+  std::vector<std::shared_ptr<const Conversation>> remembered_;  // one for each turn; null: nothing
+};
+
+/// What the loop and the turns of one run share. The run's thread only, but for what says otherwise.
+struct RunParts {
+  /// The request must outlive it.
+  explicit RunParts(const RunRequest& run_request);
+
+  const RunRequest& request;
+  const Plan& plan;
+  const std::uint64_t number;  // GenerationRequest::run
+  /// The part of a run that engines' threads hold. A last post may still be returning when the run has been destroyed,
+  /// so they share the queue but neither the run nor the engines: the last reference to an engine must not be released
+  /// on the engine's thread.
+  const std::shared_ptr<TaskQueue> mailbox = std::make_shared<TaskQueue>();
+  RunProgress progress;
+  RunSegments segments;
+  EarlyTurns early;
+  RunMemory memory;
+  RunEvents events;
+  std::shared_ptr<const ToolRegistry> tools;
+  bool ending = false;             // no new turn starts
+  std::optional<Workers> workers;  // last: they end before the members above are destroyed
+};
+
+}  // namespace baton

@@ -1,0 +1,473 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "workflows/run/turn_attempt.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "engine/base/errors.h"
+#include "workflows/format/output.h"
+#include "workflows/format/placeholder.h"
+
+namespace baton {
+namespace {
+
+/// The engine generates fewer tokens than the turn may have if the context ends before.
+std::string truncation(const PlannedTurn& turn, const AgentRecord& record) {
+  return fmt::format("agent '{}': the answer was cut off after {} tokens, {}", turn.id, record.output_tokens,
+                     record.output_tokens >= turn.max_tokens ? "its max_tokens" : "where the model's context ends");
+}
+
+/// Calls `make` on a worker, then posts `reply`, which has the result.
+template <typename Input>
+void run_on_worker(RunParts& run, PreparedTurn (*make)(const Input&), Input input, std::shared_ptr<PreparedTurn> result,
+                   std::unique_ptr<Task> reply) {
+  run.workers->post(
+      make_task([mailbox = run.mailbox, make, input = std::move(input), result, reply = std::move(reply)]() mutable {
+        try {
+          *result = make(input);
+        } catch (const std::exception& error) {
+          if (!try_to([&] { result->error = message_of(error); })) result->error = "out of memory";
+        }
+        input = {};
+        result.reset();
+        mailbox->post(std::move(reply));
+      }));
+}
+
+}  // namespace
+
+TurnAttempt::TurnAttempt(RunParts& run, TurnHost& host, std::size_t turn)
+    : run_(run), host_(host), turn_(turn), planned_(run.plan.turns[turn]), state_(run.progress.turn(turn)) {}
+
+void TurnAttempt::set_ready() {
+  if (times_.ready == Clock::time_point{}) times_.ready = Clock::now();
+}
+
+void TurnAttempt::begin(std::shared_ptr<InferenceEngine> engine) {
+  engine_ = std::move(engine);
+  start();
+}
+
+void TurnAttempt::start() {
+  if (++number_ > 1) {
+    times_ = {Clock::now(), {}, {}};
+    state_.record.output.clear();
+    state_.record.probabilities.clear();
+    calls_ = {};
+    state_.record.truncated = false;
+    state_.record.error.clear();
+  }
+  state_.record.attempts = number_;
+  limit_.begin();
+  if (planned_.timeout.count() > 0) {
+    limit_.set_due(Clock::now() + planned_.timeout);
+    host_.wake_at(*limit_.due());
+  }
+  advance();
+}
+
+/// A later attempt has its prompt already, unless the one before it failed the check of its output.
+void TurnAttempt::advance() {
+  try {
+    if (!prepared_) return prepare();
+    submit();
+  } catch (const EngineError& error) {
+    const bool memory = error.kind == EngineError::Kind::memory;  // the other kinds would be the same next time
+    return fail({.error = error.what(), .kind = memory ? ErrorKind::resources : ErrorKind::agent, .may_retry = memory});
+  } catch (const std::bad_alloc& error) {
+    return fail({.error = message_of(error), .kind = ErrorKind::resources});
+  } catch (const std::exception& error) {
+    return fail({.error = error.what()});
+  }
+  submitted();
+}
+
+ToolInput TurnAttempt::tool_input(const ToolSpec& spec) {
+  ToolInput tool;
+  tool.tool = run_.tools->find(spec.tool);
+  tool.name = spec.tool;
+  if (!spec.from.empty()) tool.call.text = run_.progress.slot_text(turn_, spec.from);
+  tool.call.options = spec.options;
+  try {
+    const auto value = [&](const std::string& name) { return run_.progress.slot_text(turn_, name); };
+    for (const auto& [option, text] : spec.filled) tool.call.options[option] = filled_option(option, text, value);
+  } catch (const std::runtime_error& error) {
+    tool.refused = error.what();
+  }
+  tool.call.stop = limit_.token();
+  if (spec.tool != kAskTool) return tool;
+
+  Asked asked{planned_.agent, planned_.round, tool.call.options["question"]};
+  asked.turn = planned_.id;
+  if (const AgentSpec* agent = run_.plan.spec->agent(planned_.agent)) asked.choices = agent->output.texts;
+  // An answer that was given in advance counts for the first attempt.
+  const auto given = run_.request.answers.find(planned_.id);
+  const bool known = given != run_.request.answers.end() && number_ == 1;
+  if (!known && tool.refused.empty()) run_.events.emit(asked);
+  ask_host(tool, std::move(asked), run_.request.on_ask, known ? &given->second : nullptr);
+  return tool;
+}
+
+void TurnAttempt::prepare() {
+  TurnInput input;
+  input.turn = &planned_;
+  input.engine = engine_;
+  input.stop = limit_.token();
+  if (engine_) {
+    input.memory = run_.memory.of(turn_);
+    input.slots = run_.progress.slot_inputs(turn_, *engine_->text().tokenizer);
+  }
+  if (failed_.empty()) {
+    input.frame = run_.early.frame(turn_);
+    for (const ToolSpec& tool : planned_.tools) input.tools.push_back(tool_input(tool));
+  } else {
+    input.messages = messages_after(planned_, failed_);
+    input.tool_text = state_.tool_text;
+  }
+  auto prepared = std::make_shared<PreparedTurn>();
+  auto reply = make_task([this, prepared] { on_prepared(std::move(*prepared)); });
+  run_on_worker(run_, prepare_turn, std::move(input), std::move(prepared), std::move(reply));
+  phase_ = AttemptPhase::preparing;
+}
+
+void TurnAttempt::on_prepared(PreparedTurn prepared) {
+  phase_ = AttemptPhase::idle;
+  report(prepared.tools);
+  if (prepared.waits && limit_.why().empty() && !run_.ending) {
+    phase_ = AttemptPhase::asked;
+    limit_.clear_due();
+    return host_.schedule();
+  }
+  if (!prepared.tools.empty()) {
+    state_.has_tool_text = true;
+    state_.tool_text = std::move(prepared.tool_text);
+    times_.ready = prepared.ready;
+  }
+  if (run_.ending) {
+    over(TurnState::cancelled);
+  } else if (!limit_.why().empty()) {
+    fail({.error = limit_.why(), .timed_out = true});
+  } else if (!prepared.error.empty()) {
+    fail({.error = prepared.error, .may_retry = prepared.may_retry});
+  } else if (!planned_.has_prompt()) {
+    GenerationResult result;
+    state_.record.output = result.text = state_.tool_text;
+    accept(std::move(result), {});
+  } else {
+    prepared.tools = {};
+    prepared_ = std::move(prepared);
+    phase_ = AttemptPhase::held;
+  }
+  host_.submit_held();
+  host_.schedule();
+}
+
+void TurnAttempt::release() {
+  phase_ = AttemptPhase::idle;
+  advance();
+}
+
+void TurnAttempt::submit() {
+  AgentRecord& record = state_.record;
+  const bool continues = calls_.generations() > 0;  // the prompt follows calls
+  std::vector<PromptPart>& prompt = continues ? calls_.prompt() : prepared_->prompt;
+  record.prompt_tokens = token_count(prompt);
+
+  GenerationRequest request;
+  request.reuse = run_.plan.reuse_of(planned_);
+  request.reader = planned_.id;
+  request.run = run_.number;
+  if (run_.plan.reuse.record) {
+    run_.segments.attach(turn_, engine_.get(), prompt);
+    if (continues) {  // its texts became segments in the first generation
+      for (PromptPart& part : prompt) part.readers = 0;
+    }
+    request.output_readers = run_.segments.output_readers(turn_);
+    request.export_output = run_.segments.export_output(turn_);
+    request.output_slot = placeholder_name({Placeholder::Kind::agent, planned_.agent, 0});
+  }
+  const std::shared_ptr<const Conversation> memory = run_.memory.of(turn_);
+  request.context = continues ? calls_.context() : memory ? memory->context : nullptr;
+  request.keep_context =
+      (planned_.calls || run_.memory.remembers(turn_)) && request.reuse.method->prefixes != Method::Prefixes::never;
+  if (!continues) {
+    record.slots = slot_records(run_.progress, turn_, planned_, prompt);
+    record.history = run_.memory.history(turn_, prepared_->kept);
+    if (record.history && record.history->forgotten > 0) {
+      run_.events.warn(fmt::format("agent '{}': the first {} of the {} runs that it remembered were forgotten",
+                                   planned_.id, record.history->forgotten, memory->exchanges.size()));
+    }
+  }
+  submitted_ = prompt;
+  const bool again = !continues && number_ < planned_.retry.attempts;
+  request.prompt = again ? prompt : std::move(prompt);
+  if (const auto forced = run_.request.forced.find(planned_.id); forced != run_.request.forced.end())
+    request.forced = forced->second;
+  request.sampling = planned_.sampling;
+  request.sampling.seed = attempt_seed(run_.request.seed.value_or(planned_.sampling.seed), planned_.id, number_);
+  request.max_tokens = planned_.max_tokens;
+  request.stop = planned_.stop;
+  request.constraint = continues ? calls_.constraint() : prepared_->constraint;
+  request.choices = prepared_->choices;
+  request.callbacks = callbacks();
+  request.early = run_.early.take(turn_);  // last: from here on it is the engine's to forget
+  times_.submitted = Clock::now();
+  request_ = engine_->submit(std::move(request));
+  phase_ = AttemptPhase::generating;
+}
+
+/// The request will end, so what fails here ends the run, not the attempt. After the submit, so that a slow callback
+/// does not delay the prompt; the engine's posts are still handled later.
+void TurnAttempt::submitted() {
+  run_.early.began(turn_, engine_.get(), request_);
+  if (calls_.generations() > 0) return;
+  const AgentRecord& record = state_.record;
+  run_.events.emit(AgentStarted{record.agent, record.role, record.round, record.prompt_tokens});
+}
+
+/// The callbacks run on the engine's thread and only post. The run waits for on_finished, so that it outlives them.
+GenerationCallbacks TurnAttempt::callbacks() {
+  GenerationCallbacks callbacks;
+  callbacks.on_prefilled = [this, mailbox = run_.mailbox](const GenerationResult& so_far) {
+    mailbox->post(make_task(
+        [this, when = Clock::now(), kv = kv_record(so_far), uses = so_far.uses] { on_prefilled(when, kv, uses); }));
+  };
+  callbacks.on_prefill_progress = [this, mailbox = run_.mailbox](std::int64_t tokens, std::int64_t prompt_tokens) {
+    mailbox->post(make_task([this, tokens, prompt_tokens] {
+      run_.events.emit(PrefillProgress{state_.record.agent, state_.record.round, tokens, prompt_tokens});
+    }));
+  };
+  if (run_.request.on_logits) {
+    callbacks.on_logits = [tap = run_.request.on_logits, id = planned_.id](std::span<const float> logits) {
+      tap(id, logits);
+    };
+  }
+  callbacks.on_token = [this, mailbox = run_.mailbox](TokenId id, const std::string& text) {
+    mailbox->post(make_task([this, id, text, when = Clock::now()] {
+      if (times_.first_token == Clock::time_point{}) times_.first_token = when;
+      run_.events.emit(Token{state_.record.agent, state_.record.round, id, text});
+    }));
+  };
+  callbacks.on_tentative_token = [this, mailbox = run_.mailbox](TokenId id, const std::string& text) {
+    mailbox->post(make_task([this, id, text] {
+      run_.events.emit(TentativeToken{{state_.record.agent, state_.record.round, id, text}});
+    }));
+  };
+  callbacks.on_confirmed = [this, mailbox = run_.mailbox](std::int64_t kept, std::int64_t tentative) {
+    mailbox->post(make_task([this, kept, tentative] {
+      run_.events.emit(Confirmed{state_.record.agent, state_.record.round, kept, tentative});
+    }));
+  };
+  auto result = std::make_shared<GenerationResult>();
+  auto reply = std::make_shared<std::unique_ptr<Task>>(make_task([this, result] { on_finished(std::move(*result)); }));
+  callbacks.on_finished = [mailbox = run_.mailbox, result, reply](GenerationResult made) {
+    *result = std::move(made);
+    mailbox->post(std::move(*reply));
+  };
+  return callbacks;
+}
+
+void TurnAttempt::on_prefilled(Clock::time_point when, KvRecord kv, const std::vector<PartUse>& uses) {
+  AgentRecord& record = state_.record;
+  if (calls_.generations() == 0) {
+    fill_slots(record.slots, submitted_, uses, engine_->info().kv.layers);
+    for (const SlotRecord& slot : record.slots) {
+      const SlotSource& source = *planned_.slot(slot.name);
+      if (source.kind != SlotSource::Kind::agent_output || slot.tokens == 0) continue;
+      const std::string& author = run_.plan.turns[static_cast<std::size_t>(source.turn)].agent;
+      run_.events.emit(Relayed{author, record.agent, record.round, slot});
+    }
+  }
+  run_.events.emit(Prefill{record.agent, record.round, kv, milliseconds(when - times_.submitted)});
+}
+
+void TurnAttempt::on_finished(GenerationResult result) {
+  AgentRecord& record = state_.record;
+  phase_ = AttemptPhase::idle;
+  run_.early.ended(turn_);
+  fill_record(record, result, times_);
+  if (record.history && calls_.generations() == 0)
+    record.history->continued = std::min(result.continued_tokens, record.history->tokens);
+  if (calls_.generations() > 0) add_earlier(record, calls_.record(), calls_.generations() + 1);
+  if (call_tools(result)) return;
+  limit_.clear_due();
+  if (run_.plan.reuse.record) run_.segments.take(turn_, engine_.get(), submitted_, result);
+  const std::vector<PromptPart> prompt = std::exchange(submitted_, {});
+  if (result.reason == FinishReason::cancelled && run_.ending) {
+    state_.has_output = !record.output.empty();
+    over(TurnState::cancelled);
+  } else if (result.reason == FinishReason::cancelled) {
+    const bool timed_out = !limit_.why().empty();
+    fail({.error = timed_out ? limit_.why() : "cancelled by the engine", .timed_out = timed_out});
+  } else if (result.reason == FinishReason::error) {
+    fail({.error = result.error});
+  } else {
+    accept(std::move(result), prompt);
+  }
+  host_.schedule();
+}
+
+/// Returns false if the result is an answer, without calls.
+bool TurnAttempt::call_tools(const GenerationResult& result) {
+  const bool ended = result.reason == FinishReason::cancelled || result.reason == FinishReason::error;
+  if (planned_.calls == nullptr || ended || run_.ending || run_.request.forced.contains(planned_.id)) return false;
+  std::optional<CallsInput> input =
+      calls_.read(result, planned_, engine_, prepared_->format, *run_.tools, limit_.token());
+  if (!input) return false;
+  GenerationResult prompt_only = result;  // nobody reads calls
+  prompt_only.output = nullptr;
+  if (run_.plan.reuse.record) run_.segments.take(turn_, engine_.get(), submitted_, prompt_only);
+  calls_.add(result, *input, std::exchange(submitted_, {}), state_.record);
+  auto called = std::make_shared<PreparedTurn>();
+  auto reply = make_task([this, called] { on_called(std::move(*called)); });
+  run_on_worker(run_, run_calls, std::move(*input), std::move(called), std::move(reply));
+  phase_ = AttemptPhase::calling;
+  return true;
+}
+
+void TurnAttempt::on_called(PreparedTurn called) {
+  phase_ = AttemptPhase::idle;
+  report(called.tools);
+  const auto ok = [](const ToolOutcome& tool) { return tool.result.ok; };
+  if (run_.ending) {
+    over(TurnState::cancelled);
+  } else if (!limit_.why().empty()) {
+    fail({.error = limit_.why(), .timed_out = true});
+  } else if (!called.failed_tool.empty()) {
+    fail({.error = called.failed_tool});
+  } else if (!called.error.empty()) {
+    fail({.error = called.error, .may_retry = false});
+  } else if (planned_.calls->limits().direct && std::all_of(called.tools.begin(), called.tools.end(), ok)) {
+    limit_.clear_due();
+    GenerationResult result;
+    for (const ToolOutcome& tool : called.tools) result.text += (result.text.empty() ? "" : "\n") + tool.result.text;
+    state_.record.output = result.text;
+    state_.record.truncated = false;
+    std::vector<PromptPart>& prompt = calls_.prompt();  // as if the model had repeated the results
+    prompt.insert(prompt.end(), called.prompt.begin(), called.prompt.end());
+    result.context = calls_.context();
+    accept(std::move(result), prompt);
+  } else {
+    calls_.add_results(std::move(called));
+    advance();
+  }
+  host_.schedule();
+}
+
+/// The record and the events of tools that have returned.
+void TurnAttempt::report(const std::vector<ToolOutcome>& tools) {
+  AgentRecord& record = state_.record;
+  for (const ToolOutcome& tool : tools) {
+    const ToolResult& result = tool.result;
+    record.tools.push_back(
+        {tool.tool, tool.arguments, result.code, result.ok, result.text, tool.wall_ms, calls_.generations()});
+    run_.events.emit(ToolCalled{record.agent, record.round, tool.tool, result.ok, result.text, tool.wall_ms,
+                                tool.arguments, result.code, record.turn});
+  }
+}
+
+/// `prompt`: that of the last generation.
+void TurnAttempt::accept(GenerationResult result, const std::vector<PromptPart>& prompt) {
+  if (state_.record.truncated) run_.events.warn(truncation(planned_, state_.record));
+  if (!fits(result)) return;
+  state_.has_output = true;
+  if (engine_) {
+    const std::shared_ptr<const Tokenizer>& tokenizer = engine_->text().tokenizer;
+    run_.memory.remember(turn_, prepared_->kept, prompt, result, *tokenizer);
+    // The ids are handed on unchanged, unless the model wrote a role marker, which may only be handed on as text.
+    const bool plain =
+        std::none_of(result.tokens.begin(), result.tokens.end(), [&](TokenId id) { return tokenizer->is_special(id); });
+    if (plain) state_.tokens = std::move(result.tokens);
+    state_.tokenizer = tokenizer;
+  }
+  over(TurnState::ok);
+}
+
+/// Checks the output and takes the answer from it. Fails the attempt and returns false if the output does not do.
+bool TurnAttempt::fits(GenerationResult& result) {
+  const AgentSpec* agent = run_.plan.spec->agent(planned_.agent);
+  if (agent == nullptr) return true;
+  AgentRecord& record = state_.record;
+  CheckedOutput checked = check_output(agent->output, planned_.grammar.get(), result.text);
+  if (!checked.problem.empty() && planned_.enforce && record.truncated)
+    checked.problem = fmt::format("the output was cut off before it was complete: {}", checked.problem);
+  const bool last = number_ >= planned_.retry.attempts;
+  if (!checked.problem.empty() && (agent->output.required || !last)) {
+    if (!last && engine_) failed_.push_back({std::move(result.text), checked.problem});
+    prepared_.reset();
+    fail({.error = std::move(checked.problem)});
+    return false;
+  }
+  if (!checked.problem.empty()) run_.events.warn(fmt::format("agent '{}': {}", planned_.id, checked.problem));
+  for (std::size_t i = 0; i < result.choices.size(); ++i)
+    record.probabilities.emplace_back(planned_.choices[i], result.choices[i]);
+  if (checked.problem.empty() && agent->output.has_answer()) run_.progress.set_answer(turn_, std::move(checked.answer));
+  return true;
+}
+
+void TurnAttempt::fail(Failure failure) {
+  limit_.clear_due();
+  state_.record.error = failure.error;
+  const AfterFailure next = after_failure(planned_, number_, failure.may_retry, run_.ending);
+  if (next.again) {
+    run_.events.warn(fmt::format("agent '{}': attempt {} of {} failed: {}", planned_.id, number_,
+                                 planned_.retry.attempts, failure.error));
+    phase_ = AttemptPhase::pausing;
+    limit_.set_due(Clock::now() + next.pause);
+    host_.wake_at(*limit_.due());
+    return;
+  }
+  if (run_.ending) return over(TurnState::failed);
+
+  const std::string message = fmt::format("agent '{}' failed: {}", planned_.id, failure.error);
+  if (!next.ends_run) run_.events.warn(message);
+  if (next.fallback) {
+    state_.record.output = planned_.fallback;
+    state_.has_output = true;
+  }
+  over(TurnState::failed);
+  if (next.ends_run) host_.end(failure.timed_out ? RunState::timeout : RunState::failed, message, failure.kind);
+}
+
+void TurnAttempt::on_timer() {
+  limit_.clear_due();
+  if (phase_ != AttemptPhase::pausing) {
+    cut_off();
+  } else if (run_.ending) {
+    over(TurnState::cancelled);
+  } else {
+    phase_ = AttemptPhase::idle;
+    start();
+    host_.schedule();
+  }
+}
+
+/// The attempt's time is up.
+void TurnAttempt::cut_off() {
+  if (phase_ == AttemptPhase::idle) return;
+  limit_.cut_off(fmt::format("the attempt took longer than {} ms", planned_.timeout.count()));
+  if (phase_ == AttemptPhase::generating) try_to([&] { engine_->cancel(request_); });  // else it ends by itself
+  if (phase_ != AttemptPhase::held) return;
+  phase_ = AttemptPhase::idle;
+  fail({.error = limit_.why(), .timed_out = true});
+  host_.schedule();
+}
+
+void TurnAttempt::stop_work() {
+  limit_.request_stop();
+  if (phase_ == AttemptPhase::generating) try_to([&] { engine_->cancel(request_); });  // else it ends by itself
+}
+
+void TurnAttempt::over(TurnState state) {
+  phase_ = AttemptPhase::idle;
+  limit_.clear_due();
+  if (prepared_) prepared_->prompt = {};
+  if (!planned_.has_prompt()) {  // a fallback, or nothing
+    state_.has_tool_text = state_.has_output && try_to([&] { state_.tool_text = state_.record.output; });
+  }
+  if (state == TurnState::cancelled) try_to([&] { state_.record.error = host_.error(); });
+  host_.close(turn_, state);
+}
+
+}  // namespace baton
