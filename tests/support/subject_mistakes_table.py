@@ -25,6 +25,7 @@ PLAN = "engine/loop/step_plan.cpp"
 SPECULATION = "engine/loop/speculation.cpp"
 ADMISSION = "engine/loop/admission.cpp"
 LOOKUP = "engine/loop/kv_lookup.cpp"
+RUN_LOOP = "workflows/run/run_loop.cpp"
 
 SUBJECTS = [
     Subject("step-plan", "baton_test_engine", ["tests/engine/loop/step_plan_test.cpp"], [
@@ -63,5 +64,16 @@ SUBJECTS = [
         Mistake("a check is over before all tentative tokens were compared", SPECULATION, "!over && same == answer.end() && answer.size() < check_.size()", "!over && same == answer.end() && answer.empty()"),
         Mistake("a token behind the end of the answer is drafted", SPECULATION, "  if (over) return Chosen::other;\n", ""),
         Mistake("only drafts that run say how often drafts are right", SPECULATION, "if (match_ > 0) expected_", "if (match_ > 0 && tokens > 0) expected_"),
+    ]),
+    Subject("run-loop", "baton_test_workflows", ["tests/workflows/run/run_loop_test.cpp"], [
+        Mistake("one need that is over is enough", RUN_LOOP, "return std::all_of(needs.begin(), needs.end()", "return needs.empty() || std::any_of(needs.begin(), needs.end()"),
+        Mistake("the deciding turn is skipped when rounds end early", RUN_LOOP, "if (run.rounds_ended && !planned.decides)", "if (run.rounds_ended)"),
+        Mistake("a round waits for the deciding turn", RUN_LOOP, "plan.turns[i].round <= round && !plan.turns[i].decides", "plan.turns[i].round <= round"),
+        Mistake("a turn that waits for the host takes a place", RUN_LOOP, "TurnProgress::Phase::running) && !asks) ++count;", "TurnProgress::Phase::running)) ++count;"),
+        Mistake("prompts wait for tools of turns before them", RUN_LOOP, "== AttemptPhase::preparing && plan.turns[i].tools.empty()) return false;", "== AttemptPhase::preparing) return false;"),
+        Mistake("a run is suspended while turns work", RUN_LOOP, "std::none_of(run.turns.begin(), run.turns.end(), works)", "true"),
+        Mistake("a run that ends waits for turns that never ran", RUN_LOOP, "if (run.ending) return turn.progress == TurnProgress::Phase::running;\n", ""),
+        Mistake("a pause grows without a limit", RUN_LOOP, "* (1 << doublings), kMaxBackoff);", "* (1 << doublings), kMaxBackoff * 1000);"),
+        Mistake("a turn fails the run although it is to be skipped", RUN_LOOP, "turn.on_error == OnError::fail;", "turn.on_error != OnError::fallback;"),
     ]),
 ]  # fmt: skip
