@@ -382,9 +382,14 @@ HWY_EXPORT(attend_task);
 
 }  // namespace
 
-void attention(ThreadPool& pool, Scratch& scratch, RowAttentionPlan& plan, TensorView out, ConstTensorView q,
-               std::span<const KvSlab> slabs, const KvShape& shape, const RowSpan& rows, float scale,
-               std::span<AttentionSum* const> received) {
+void attention(const AttentionResources& resources, TensorView out, ConstTensorView q, const AttentionKv& kv,
+               const RowSpan& rows, float scale) {
+  ThreadPool& pool = resources.pool;
+  Scratch& scratch = resources.scratch;
+  RowAttentionPlan& plan = resources.plan;
+  const std::span<const KvSlab> slabs = kv.slabs;
+  const KvShape& shape = kv.shape;
+  const std::span<AttentionSum* const> received = kv.received;
   if (rows.size() == 0) return;
   const std::int64_t query_heads = q.cols / shape.head_dim;
   const std::int64_t group = query_heads / shape.kv_heads;
@@ -397,10 +402,11 @@ void attention(ThreadPool& pool, Scratch& scratch, RowAttentionPlan& plan, Tenso
   for (std::int64_t i = 0; i < rows.size(); ++i) keys += rows.position[i] + 1 - rows.key_begin[i];
   const auto key_bytes = 2 * shape.kv_heads * shape.head_dim * static_cast<std::int64_t>(size_of(shape.dtype));
   const std::int64_t work = keys * (q.cols / 8 + query_heads + key_bytes / 4);
-  plan.make(rows, {.groups = shape.kv_heads * head_parts,
-                   .heads = heads_per_tile,
-                   .floats = result_floats + weight_floats,
-                   .threads = work < ThreadPool::kWorthWaking ? 1 : pool.size()});
+  plan_attention(plan, rows,
+                 {.groups = shape.kv_heads * head_parts,
+                  .heads = heads_per_tile,
+                  .floats = result_floats + weight_floats,
+                  .threads = work < ThreadPool::kWorthWaking ? 1 : pool.size()});
   if (records) {
     std::int64_t most = 0;  // rows and blocks
     for (const RowAttentionTile& tile : plan.tiles) most = std::max(most, tile.rows() * tile.blocks());

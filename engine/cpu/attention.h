@@ -39,32 +39,42 @@ struct RowAttentionPart {
 
 /// The tasks of a call, and memory that they share. Kept between calls so that decode steps do not allocate.
 struct RowAttentionPlan {
-  struct Sizes {
-    std::int64_t groups;  // of heads
-    std::int64_t heads;   // of a group, at most
-    std::int64_t floats;  // that a task leaves for each query and block where several tasks share a tile
-    int threads;          // that run the tasks
-  };
-
-  void make(const RowSpan& rows, const Sizes& sizes);
-
   std::vector<std::int32_t> order;  // rows sorted by (sequence, position)
   std::vector<RowAttentionTile> tiles;
   std::vector<RowAttentionPart> parts;      // longest first
   std::vector<std::int32_t> parts_left;     // of a tile and group: tasks that have not ended
   std::vector<float> partials;              // what tasks that share a tile and group leave for the last of them
   std::vector<std::vector<float>> weights;  // per thread: a tile's attention weights, when sums are recorded
-
- private:
-  void make_tiles(const RowSpan& rows, std::int64_t rows_per_tile);
-  void make_parts(const Sizes& sizes);
 };
+
+struct RowAttentionSizes {
+  std::int64_t groups;  // of heads
+  std::int64_t heads;   // of a group, at most
+  std::int64_t floats;  // that a task leaves for each query and block if several tasks share a tile
+  int threads;          // that run the tasks
+};
+
+/// Fills the plan for the rows; `weights` is left as it is.
+void plan_attention(RowAttentionPlan& plan, const RowSpan& rows, const RowAttentionSizes& sizes);
 
 // Attention of rows of several sequences over their slabs. The caller has checked the arguments (checks.h).
 
+/// What a call runs with: nothing of it outlives the call but memory.
+struct AttentionResources {
+  ThreadPool& pool;
+  Scratch& scratch;
+  RowAttentionPlan& plan;
+};
+
+/// What rows attend to. `received`: see Operations::attention.
+struct AttentionKv {
+  std::span<const KvSlab> slabs;
+  const KvShape& shape;
+  std::span<AttentionSum* const> received;
+};
+
 /// See Operations::attention.
-void attention(ThreadPool& pool, Scratch& scratch, RowAttentionPlan& plan, TensorView out, ConstTensorView q,
-               std::span<const KvSlab> slabs, const KvShape& shape, const RowSpan& rows, float scale,
-               std::span<AttentionSum* const> received);
+void attention(const AttentionResources& resources, TensorView out, ConstTensorView q, const AttentionKv& kv,
+               const RowSpan& rows, float scale);
 
 }  // namespace baton::cpu

@@ -9,16 +9,10 @@ namespace {
 
 constexpr std::int64_t kMaxPartials = std::int64_t{8} << 20;  // floats; tiles are not cut beyond
 
-}  // namespace
-
-void RowAttentionPlan::make(const RowSpan& rows, const Sizes& sizes) {
-  const std::int64_t fair = std::max(rows.size() * sizes.groups / (4 * sizes.threads), kFewQueries / sizes.heads);
-  make_tiles(rows, std::clamp<std::int64_t>(fair, 1, kMaxQueries / sizes.heads));
-  make_parts(sizes);
-}
-
 /// Rows by (sequence, position), cut where the sequence changes and every `rows_per_tile` rows.
-void RowAttentionPlan::make_tiles(const RowSpan& rows, std::int64_t rows_per_tile) {
+void make_tiles(RowAttentionPlan& plan, const RowSpan& rows, std::int64_t rows_per_tile) {
+  std::vector<std::int32_t>& order = plan.order;
+  std::vector<RowAttentionTile>& tiles = plan.tiles;
   order.resize(static_cast<std::size_t>(rows.size()));
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = static_cast<std::int32_t>(i);
   const auto before = [&](std::int32_t a, std::int32_t b) {
@@ -42,7 +36,9 @@ void RowAttentionPlan::make_tiles(const RowSpan& rows, std::int64_t rows_per_til
 
 /// Where tiles and groups are too few to keep all threads at work to the end, they are laid out in a line, and the line
 /// is cut into as many equal pieces as there are threads.
-void RowAttentionPlan::make_parts(const Sizes& sizes) {
+void make_parts(RowAttentionPlan& plan, const RowAttentionSizes& sizes) {
+  const std::vector<RowAttentionTile>& tiles = plan.tiles;
+  std::vector<RowAttentionPart>& parts = plan.parts;
   // A block of keys is read once for all queries of a tile.
   const auto block_work = [&](const RowAttentionTile& tile) { return 2 + tile.rows() * sizes.heads; };
   std::int64_t total = 0, floats = 0;
@@ -50,7 +46,7 @@ void RowAttentionPlan::make_parts(const Sizes& sizes) {
   const auto tasks = static_cast<std::int64_t>(tiles.size()) * sizes.groups;
   const std::int64_t piece = tasks < 4 * sizes.threads ? (total + sizes.threads - 1) / sizes.threads : total;
   parts.clear();
-  parts_left.clear();
+  plan.parts_left.clear();
   std::int64_t room = piece;                      // until the next cut
   for (std::size_t i = tiles.size(); i-- > 0;) {  // late positions take longest
     const RowAttentionTile& tile = tiles[i];
@@ -63,12 +59,12 @@ void RowAttentionPlan::make_parts(const Sizes& sizes) {
         const std::int64_t left = tile.block_end - block;
         std::int64_t count = cuts ? std::min(left, std::max<std::int64_t>((room + work / 2) / work, 1)) : left;
         if (count == left - 1) ++count;  // a block by itself is not worth its cut
-        parts.push_back({i, group, block, block + count, count * work, parts_left.size(), -1});
+        parts.push_back({i, group, block, block + count, count * work, plan.parts_left.size(), -1});
         block += count;
         room -= count * work;
         while (room < work) room += piece;
       }
-      parts_left.push_back(static_cast<std::int32_t>(parts.size() - first));
+      plan.parts_left.push_back(static_cast<std::int32_t>(parts.size() - first));
       if (parts.size() - first == 1) continue;
       for (std::size_t part = first; part < parts.size(); ++part) parts[part].partials = floats;
       floats += tile_floats;
@@ -77,7 +73,15 @@ void RowAttentionPlan::make_parts(const Sizes& sizes) {
   std::sort(parts.begin(), parts.end(), [](const RowAttentionPart& a, const RowAttentionPart& b) {
     return std::tuple(-a.work, a.parts_left, a.block) < std::tuple(-b.work, b.parts_left, b.block);
   });
-  if (static_cast<std::int64_t>(partials.size()) < floats) partials.resize(static_cast<std::size_t>(floats));
+  if (static_cast<std::int64_t>(plan.partials.size()) < floats) plan.partials.resize(static_cast<std::size_t>(floats));
+}
+
+}  // namespace
+
+void plan_attention(RowAttentionPlan& plan, const RowSpan& rows, const RowAttentionSizes& sizes) {
+  const std::int64_t fair = std::max(rows.size() * sizes.groups / (4 * sizes.threads), kFewQueries / sizes.heads);
+  make_tiles(plan, rows, std::clamp<std::int64_t>(fair, 1, kMaxQueries / sizes.heads));
+  make_parts(plan, sizes);
 }
 
 }  // namespace baton::cpu

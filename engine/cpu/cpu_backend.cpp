@@ -150,8 +150,8 @@ class CpuBackend final : public Backend {
         if (is_panel(rows, row)) {
           store_kv_panel(slab, shape, rows.position[row], k, v, angles, row);
         } else {
-          store_kv_row(slab, shape, rows.position[row], k.row_range(row, row + 1), v.row_range(row, row + 1),
-                       angles.cos.f32(row), angles.sin.f32(row), angles.cos.cols);
+          store_kv_row(slab, shape, rows.position[row], k.row_range(row, row + 1), v.row_range(row, row + 1), angles,
+                       row);
         }
       }
     });
@@ -201,8 +201,8 @@ class CpuBackend final : public Backend {
       const auto position = static_cast<std::int32_t>(begin + from);
       if (n == kPanel) return store_kv_panel(layers[layer], shape, position, keys, values, turned, 0);
       for (std::int32_t i = 0; i < n; ++i) {
-        store_kv_row(layers[layer], shape, position + i, keys.row_range(i, i + 1), values.row_range(i, i + 1),
-                     turned.cos.f32(i), turned.sin.f32(i), turned.cos.cols);
+        store_kv_row(layers[layer], shape, position + i, keys.row_range(i, i + 1), values.row_range(i, i + 1), turned,
+                     i);
       }
     });
   }
@@ -234,7 +234,7 @@ class CpuBackend final : public Backend {
   void attention(TensorView out, ConstTensorView q, std::span<const KvSlab> slabs, const KvShape& shape,
                  const RowSpan& rows, float scale, std::span<AttentionSum* const> received) override {
     check_attention(out, q, slabs, shape, rows, received);
-    cpu::attention(pool_, scratch_, plan_, out, q, slabs, shape, rows, scale, received);
+    cpu::attention({pool_, scratch_, plan_}, out, q, {slabs, shape, received}, rows, scale);
   }
 
   void silu_mul(TensorView out, ConstTensorView gate_up) override {

@@ -195,7 +195,7 @@ void for_each_column(const KvSlab& slab, const KvShape& shape, std::int64_t head
 }  // namespace
 
 void store_kv_row(const KvSlab& slab, const KvShape& shape, std::int32_t position, ConstTensorView k, ConstTensorView v,
-                  const float* cos, const float* sin, std::int64_t half) {
+                  const RopeAngles& angles, std::int64_t row) {
   with_element(shape.dtype, [&]<class Element>(Element) {
     const std::int64_t cols = std::int64_t{shape.kv_heads} * shape.head_dim;
     Element* raw = slab.raw_keys == nullptr ? nullptr : reinterpret_cast<Element*>(slab.raw_keys) + position * cols;
@@ -211,7 +211,7 @@ void store_kv_row(const KvSlab& slab, const KvShape& shape, std::int32_t positio
         if (raw != nullptr) raw[first + d] = key;
         rotated[d] = to_f32(key);
       }
-      rope_head(rotated, cos, sin, half);
+      rope_head(rotated, angles.cos.f32(row), angles.sin.f32(row), angles.cos.cols);
       for_each_column<Element>(slab, shape, head, position, [&](std::int64_t d, Element& key_out, Element& value_out) {
         key_out = from_f32<Element>(rotated[d]);
         value_out = element(v, first + d);

@@ -28,10 +28,10 @@ Element* value_panels(const KvSlab& slab, const KvShape& shape, std::int64_t hea
   return reinterpret_cast<Element*>(slab.values) + head * slab.capacity * panels_of(shape.head_dim) * kPanel;
 }
 
-/// Stores the keys and values k, v [K, D], f32 or of the cache's type, of one row at `position`; k is rotated by cos,
-/// sin [half]. See Operations::store_kv.
+/// Stores the keys and values k, v [K, D], f32 or of the cache's type, of one row at `position`; k is rotated by the
+/// angles of their row `row`. See Operations::store_kv.
 void store_kv_row(const KvSlab& slab, const KvShape& shape, std::int32_t position, ConstTensorView k, ConstTensorView v,
-                  const float* cos, const float* sin, std::int64_t half);
+                  const RopeAngles& angles, std::int64_t row);
 
 /// k, v [K, D] f32 = the rotated keys and the values of `position`.
 void load_kv_row(float* k, float* v, const KvSlab& slab, const KvShape& shape, std::int32_t position);

@@ -36,8 +36,8 @@ TEST_CASE("a plan of attention covers every block of every tile and group once")
   for (int round = 0; round < 400; ++round) {
     const Step step = random_step(random);
     const auto draw = [&](int low, int high) { return std::uniform_int_distribution<int>(low, high)(random); };
-    const cpu::RowAttentionPlan::Sizes sizes{draw(1, 12), draw(1, 16), 97, draw(1, 16)};
-    plan.make(step.span(), sizes);
+    const cpu::RowAttentionSizes sizes{draw(1, 12), draw(1, 16), 97, draw(1, 16)};
+    cpu::plan_attention(plan, step.span(), sizes);
     const auto groups = static_cast<std::size_t>(sizes.groups);
 
     std::int64_t row = 0;
@@ -84,7 +84,7 @@ TEST_CASE("a plan of attention gives threads equal shares of a decode step") {
   const std::vector<std::int32_t> sequence = {0}, position = {6399}, key_begin = {0};  // 100 blocks
   for (const int threads : {2, 3, 4, 8}) {
     cpu::RowAttentionPlan plan;
-    plan.make({sequence, position, key_begin}, {3, 3, 97, threads});
+    cpu::plan_attention(plan, {sequence, position, key_begin}, {3, 3, 97, threads});
     std::vector<std::int64_t> load(static_cast<std::size_t>(threads));  // as threads take the tasks
     std::int64_t total = 0;
     for (const cpu::RowAttentionPart& part : plan.parts) {
@@ -100,7 +100,7 @@ TEST_CASE("a plan of attention keeps what tasks share within bounds") {
   std::vector<std::int32_t> sequence(13), position(13), key_begin(13);
   for (std::int32_t i = 0; i < 13; ++i) position[static_cast<std::size_t>(i)] = (1 << 20) + i;  // a million tokens
   cpu::RowAttentionPlan plan;
-  plan.make({sequence, position, key_begin}, {8, 4, 225, 64});
+  cpu::plan_attention(plan, {sequence, position, key_begin}, {8, 4, 225, 64});
   CHECK(plan.partials.size() <= std::size_t{8} << 20);
   CHECK(plan.parts.size() >= 8);
 }
