@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <exception>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <mutex>
@@ -75,11 +76,11 @@ class AddressConnection : public McpConnection {
 
 /// One POST, as libcurl's callbacks see it.
 struct AddressConnection::Exchange {
-  Exchange(AddressConnection& owner, std::optional<std::int64_t> of, const McpWait& wait)
-      : connection(owner), id(of), time(wait), events([this](std::string_view data) { take(data); }) {}
+  Exchange(std::optional<std::int64_t> of, const McpWait& wait)
+      : id(of), time(wait), events([this](std::string_view data) { take(data); }) {}
 
-  AddressConnection& connection;
-  std::optional<std::int64_t> id;  // of the request whose answer is waited for
+  std::function<void(const RpcMessage& asked)> on_request;  // the server asks something
+  std::optional<std::int64_t> id;                           // of the request whose answer is waited for
   McpWait time;
   CURL* handle = nullptr;
   long status = 0;
@@ -104,10 +105,7 @@ struct AddressConnection::Exchange {
       return;
     }
     if (message.kind == RpcMessage::Kind::request) {
-      if (!id || ++answers > kMaxAnswers) return;
-      connection.adopt(session);
-      const Clock::time_point due = std::min(Clock::now() + kEndTime, time.due);
-      try_to([&] { connection.post(rpc_answer(message), std::nullopt, {due, time.stop}); });
+      if (id && ++answers <= kMaxAnswers) on_request(message);
     } else if (message.id && message.id == id) {
       if (message.kind == RpcMessage::Kind::error) problem = message.error;
       answer = std::string(text);
@@ -161,7 +159,7 @@ struct AddressConnection::Exchange {
 AddressConnection::~AddressConnection() {
   if (session_.empty() || !ended_.empty()) return;
   try_to([&] {
-    Exchange exchange(*this, std::nullopt, {});
+    Exchange exchange(std::nullopt, {});
     perform(exchange, nullptr, {Clock::now() + kEndTime, {}});
   });
 }
@@ -246,7 +244,12 @@ void AddressConnection::check_status(const Exchange& exchange, const std::string
 
 std::optional<std::string> AddressConnection::post(const std::string& message, std::optional<std::int64_t> id,
                                                    const McpWait& wait) {
-  Exchange exchange(*this, id, wait);
+  Exchange exchange(id, wait);
+  exchange.on_request = [&](const RpcMessage& asked) {
+    adopt(exchange.session);
+    const Clock::time_point due = std::min(Clock::now() + kEndTime, wait.due);
+    try_to([&] { post(rpc_answer(asked), std::nullopt, {due, wait.stop}); });
+  };
   std::string session;
   {
     const std::lock_guard lock(mutex_);
