@@ -219,6 +219,52 @@ UniqueFd make_event() {
   return event;
 }
 
+/// The end of what a program wrote to its standard error.
+class ErrorOutput {
+ public:
+  /// What is to be watched for input; -1: nothing comes any more.
+  int watched(int fd) const { return open_ ? fd : -1; }
+  void read(int fd) {
+    std::array<char, 65536> buffer;
+    const ssize_t bytes = ::read(fd, buffer.data(), buffer.size());
+    if (bytes > 0) text_.append(buffer.data(), static_cast<std::size_t>(bytes));
+    if (text_.size() > kMaxErrors) text_.erase(0, text_.size() - kMaxErrors);
+  }
+  void set_open(bool open) { open_ = open; }
+  /// "it ended with code 1; it wrote: ...".
+  std::string last_words(const std::string& how) const {
+    constexpr std::size_t kShown = 400;
+    const std::string words = said(std::string_view(text_).substr(text_.size() - std::min(text_.size(), kShown)));
+    return words.empty() ? fmt::format("it {}", how) : fmt::format("it {}; it wrote: {}", how, words);
+  }
+
+ private:
+  std::string text_;
+  bool open_ = true;
+};
+
+/// The lines of a program's output, which comes in pieces.
+class OutputLines {
+ public:
+  /// Calls `take` with each line that ends in these bytes.
+  template <typename Take>
+  void add(std::string_view bytes, const Take& take) {
+    text_.append(bytes);
+    std::size_t begin = 0;
+    for (std::size_t at = text_.find('\n', searched_); at != std::string::npos; at = text_.find('\n', begin)) {
+      take(std::string_view(text_).substr(begin, at - begin));
+      begin = at + 1;
+    }
+    text_.erase(0, begin);
+    searched_ = text_.size();
+  }
+  std::size_t unfinished_bytes() const { return text_.size(); }
+
+ private:
+  std::string text_;          // an unfinished line
+  std::size_t searched_ = 0;  // bytes of it without an end
+};
+
 /// One thread reads and writes, so that neither waits for the other; requests leave their messages and wait.
 class ProgramConnection : public McpConnection {
  public:
@@ -249,14 +295,12 @@ class ProgramConnection : public McpConnection {
 
   void send(const std::string& message);
   void end(const std::string& why) noexcept;
-  std::string last_words(const std::string& how);
 
   // The thread's.
   void work() noexcept;
   bool step();
   void write();
   bool read_output();
-  void read_errors();
   void take(std::string_view message);
 
   ServerProcess process_;
@@ -266,10 +310,8 @@ class ProgramConnection : public McpConnection {
   std::int64_t last_id_ = 0;
   std::string outbox_;  // messages that are not written yet
   std::string ended_;
-  std::string line_;          // an unfinished line of its output; this and those below are the thread's
-  std::size_t searched_ = 0;  // bytes of it without an end
-  std::string errors_;        // the end of what it wrote to its standard error
-  bool errors_open_ = true;
+  OutputLines lines_;  // this and those below are the thread's
+  ErrorOutput errors_;
   std::size_t unasked_ = 0;  // bytes since the last answer
   std::atomic<bool> leaving_ = false;
   UniqueFd wake_;
@@ -315,17 +357,11 @@ void ProgramConnection::work() noexcept {
     }
     if (leaving_) return;
     const std::string how = process_.how_it_ended(kPatience);
-    read_errors();
-    end(last_words(how.empty() ? "closed its output" : how));
+    errors_.read(process_.errors());
+    end(errors_.last_words(how.empty() ? "closed its output" : how));
   } catch (const std::exception& error) {
     end(message_of(error));
   }
-}
-
-std::string ProgramConnection::last_words(const std::string& how) {
-  constexpr std::size_t kShown = 400;
-  const std::string words = said(std::string_view(errors_).substr(errors_.size() - std::min(errors_.size(), kShown)));
-  return words.empty() ? fmt::format("it {}", how) : fmt::format("it {}; it wrote: {}", how, words);
 }
 
 /// Waits for something to do, and does it. Returns false when there is nothing to come.
@@ -335,7 +371,7 @@ bool ProgramConnection::step() {
     return !outbox_.empty();
   }();
   std::array<pollfd, 5> watched = {pollfd{wake_.get(), POLLIN, 0}, pollfd{process_.output(), POLLIN, 0},
-                                   pollfd{errors_open_ ? process_.errors() : -1, POLLIN, 0},
+                                   pollfd{errors_.watched(process_.errors()), POLLIN, 0},
                                    pollfd{writes ? process_.input() : -1, POLLOUT, 0},
                                    pollfd{process_.handle(), POLLIN, 0}};
   if (poll(watched.data(), watched.size(), -1) < 0 && errno != EINTR) throw McpError("cannot read from it");
@@ -343,8 +379,8 @@ bool ProgramConnection::step() {
   if (leaving_) return false;
   if (eventfd_t count = 0; wake.revents != 0) eventfd_read(wake_.get(), &count);
   if (errors.revents != 0) {
-    read_errors();
-    errors_open_ = (errors.revents & POLLIN) != 0;
+    errors_.read(process_.errors());
+    errors_.set_open((errors.revents & POLLIN) != 0);
   }
   if (input.revents != 0) write();
   if (output.revents != 0 && !read_output()) return false;
@@ -357,31 +393,17 @@ void ProgramConnection::write() {
   if (process_.input() < 0) outbox_.clear();  // its end will say why
 }
 
-void ProgramConnection::read_errors() {
-  std::array<char, 65536> buffer;
-  const ssize_t bytes = ::read(process_.errors(), buffer.data(), buffer.size());
-  if (bytes > 0) errors_.append(buffer.data(), static_cast<std::size_t>(bytes));
-  if (errors_.size() > kMaxErrors) errors_.erase(0, errors_.size() - kMaxErrors);
-}
-
 /// Takes the lines that are there. Returns false at the end of the output.
 bool ProgramConnection::read_output() {
   std::array<char, 65536> buffer;
   const ssize_t bytes = ::read(process_.output(), buffer.data(), buffer.size());
   if (bytes < 0) return errno == EAGAIN || errno == EINTR;
   if (bytes == 0) return false;
-  line_.append(buffer.data(), static_cast<std::size_t>(bytes));
   unasked_ += static_cast<std::size_t>(bytes);
-  std::size_t begin = 0;
-  for (std::size_t at = line_.find('\n', searched_); at != std::string::npos; at = line_.find('\n', begin)) {
-    take(std::string_view(line_).substr(begin, at - begin));
-    begin = at + 1;
-  }
-  line_.erase(0, begin);
-  searched_ = line_.size();
-  if (line_.size() > kMaxMcpMessage)
+  lines_.add({buffer.data(), static_cast<std::size_t>(bytes)}, [this](std::string_view line) { take(line); });
+  if (lines_.unfinished_bytes() > kMaxMcpMessage)
     throw McpError(fmt::format("it sent a message of more than {} MiB", kMaxMcpMessage >> 20));
-  if (unasked_ > kMaxMcpUnasked + line_.size())
+  if (unasked_ > kMaxMcpUnasked + lines_.unfinished_bytes())
     throw McpError(fmt::format("it sent {} MiB that nobody asked for", kMaxMcpUnasked >> 20));
   return true;
 }
