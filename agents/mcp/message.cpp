@@ -13,7 +13,7 @@
 #include "engine/base/json/json_reader.h"
 #include "engine/base/string_search.h"
 #include "engine/text/constrain/grammar.h"
-#include "engine/text/schema/json_check.h"
+#include "engine/text/schema/schema.h"
 
 namespace baton {
 namespace {

@@ -7,7 +7,7 @@
 #include <algorithm>
 
 #include "agents/mcp/tools.h"
-#include "engine/text/schema/json_check.h"
+#include "engine/text/schema/schema.h"
 
 namespace baton::inline v1 {
 namespace {

@@ -7,7 +7,7 @@
 #include <cstdlib>
 
 #include "engine/text/constrain/grammar_states.h"
-#include "engine/text/schema/json_check.h"
+#include "engine/text/schema/schema.h"
 
 namespace {
 

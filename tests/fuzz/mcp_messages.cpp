@@ -12,7 +12,7 @@
 
 #include "agents/mcp/message.h"
 #include "engine/base/event_stream.h"
-#include "engine/text/schema/json_check.h"
+#include "engine/text/schema/schema.h"
 
 namespace {
 

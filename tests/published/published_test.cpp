@@ -21,7 +21,7 @@
 #include "engine/model/gguf.h"
 #include "engine/text/constrain/grammar.h"
 #include "engine/text/constrain/token_masks.h"
-#include "engine/text/schema/json_check.h"
+#include "engine/text/schema/schema.h"
 #include "tests/support/golden_files.h"
 #include "tests/support/published_models.h"
 #include "tests/support/random_schema.h"

@@ -6,7 +6,7 @@
 #include <stdexcept>
 
 #include "engine/text/pattern.h"
-#include "engine/text/schema/json_check.h"
+#include "engine/text/schema/schema.h"
 #include "workflows/format/fields.h"
 #include "workflows/format/format_table.h"
 #include "workflows/format/placeholder.h"

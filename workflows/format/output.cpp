@@ -8,7 +8,7 @@
 
 #include "agents/tools/tool_format.h"
 #include "engine/text/pattern.h"
-#include "engine/text/schema/json_check.h"
+#include "engine/text/schema/schema.h"
 
 namespace baton {
 namespace {

@@ -11,7 +11,7 @@
 
 #include "engine/base/json/json_parts.h"
 #include "engine/base/json/json_reader.h"
-#include "engine/text/schema/json_check.h"
+#include "engine/text/schema/schema.h"
 
 namespace baton {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "agents/mcp/tools.h"
 #include "agents/tools/python_tool.h"
-#include "engine/text/schema/json_check.h"
+#include "engine/text/schema/schema.h"
 #include "workflows/format/format_table.h"
 #include "workflows/format/placeholder.h"
 #include "workflows/format/readers.h"

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/text/schema/json_check.h"
+#include "engine/text/schema/schema.h"
 #include "workflows/format/diagnostics.h"
 
 namespace baton {

@@ -17,6 +17,8 @@
 
 namespace baton {
 
+class Schema;
+
 /// A constraint cannot be compiled. The message says what was found, and where.
 class ConstraintError : public std::invalid_argument {
  public:
@@ -98,6 +100,7 @@ std::shared_ptr<const Grammar> schema_grammar(std::string_view schema);
 /// What stands around the JSON of a schema, which `json` is.
 using AroundJson = std::function<constrain::ExpressionPtr(const constrain::ExpressionPtr& json)>;
 std::shared_ptr<const Grammar> schema_grammar(std::string_view schema, const AroundJson& around);
+std::shared_ptr<const Grammar> schema_grammar(const Schema& schema, const AroundJson& around = {});
 
 /// A grammar in the notation GBNF, whose rule `root` is the whole text.
 std::shared_ptr<const Grammar> gbnf_grammar(std::string_view gbnf);

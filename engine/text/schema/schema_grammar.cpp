@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// JSON Schemas to grammars. What the grammar of a schema holds is always valid by agents/json_check; where a schema
-// allows several spellings of one value, only one of them is in the grammar.
+// JSON Schemas to grammars. What the grammar of a schema holds is always valid by check_json. If a schema allows
+// several spellings of one value, only one of them is in the grammar.
 
 #include <fmt/format.h>
 
@@ -16,16 +16,14 @@
 #include "engine/text/constrain/grammar.h"
 #include "engine/text/constrain/number_range.h"
 #include "engine/text/constrain/regex_reader.h"
-#include "engine/text/schema/schema_merge.h"
+#include "engine/text/schema/schema.h"
 
 namespace baton {
 namespace {
 
 using namespace constrain;
+using OrderedJson = nlohmann::ordered_json;
 
-constexpr std::string_view kDefinitionsPointer = "#/definitions/";
-constexpr std::int32_t kMaxSchemaDepth =
-    64;                                // of the values, and of the schemas of one value: the limits of json_check
 constexpr std::size_t kMaxName = 256;  // each character is a level of nesting
 constexpr std::size_t kMaxSchemas = 4096;
 constexpr std::size_t kMaxMerged = 1'000'000;  // values of schemas that are merged, all merges together
@@ -53,9 +51,175 @@ bool is_of_type(const OrderedJson& value, const std::string& type) {
   return type == value.type_name();
 }
 
-class SchemaReader {
+std::string nested_too_deep() {
+  return fmt::format("schemas are nested in more than {} levels, which cannot be enforced", kMaxSchemaDepth);
+}
+
+[[noreturn]] void fail_at(const std::string& pointer, const std::string& message) {
+  throw ConstraintError(fmt::format("{}: {}", pointer.empty() ? "the schema" : pointer, message));
+}
+
+[[noreturn]] void fail_too_large(const std::string& pointer, std::size_t limit, const char* of_what) {
+  fail_at(pointer, fmt::format("the schema is too large to be enforced: expected at most {} {}", limit, of_what));
+}
+
+/// The bounds of what one schema may cost to compile.
+class SchemaBudget {
  public:
-  explicit SchemaReader(const OrderedJson& root) : root_(root) {}
+  /// A schema that is being read, within the one before. Throws ConstraintError beyond the bound.
+  class Level {
+   public:
+    Level(SchemaBudget& budget, const std::string& pointer) : budget_(budget) {
+      if (++budget_.open_ > kMaxOpen) {
+        --budget_.open_;
+        fail_too_large(pointer, std::size_t{kMaxOpen}, "schemas within one another, with those referred to");
+      }
+    }
+    ~Level() { --budget_.open_; }
+    Level(const Level&) = delete;
+    Level& operator=(const Level&) = delete;
+
+   private:
+    SchemaBudget& budget_;
+  };
+
+  void count_schema(const std::string& pointer) {
+    if (++schemas_ > kMaxSchemas) fail_too_large(pointer, kMaxSchemas, "schemas, each counted where it is referred to");
+  }
+
+  /// Returns merged_schema(). Each merge copies both schemas.
+  OrderedJson merge(const OrderedJson& a, const OrderedJson& b, const std::string& pointer) {
+    merged_ += values_in(a) + values_in(b);
+    if (merged_ > kMaxMerged) fail_too_large(pointer, kMaxMerged, "values in schemas that hold together");
+    return merged_schema(a, b, pointer);
+  }
+
+ private:
+  std::int32_t open_ = 0;  // each schema within another takes up to 1 KiB of stack
+  std::size_t schemas_ = 0;
+  std::size_t merged_ = 0;  // values
+};
+
+OrderedJson without(const OrderedJson& schema, const char* keyword) {
+  OrderedJson out = OrderedJson::object();
+  for (const auto& [name, part] : schema.items()) {
+    if (name != keyword && !is_annotation(name)) out[name] = part;
+  }
+  return out;
+}
+
+/// Without 'type', those that the keywords speak of.
+std::vector<std::string> types_of(const OrderedJson& schema) {
+  std::vector<std::string> out;
+  if (schema.contains("type")) {
+    const OrderedJson& type = schema["type"];
+    for (const OrderedJson& one : type.is_array() ? type : OrderedJson::array({type}))
+      out.push_back(one.get<std::string>());
+    if (std::find(out.begin(), out.end(), "number") != out.end()) std::erase(out, "integer");
+    return out;
+  }
+  const auto any = [&](auto... keywords) { return (schema.contains(keywords) || ...); };
+  if (any("properties", "required", "additionalProperties")) out.emplace_back("object");
+  if (any("items", "minItems", "maxItems")) out.emplace_back("array");
+  if (any("minLength", "maxLength", "pattern")) out.emplace_back("string");
+  if (any("minimum", "maximum", "exclusiveMinimum")) out.emplace_back("number");
+  if (out.empty()) out = {"object", "array", "string", "number", "boolean", "null"};
+  return out;
+}
+
+ExpressionPtr listed(const OrderedJson& schema, const std::string& pointer) {
+  for (const auto& [keyword, part] : schema.items()) {
+    if (keyword != "const" && keyword != "enum" && keyword != "type" && !is_annotation(keyword))
+      fail_at(pointer, fmt::format("'{}' next to 'enum' or 'const' cannot be enforced", keyword));
+  }
+  const OrderedJson values = schema.contains("enum") ? schema["enum"] : OrderedJson::array({schema["const"]});
+  if (values.size() > kMaxValues)
+    fail_at(pointer, fmt::format("expected at most {} values to choose from, found {}", kMaxValues, values.size()));
+  const std::vector<std::string> types = types_of(schema);
+  std::vector<ExpressionPtr> ways;
+  for (const OrderedJson& one : values) {
+    const bool fits = std::any_of(types.begin(), types.end(), [&](const auto& type) { return is_of_type(one, type); });
+    if (fits && (!schema.contains("const") || one == schema["const"])) ways.push_back(json_of(one));
+  }
+  return choice(std::move(ways));
+}
+
+NumberBounds bounds_of(const OrderedJson& schema) {
+  const auto bound = [&](const char* keyword) {
+    return schema.contains(keyword) ? std::optional(schema[keyword].get<double>()) : std::nullopt;
+  };
+  return {bound("minimum"), bound("maximum"), bound("exclusiveMinimum")};
+}
+
+/// At least and at most how many; throws where a number is larger than what can be written out.
+std::pair<std::int32_t, std::int32_t> sizes_of(const OrderedJson& schema, const char* least, const char* most,
+                                               const std::string& pointer) {
+  const auto size = [&](const char* keyword, std::int32_t otherwise) {
+    if (!schema.contains(keyword)) return otherwise;
+    const auto found = schema[keyword].get<std::uint64_t>();
+    if (found > kMaxSize)
+      fail_at(pointer,
+              fmt::format("'{}' is too large to be enforced: expected at most {}, found {}", keyword, kMaxSize, found));
+    return static_cast<std::int32_t>(found);
+  };
+  return {size(least, 0), size(most, kUnbounded)};
+}
+
+ExpressionPtr string_of(const OrderedJson& schema, const std::string& pointer) {
+  const auto [low, high] = sizes_of(schema, "minLength", "maxLength", pointer);
+  const ExpressionPtr quote = text("\"");
+  if (!schema.contains("pattern")) {
+    if (high != kUnbounded && high < low) return choice({});
+    return sequence({quote, repeat(any_character(), low, high), quote});
+  }
+  if (low != 0 || high != kUnbounded)
+    fail_at(pointer,
+            "'pattern' next to 'minLength' or 'maxLength' cannot be enforced; write the length into the pattern");
+  try {
+    return sequence({quote, in_json_string(search_expression(schema["pattern"].get<std::string>())), quote});
+  } catch (const ConstraintError& error) {
+    fail_at(pointer + "/pattern", error.what());
+  }
+}
+
+ExpressionPtr key_except(const std::vector<std::u32string>& names) {
+  const ExpressionPtr tail = sequence({repeat(any_character(), 0, kUnbounded), text("\"")});
+  if (names.empty()) return tail;
+  std::map<char32_t, std::vector<std::u32string>> by_first;
+  bool ends = false;
+  CodePointSet firsts;
+  for (const std::u32string& name : names) {
+    ends = ends || name.empty();
+    if (name.empty()) continue;
+    by_first[name[0]].push_back(name.substr(1));
+    firsts.add({name[0], name[0]});
+  }
+  std::vector<ExpressionPtr> ways;
+  if (!ends) ways.push_back(text("\""));
+  // Control characters without a short escape are in no other key.
+  ways.push_back(sequence({in_json_string(characters(firsts.complement())), tail}));
+  for (const auto& [first, rest] : by_first)
+    ways.push_back(sequence({in_json_string(characters({{first, first}})), key_except(rest)}));
+  return choice(std::move(ways));
+}
+
+/// A key that is none of the names: the last of equal keys would count.
+ExpressionPtr other_key(const std::vector<std::string>& names) {
+  std::vector<std::u32string> rest;
+  for (const std::string& name : names) {
+    std::u32string& out = rest.emplace_back();
+    for (std::size_t at = 0; at < name.size();) {
+      const utf8::CodePoint c = utf8::at(name, at);
+      out += c.value;
+      at += c.bytes;
+    }
+  }
+  return sequence({text("\""), key_except(rest)});
+}
+
+class SchemaCompiler {
+ public:
+  explicit SchemaCompiler(const OrderedJson& root) : root_(root) {}
 
   std::shared_ptr<const Grammar> read(const AroundJson& around) {
     add_rule(around ? "the text" : "the schema");
@@ -65,7 +229,7 @@ class SchemaReader {
     else
       body = value(root_, "", 0);
     rules_[0].body = std::move(body);
-    if (too_deep_ && !recursive_) fail(*too_deep_, nested_too_deep());
+    if (too_deep_ && !recursive_) fail_at(*too_deep_, nested_too_deep());
     // Each call adds at most the depth of its rule. Without recursion no rule calls itself.
     const std::int32_t depth =
         recursive_ ? (kMaxSchemaDepth - depths_[0]) / std::max(*std::max_element(depths_.begin() + 1, depths_.end()), 1)
@@ -74,28 +238,6 @@ class SchemaReader {
   }
 
  private:
-  static std::string nested_too_deep() {
-    return fmt::format("schemas are nested in more than {} levels, which cannot be enforced", kMaxSchemaDepth);
-  }
-
-  [[noreturn]] static void fail(const std::string& pointer, const std::string& message) {
-    throw ConstraintError(fmt::format("{}: {}", pointer.empty() ? "the schema" : pointer, message));
-  }
-
-  [[noreturn]] static void fail_too_large(const std::string& pointer, std::size_t limit, const char* of_what) {
-    fail(pointer, fmt::format("the schema is too large to be enforced: expected at most {} {}", limit, of_what));
-  }
-
-  struct Level {
-    explicit Level(std::int32_t& open) : open_(open) { ++open_; }
-    ~Level() { --open_; }
-    Level(const Level&) = delete;
-    Level& operator=(const Level&) = delete;
-
-   private:
-    std::int32_t& open_;
-  };
-
   /// The current rule has a schema at this depth, or calls a rule there that is `below` levels deep. What stands next
   /// to `allOf` or `anyOf` is counted one level deeper than the check counts it.
   void deepen(std::int32_t depth, const std::string& pointer, std::int32_t below = 0) {
@@ -106,16 +248,14 @@ class SchemaReader {
 
   /// `depth`: of the schema within its rule.
   ExpressionPtr value(const OrderedJson& schema, const std::string& pointer, std::int32_t depth) {
-    const Level level(open_);
-    if (open_ > kMaxOpen)
-      fail_too_large(pointer, std::size_t{kMaxOpen}, "schemas within one another, with those referred to");
-    count_schema(pointer);
-    if (depth > kMaxSchemaDepth) fail(pointer, nested_too_deep());
+    const SchemaBudget::Level level(budget_, pointer);
+    budget_.count_schema(pointer);
+    if (depth > kMaxSchemaDepth) fail_at(pointer, nested_too_deep());
     deepen(depth, pointer);
     if (schema.is_boolean()) return schema.get<bool>() ? any_value() : choice({});
     if (schema.contains("$ref")) return definition(schema["$ref"].get<std::string>(), depth + 1, pointer);
     for (const char* keyword : {"if", "patternProperties"}) {
-      if (schema.contains(keyword)) fail(pointer, fmt::format("'{}' cannot be enforced", keyword));
+      if (schema.contains(keyword)) fail_at(pointer, fmt::format("'{}' cannot be enforced", keyword));
     }
     if (schema.contains("allOf")) return all_of(schema, pointer, depth);
     if (schema.contains("anyOf")) return any_of(schema, pointer, depth);
@@ -125,41 +265,22 @@ class SchemaReader {
     return ways.size() == 1 ? ways[0] : choice(std::move(ways));
   }
 
-  void count_schema(const std::string& pointer) {
-    if (++schemas_ > kMaxSchemas) fail_too_large(pointer, kMaxSchemas, "schemas, each counted where it is referred to");
-  }
-
   /// What the schema refers to; `depth` becomes that of it, where it is deeper.
   const OrderedJson& resolved(const OrderedJson& schema, const std::string& pointer, std::int32_t own,
                               std::int32_t& depth) {
     const OrderedJson* at = &schema;
     for (; at->is_object() && at->contains("$ref"); depth = std::max(depth, ++own)) {
-      count_schema(pointer);
-      at = &root_["definitions"][(*at)["$ref"].get<std::string>().substr(kDefinitionsPointer.size())];
+      budget_.count_schema(pointer);
+      at = &root_["definitions"][definition_name((*at)["$ref"].get<std::string>())];
     }
     return *at;
-  }
-
-  static OrderedJson without(const OrderedJson& schema, const char* keyword) {
-    OrderedJson out = OrderedJson::object();
-    for (const auto& [name, part] : schema.items()) {
-      if (name != keyword && !is_annotation(name)) out[name] = part;
-    }
-    return out;
-  }
-
-  /// merged(), within the bound of all merges: each copies both schemas.
-  OrderedJson both(const OrderedJson& a, const OrderedJson& b, const std::string& pointer) {
-    merged_ += values_in(a) + values_in(b);
-    if (merged_ > kMaxMerged) fail_too_large(pointer, kMaxMerged, "values in schemas that hold together");
-    return merged(a, b, pointer);
   }
 
   ExpressionPtr all_of(const OrderedJson& schema, const std::string& pointer, std::int32_t depth) {
     OrderedJson whole = without(schema, "allOf");
     std::int32_t deepest = depth + 1;
     for (const OrderedJson& part : schema["allOf"])
-      whole = both(whole, resolved(part, pointer, depth + 1, deepest), pointer);
+      whole = budget_.merge(whole, resolved(part, pointer, depth + 1, deepest), pointer);
     return value(whole, pointer, deepest);
   }
 
@@ -171,48 +292,11 @@ class SchemaReader {
       if (others.empty()) {
         ways.push_back(value(way, pointer, below));
       } else {
-        const OrderedJson whole = both(others, resolved(way, pointer, depth + 1, below), pointer);
+        const OrderedJson whole = budget_.merge(others, resolved(way, pointer, depth + 1, below), pointer);
         ways.push_back(value(whole, pointer, below));
       }
     }
     return choice(std::move(ways));
-  }
-
-  ExpressionPtr listed(const OrderedJson& schema, const std::string& pointer) {
-    for (const auto& [keyword, part] : schema.items()) {
-      if (keyword != "const" && keyword != "enum" && keyword != "type" && !is_annotation(keyword))
-        fail(pointer, fmt::format("'{}' next to 'enum' or 'const' cannot be enforced", keyword));
-    }
-    const OrderedJson values = schema.contains("enum") ? schema["enum"] : OrderedJson::array({schema["const"]});
-    if (values.size() > kMaxValues)
-      fail(pointer, fmt::format("expected at most {} values to choose from, found {}", kMaxValues, values.size()));
-    const std::vector<std::string> types = types_of(schema);
-    std::vector<ExpressionPtr> ways;
-    for (const OrderedJson& one : values) {
-      const bool fits =
-          std::any_of(types.begin(), types.end(), [&](const auto& type) { return is_of_type(one, type); });
-      if (fits && (!schema.contains("const") || one == schema["const"])) ways.push_back(json_of(one));
-    }
-    return choice(std::move(ways));
-  }
-
-  /// Without 'type', those that the keywords speak of.
-  static std::vector<std::string> types_of(const OrderedJson& schema) {
-    std::vector<std::string> out;
-    if (schema.contains("type")) {
-      const OrderedJson& type = schema["type"];
-      for (const OrderedJson& one : type.is_array() ? type : OrderedJson::array({type}))
-        out.push_back(one.get<std::string>());
-      if (std::find(out.begin(), out.end(), "number") != out.end()) std::erase(out, "integer");
-      return out;
-    }
-    const auto any = [&](auto... keywords) { return (schema.contains(keywords) || ...); };
-    if (any("properties", "required", "additionalProperties")) out.emplace_back("object");
-    if (any("items", "minItems", "maxItems")) out.emplace_back("array");
-    if (any("minLength", "maxLength", "pattern")) out.emplace_back("string");
-    if (any("minimum", "maximum", "exclusiveMinimum")) out.emplace_back("number");
-    if (out.empty()) out = {"object", "array", "string", "number", "boolean", "null"};
-    return out;
   }
 
   ExpressionPtr of_type(const std::string& type, const OrderedJson& schema, const std::string& pointer,
@@ -221,47 +305,9 @@ class SchemaReader {
     if (type == "boolean") return choice({text("true"), text("false")});
     if (type == "integer") return integers(bounds_of(schema));
     if (type == "number") return numbers(bounds_of(schema));
-    if (type == "string") return string(schema, pointer);
+    if (type == "string") return string_of(schema, pointer);
     if (type == "array") return array(schema, pointer, depth);
     return object(schema, pointer, depth);
-  }
-
-  static NumberBounds bounds_of(const OrderedJson& schema) {
-    const auto bound = [&](const char* keyword) {
-      return schema.contains(keyword) ? std::optional(schema[keyword].get<double>()) : std::nullopt;
-    };
-    return {bound("minimum"), bound("maximum"), bound("exclusiveMinimum")};
-  }
-
-  /// At least and at most how many; throws where a number is larger than what can be written out.
-  static std::pair<std::int32_t, std::int32_t> sizes_of(const OrderedJson& schema, const char* least, const char* most,
-                                                        const std::string& pointer) {
-    const auto size = [&](const char* keyword, std::int32_t otherwise) {
-      if (!schema.contains(keyword)) return otherwise;
-      const auto found = schema[keyword].get<std::uint64_t>();
-      if (found > kMaxSize)
-        fail(pointer,
-             fmt::format("'{}' is too large to be enforced: expected at most {}, found {}", keyword, kMaxSize, found));
-      return static_cast<std::int32_t>(found);
-    };
-    return {size(least, 0), size(most, kUnbounded)};
-  }
-
-  static ExpressionPtr string(const OrderedJson& schema, const std::string& pointer) {
-    const auto [low, high] = sizes_of(schema, "minLength", "maxLength", pointer);
-    const ExpressionPtr quote = text("\"");
-    if (!schema.contains("pattern")) {
-      if (high != kUnbounded && high < low) return choice({});
-      return sequence({quote, repeat(any_character(), low, high), quote});
-    }
-    if (low != 0 || high != kUnbounded)
-      fail(pointer,
-           "'pattern' next to 'minLength' or 'maxLength' cannot be enforced; write the length into the pattern");
-    try {
-      return sequence({quote, in_json_string(search_expression(schema["pattern"].get<std::string>())), quote});
-    } catch (const ConstraintError& error) {
-      fail(pointer + "/pattern", error.what());
-    }
   }
 
   ExpressionPtr array(const OrderedJson& schema, const std::string& pointer, std::int32_t depth) {
@@ -321,48 +367,13 @@ class SchemaReader {
     all.between = separator();
     for (const std::string& name : names) {
       if (others != false && name.size() > kMaxName)
-        fail(pointer,
-             fmt::format("a name of more than {} bytes among others that may be added cannot be enforced", kMaxName));
+        fail_at(pointer, fmt::format("a name of more than {} bytes among others that may be added cannot be enforced",
+                                     kMaxName));
     }
     if (others != false)
       all.more =
           sequence({other_key(names), text(":"), blank(), value(others, pointer + "/additionalProperties", depth + 1)});
     return sequence({text("{"), blank(), members(std::move(all)), text("}")});
-  }
-
-  /// A key that is none of the names: the last of equal keys would count.
-  ExpressionPtr other_key(const std::vector<std::string>& names) {
-    std::vector<std::u32string> rest;
-    for (const std::string& name : names) {
-      std::u32string& out = rest.emplace_back();
-      for (std::size_t at = 0; at < name.size();) {
-        const utf8::CodePoint c = utf8::at(name, at);
-        out += c.value;
-        at += c.bytes;
-      }
-    }
-    return sequence({text("\""), key_except(rest)});
-  }
-
-  ExpressionPtr key_except(const std::vector<std::u32string>& names) {
-    const ExpressionPtr tail = sequence({repeat(any_character(), 0, kUnbounded), text("\"")});
-    if (names.empty()) return tail;
-    std::map<char32_t, std::vector<std::u32string>> by_first;
-    bool ends = false;
-    CodePointSet firsts;
-    for (const std::u32string& name : names) {
-      ends = ends || name.empty();
-      if (name.empty()) continue;
-      by_first[name[0]].push_back(name.substr(1));
-      firsts.add({name[0], name[0]});
-    }
-    std::vector<ExpressionPtr> ways;
-    if (!ends) ways.push_back(text("\""));
-    // Control characters without a short escape are in no other key.
-    ways.push_back(sequence({in_json_string(characters(firsts.complement())), tail}));
-    for (const auto& [first, rest] : by_first)
-      ways.push_back(sequence({in_json_string(characters({{first, first}})), key_except(rest)}));
-    return choice(std::move(ways));
   }
 
   /// A rule of its own, so that what is repeated is not written out again and again; called at `depth`.
@@ -384,7 +395,7 @@ class SchemaReader {
   }
 
   ExpressionPtr definition(const std::string& reference, std::int32_t depth, const std::string& pointer) {
-    const std::string name = reference.substr(kDefinitionsPointer.size());
+    const std::string name = definition_name(reference);
     if (const auto found = definitions_.find(name); found != definitions_.end()) {
       recursive_ = recursive_ || found->second.open;
       deepen(depth, pointer, heights_[static_cast<std::size_t>(found->second.rule)]);
@@ -415,10 +426,8 @@ class SchemaReader {
   std::map<std::string, Definition> definitions_;
   std::vector<std::int32_t> heights_;    // the same, with the rules that they call
   std::optional<std::string> too_deep_;  // the first schema whose rule is higher than allowed
-  std::int32_t open_ = 0;                // schemas that are being read, each within the one before
   std::size_t current_ = 0;              // rule
-  std::size_t schemas_ = 0;
-  std::size_t merged_ = 0;  // values
+  SchemaBudget budget_;
   std::int32_t any_ = -1;
   bool recursive_ = false;
 };
@@ -428,15 +437,17 @@ class SchemaReader {
 std::shared_ptr<const Grammar> schema_grammar(std::string_view schema) { return schema_grammar(schema, {}); }
 
 std::shared_ptr<const Grammar> schema_grammar(std::string_view schema, const AroundJson& around) {
+  return schema_grammar(Schema(schema), around);
+}
+
+std::shared_ptr<const Grammar> schema_grammar(const Schema& schema, const AroundJson& around) {
+  OrderedJson root;
   try {
-    JsonLimits limits;
-    limits.unique_keys = true;
-    read_json(schema, limits);  // what is read below is within the limits
+    root = schema.root_in_order();
   } catch (const JsonError& error) {
     throw ConstraintError(fmt::format("the schema: {}", error.what()));
   }
-  const OrderedJson root = OrderedJson::parse(schema);
-  return SchemaReader(root).read(around);
+  return SchemaCompiler(root).read(around);
 }
 
 }  // namespace baton

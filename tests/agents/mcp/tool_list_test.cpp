@@ -8,7 +8,7 @@
 #include "agents/mcp/message.h"
 #include "agents/mcp/tools.h"
 #include "engine/text/constrain/grammar.h"
-#include "engine/text/schema/json_check.h"
+#include "engine/text/schema/schema.h"
 
 namespace tool_list_test {
 

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "engine/text/schema/json_check.h"
+#include "engine/text/schema/schema.h"
 #include "tests/support/workflow_files.h"
 #include "workflows/format/yaml_tree.h"
 

@@ -8,7 +8,7 @@
 #include "engine/cpu/cpu.h"
 #include "engine/loop/step_engine.h"
 #include "engine/text/constrain/grammar.h"
-#include "engine/text/schema/json_check.h"
+#include "engine/text/schema/schema.h"
 #include "tests/support/folders.h"
 #include "tests/support/random_schema.h"
 

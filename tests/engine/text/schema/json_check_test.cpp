@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/text/schema/json_check.h"
+#include "engine/text/schema/schema.h"
 
 #include <catch2/catch.hpp>
 

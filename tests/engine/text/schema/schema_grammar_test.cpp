@@ -8,7 +8,7 @@
 
 #include "engine/text/constrain/grammar.h"
 #include "engine/text/constrain/grammar_states.h"
-#include "engine/text/schema/json_check.h"
+#include "engine/text/schema/schema.h"
 #include "tests/support/random_schema.h"
 #include "tests/support/small_stack.h"
 

@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/text/schema/schema.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <stdexcept>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "engine/base/hash.h"
+#include "engine/base/json/json_reader.h"
+#include "engine/text/constrain/grammar.h"
+#include "engine/text/pattern.h"
+
+namespace baton {
+namespace {
+
+constexpr std::string_view kTypes[] = {"null", "boolean", "integer", "number", "string", "array", "object"};
+constexpr std::size_t kMaxMistakes = 16;  // each may name a long place
+constexpr std::string_view kDefinitions = "#/definitions/";
+
+/// The supported keywords and the values that each of them may have.
+class SchemaChecker {
+ public:
+  explicit SchemaChecker(const nlohmann::json& root) : root_(root) {}
+
+  std::vector<SchemaMistake> take() { return std::move(mistakes_); }
+
+  void check(const nlohmann::json& schema) {
+    if (schema.is_boolean()) return;
+    if (!schema.is_object()) return wrong("a schema is a map or a boolean");
+    for (const auto& [keyword, value] : schema.items()) {
+      if (mistakes_.size() >= kMaxMistakes) return;
+      path_.push_back(keyword);
+      check_keyword(keyword, value);
+      path_.pop_back();
+    }
+  }
+
+ private:
+  void wrong(const std::string& message, std::string found = {}, std::vector<std::string> expected = {}) {
+    std::string pointer;
+    for (const std::string& name : path_) pointer += "/" + name;
+    mistakes_.push_back(
+        {path_, (pointer.empty() ? "the value" : pointer) + ": " + message, std::move(found), std::move(expected)});
+  }
+
+  void expect(bool fulfilled, const char* message) {
+    if (!fulfilled) wrong(message);
+  }
+
+  using Check = void (SchemaChecker::*)(const nlohmann::json& value);
+
+  /// The keywords, and what their values have to be; one without a check may have any.
+  static const std::map<std::string, Check>& keywords() {
+    using This = SchemaChecker;
+    static const std::map<std::string, Check> all = {{"title", nullptr},
+                                                     {"description", nullptr},
+                                                     {"default", nullptr},
+                                                     {"examples", nullptr},
+                                                     {"$schema", nullptr},
+                                                     {"$id", nullptr},
+                                                     {"$comment", nullptr},
+                                                     {"const", nullptr},
+                                                     {"type", &This::check_types},
+                                                     {"enum", &This::check_values},
+                                                     {"minimum", &This::check_number},
+                                                     {"maximum", &This::check_number},
+                                                     {"exclusiveMinimum", &This::check_number},
+                                                     {"minLength", &This::check_count},
+                                                     {"maxLength", &This::check_count},
+                                                     {"minItems", &This::check_count},
+                                                     {"maxItems", &This::check_count},
+                                                     {"pattern", &This::check_pattern},
+                                                     {"required", &This::check_required},
+                                                     {"items", &This::check},
+                                                     {"additionalProperties", &This::check},
+                                                     {"if", &This::check},
+                                                     {"then", &This::check},
+                                                     {"else", &This::check},
+                                                     {"anyOf", &This::check_list},
+                                                     {"allOf", &This::check_list},
+                                                     {"properties", &This::check_map},
+                                                     {"definitions", &This::check_map},
+                                                     {"patternProperties", &This::check_patterns},
+                                                     {"$ref", &This::check_reference}};
+    return all;
+  }
+
+  void check_keyword(const std::string& keyword, const nlohmann::json& value) {
+    if (keyword.starts_with("x-")) return;  // an annotation, as in the whole file
+    if (const auto found = keywords().find(keyword); found != keywords().end()) {
+      if (found->second != nullptr) (this->*found->second)(value);
+      return;
+    }
+    std::vector<std::string> expected;
+    for (const auto& entry : keywords()) expected.push_back(entry.first);
+    wrong("this keyword is not supported", keyword, std::move(expected));
+  }
+
+  void check_values(const nlohmann::json& value) {
+    expect(value.is_array() && !value.empty(), "expected a list of values");
+  }
+  void check_number(const nlohmann::json& value) { expect(value.is_number(), "expected a number"); }
+  void check_count(const nlohmann::json& value) {
+    expect(value.is_number_integer() && value >= 0, "expected an integer of at least 0");
+  }
+
+  void check_types(const nlohmann::json& value) {
+    const nlohmann::json types = value.is_array() ? value : nlohmann::json::array({value});
+    if (types.empty()) return wrong("expected a type");
+    for (const nlohmann::json& type : types) {
+      const std::string name = type.is_string() ? type.get<std::string>() : "";
+      if (std::find(std::begin(kTypes), std::end(kTypes), name) == std::end(kTypes))
+        return wrong("expected a type of JSON (null, boolean, integer, number, string, array, object)", name,
+                     {std::begin(kTypes), std::end(kTypes)});
+    }
+  }
+
+  void check_pattern(const nlohmann::json& value) {
+    if (!value.is_string()) return wrong("expected a string");
+    try {
+      Pattern compiled(value.get<std::string>());
+    } catch (const std::invalid_argument& error) {
+      wrong(error.what());
+    }
+  }
+
+  void check_required(const nlohmann::json& value) {
+    expect(value.is_array() &&
+               std::all_of(value.begin(), value.end(), [](const nlohmann::json& name) { return name.is_string(); }),
+           "expected a list of names");
+  }
+
+  void check_list(const nlohmann::json& value) {
+    if (!value.is_array() || value.empty()) return wrong("expected a list of schemas");
+    check_all(value);
+  }
+
+  void check_all(const nlohmann::json& value) {
+    for (const auto& [name, schema] : value.items()) {
+      if (mistakes_.size() >= kMaxMistakes) return;
+      path_.push_back(name);
+      check(schema);
+      path_.pop_back();
+    }
+  }
+
+  void check_map(const nlohmann::json& value) {
+    if (!value.is_object()) return wrong("expected a map of schemas");
+    check_all(value);
+  }
+
+  void check_patterns(const nlohmann::json& value) {
+    if (value.is_object()) {
+      for (const auto& entry : value.items()) check_pattern(entry.key());
+    }
+    check_map(value);
+  }
+
+  void check_reference(const nlohmann::json& value) {
+    const std::string name = value.is_string() ? value.get<std::string>() : "";
+    const bool inside = name.starts_with(kDefinitions) && root_.contains("definitions") &&
+                        root_["definitions"].is_object() &&
+                        root_["definitions"].contains(name.substr(kDefinitions.size()));
+    expect(inside, "expected '#/definitions/' and the name of a definition");
+  }
+
+  const nlohmann::json& root_;
+  std::vector<std::string> path_;
+  std::vector<SchemaMistake> mistakes_;
+};
+
+using OrderedJson = nlohmann::ordered_json;
+
+OrderedJson as_list(const OrderedJson& value) { return value.is_array() ? value : OrderedJson::array({value}); }
+
+bool holds_value(const OrderedJson& list, const OrderedJson& value) {
+  return std::find(list.begin(), list.end(), value) != list.end();
+}
+
+OrderedJson common_types(const OrderedJson& a, const OrderedJson& b) {
+  const OrderedJson one = as_list(a), other = as_list(b);
+  OrderedJson out = OrderedJson::array();
+  for (const OrderedJson& type : one) {
+    if (holds_value(other, type) || (type == "integer" && holds_value(other, "number"))) out.push_back(type);
+    if (type == "number" && holds_value(other, "integer") && !holds_value(other, "number")) out.push_back("integer");
+  }
+  return out;
+}
+
+[[noreturn]] void fail_merge(const std::string& pointer, const std::string& keyword) {
+  throw ConstraintError(fmt::format("{}: two schemas that hold together both have '{}'",
+                                    pointer.empty() ? "the schema" : pointer, keyword));
+}
+
+OrderedJson merged_properties(const OrderedJson& a, const OrderedJson& b, const std::string& pointer) {
+  OrderedJson out = a;
+  auto& members = out.get_ref<OrderedJson::object_t&>();
+  std::unordered_map<std::string, std::size_t, SeededHash> places;
+  for (const auto& [name, schema] : members) places.emplace(name, places.size());
+  for (const auto& [name, schema] : b.items()) {
+    const auto [found, added] = places.try_emplace(name, members.size());
+    if (added) {
+      members.push_back({name, schema});
+    } else {
+      OrderedJson& own = std::next(members.begin(), static_cast<std::ptrdiff_t>(found->second))->second;
+      own = merged_schema(own, schema, pointer + "/properties/" + name);
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+struct Schema::Content {
+  std::string text;
+  JsonDocument root;
+  std::optional<JsonError> unread;
+};
+
+Schema::Schema(std::string_view text) {
+  auto content = std::make_shared<Content>();
+  content->text = text;
+  try {
+    content->root = read_json(text);
+  } catch (const JsonError& error) {
+    content->unread = error;
+  }
+  content_ = std::move(content);
+}
+
+const nlohmann::json& Schema::root() const {
+  if (content_->unread) throw JsonError(*content_->unread);
+  return *content_->root;
+}
+
+nlohmann::ordered_json Schema::root_in_order() const {
+  JsonLimits limits;
+  limits.unique_keys = true;
+  read_json(content_->text, limits);  // what is parsed below is within the limits
+  return nlohmann::ordered_json::parse(content_->text);
+}
+
+std::vector<SchemaMistake> Schema::mistakes() const {
+  if (const auto& error = content_->unread)
+    return {{{}, error->kind == JsonError::Kind::limit ? error->what() : "the schema is not JSON", {}, {}}};
+  SchemaChecker checker(root());
+  checker.check(root());
+  return checker.take();
+}
+
+bool is_annotation(const std::string& keyword) {
+  static constexpr const char* kNames[] = {"title",   "description", "default",  "examples",
+                                           "$schema", "$id",         "$comment", "definitions"};
+  return keyword.starts_with("x-") || std::find(std::begin(kNames), std::end(kNames), keyword) != std::end(kNames);
+}
+
+std::string definition_name(const std::string& reference) { return reference.substr(kDefinitions.size()); }
+
+OrderedJson merged_schema(const OrderedJson& a, const OrderedJson& b, const std::string& pointer) {
+  if (a == false || b == false) return false;
+  if (a == true) return b;
+  if (b == true) return a;
+  if (a.contains("$ref") || b.contains("$ref")) fail_merge(pointer, "$ref");
+  OrderedJson out = a;
+  for (const auto& [keyword, value] : b.items()) {
+    if (is_annotation(keyword)) continue;
+    if (!out.contains(keyword)) {
+      out[keyword] = value;
+      continue;
+    }
+    OrderedJson& own = out[keyword];
+    if (own == value) continue;
+    if (keyword == "type") {
+      own = common_types(own, value);
+    } else if (keyword == "required") {
+      std::unordered_set<std::string, SeededHash> names;
+      for (const OrderedJson& name : own) names.insert(name.get<std::string>());
+      for (const OrderedJson& name : value) {
+        if (names.insert(name.get<std::string>()).second) own.push_back(name);
+      }
+    } else if (keyword == "properties") {
+      own = merged_properties(own, value, pointer);
+    } else if (keyword == "allOf") {
+      for (const OrderedJson& part : value) own.push_back(part);
+    } else if (keyword.starts_with("min") || keyword == "exclusiveMinimum") {
+      own = std::max(own, value);
+    } else if (keyword.starts_with("max")) {
+      own = std::min(own, value);
+    } else {
+      fail_merge(pointer, keyword);
+    }
+  }
+  // Where one allows no other properties, those of the other may not be there.
+  for (const auto& [one, other] : {std::pair(&a, &b), std::pair(&b, &a)}) {
+    if (!one->contains("additionalProperties") || (*one)["additionalProperties"] == true) continue;
+    const OrderedJson own = one->value("properties", OrderedJson::object());
+    const OrderedJson others = other->value("properties", OrderedJson::object());
+    std::unordered_set<std::string, SeededHash> names;
+    for (const auto& [name, schema] : own.items()) names.insert(name);
+    for (const auto& [name, schema] : others.items()) {
+      if (!names.contains(name)) fail_merge(pointer, "additionalProperties");
+    }
+  }
+  return out;
+}
+
+std::vector<SchemaMistake> json_schema_mistakes(const std::string& schema) { return Schema(schema).mistakes(); }
+
+std::vector<SchemaMistake> parameters_mistakes(const std::string& schema) {
+  const Schema read(schema);
+  std::vector<SchemaMistake> mistakes = read.mistakes();
+  if (!mistakes.empty()) return mistakes;
+  const nlohmann::json& root = read.root();
+  const bool object =
+      root.is_object() && (root.contains("properties") || root.value("type", nlohmann::json()) == "object");
+  if (!object) mistakes.push_back({{}, "expected the schema of an object, with 'properties'", {}, {}});
+  return mistakes;
+}
+
+std::string check_json_schema(const std::string& schema) {
+  const std::vector<SchemaMistake> mistakes = json_schema_mistakes(schema);
+  return mistakes.empty() ? "" : mistakes.front().text;
+}
+
+std::string check_parameters(const std::string& schema) {
+  const std::vector<SchemaMistake> mistakes = parameters_mistakes(schema);
+  return mistakes.empty() ? "" : mistakes.front().text;
+}
+
+}  // namespace baton
