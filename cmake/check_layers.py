@@ -10,7 +10,7 @@ SOURCES = {".h", ".c", ".cpp", ".cu", ".cuh"}
 INCLUDE_ROOTS = ["", "sdk/include", "sdk/lab/include", "engine/base"]  # as cmake/BatonTargets.cmake and the compiler have them
 
 SYSTEM = "engine/base/system"
-BASE = ["engine/base", "engine/base/baton", "engine/base/json", SYSTEM]
+BASE = ["engine/base", "engine/base/baton", "engine/base/json", "engine/base/units", SYSTEM]
 BACKEND = [*BASE, "engine/tensor", "engine/backend"]
 MODEL = [*BACKEND, "engine/kv", "engine/text", "engine/text/constrain", "engine/text/schema", "engine/model"]
 REUSE = [*MODEL, "engine/reuse", "engine/reuse/anchors", "engine/reuse/auto", "engine/reuse/rectify"]
@@ -19,15 +19,16 @@ ENGINE_ALL = [*ENGINE, "engine/loop", "engine/learning", "engine/remote"]
 AGENTS = [*ENGINE_ALL, "agents/tools", "agents/mcp", "agents/prompts"]
 WORKFLOWS = [*AGENTS, "workflows", "workflows/format", "workflows/plan", "workflows/run"]
 PUBLIC = ["engine/base/baton", "sdk/include/baton"]
-CONSOLE = [*PUBLIC, "engine/base/json", SYSTEM]
+CONSOLE = [*PUBLIC, "engine/base/json", "engine/base/units", SYSTEM]
 RUNNER = [*CONSOLE, "sdk/console"]
 
 # Who may include whom. The room of a file is the longest of these prefixes of its path; every room may include itself.
 ALLOWED = {
     "engine/base/baton": [],
     "engine/base/json": [],
+    "engine/base/units": [],
     SYSTEM: [],
-    "engine/base": ["engine/base/baton", "engine/base/json", SYSTEM],
+    "engine/base": ["engine/base/baton", "engine/base/json", "engine/base/units", SYSTEM],
     "engine/tensor": BASE,
     "engine/backend": BACKEND,
     "engine/cpu": BACKEND,

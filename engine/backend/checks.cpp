@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "engine/base/numbers.h"
+#include "engine/base/units/numbers.h"
 
 namespace baton {
 namespace {

@@ -145,7 +145,7 @@ int replay(const CompareArguments& arguments) {
   const std::vector<TurnInfo> turns = workflow.turns();
   std::map<int, AgentFinished> found;
   RunOptions options;
-  if (!arguments.timeout.empty()) options.timeout = parse_duration(arguments.timeout, "--timeout");
+  if (!arguments.timeout.empty()) options.timeout = duration_of_option(arguments.timeout, "--timeout");
   options.inputs = journal.start.inputs;
   options.seed = journal.start.seed;
   options.stop = interrupted();

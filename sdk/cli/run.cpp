@@ -162,7 +162,7 @@ Run start(const Engine& engine, const Workflow& workflow, const RunOptions& opti
 int run(const RunArguments& arguments) {
   if (arguments.json && !arguments.events.empty()) throw Failure(kUsage, "--json and --events exclude each other");
   RunOptions options;
-  if (!arguments.timeout.empty()) options.timeout = parse_duration(arguments.timeout, "--timeout");
+  if (!arguments.timeout.empty()) options.timeout = duration_of_option(arguments.timeout, "--timeout");
   options.seed = arguments.seed;
   options.inputs = arguments.resumes ? arguments.given : arguments.inputs.values();
   options.stop = interrupted();

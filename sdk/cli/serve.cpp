@@ -129,8 +129,8 @@ int serve_workflows(const ServeArguments& arguments) {
   serve::ServeOptions options = arguments.server;
   options.keys = keys_of(arguments);
   options.run_timeout =
-      arguments.timeout == "0" ? std::chrono::milliseconds(0) : parse_duration(arguments.timeout, "--timeout");
-  options.drain_timeout = parse_duration(arguments.drain, "--drain");
+      arguments.timeout == "0" ? std::chrono::milliseconds(0) : duration_of_option(arguments.timeout, "--timeout");
+  options.drain_timeout = duration_of_option(arguments.drain, "--drain");
   if (!arguments.quiet) options.on_log = [](const std::string& line) { note(printable(line, Lines::fold) + "\n"); };
   std::optional<TraceQueue> traces;
   if (!arguments.trace.empty()) {

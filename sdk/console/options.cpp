@@ -10,11 +10,13 @@
 #include <cstdio>
 #include <cstring>
 #include <fstream>
+#include <optional>
 #include <sstream>
 
 #include <baton/reuse_method.h>
 
 #include "engine/base/json/json_reader.h"
+#include "engine/base/units/numbers.h"
 #include "sdk/console/exit_code.h"
 #include "sdk/console/terminal.h"
 #include "sdk/console/text.h"
@@ -212,21 +214,12 @@ std::pair<std::string, std::string> split_setting(const std::string& setting) {
   return split(setting, "--set", "a.b=value");
 }
 
-std::chrono::milliseconds parse_duration(const std::string& text, const std::string& option) {
-  const auto wrong = [&] {
-    return Failure(kUsage, fmt::format("{} {}: expected a duration such as 90s, 500ms, 2m or 1h", option, text));
-  };
-  std::size_t used = 0;
-  double number = 0;
-  try {
-    number = std::stod(text, &used);
-  } catch (const std::exception&) {
-    throw wrong();
-  }
-  static const std::map<std::string, double> units = {{"", 1e3}, {"ms", 1}, {"s", 1e3}, {"m", 60e3}, {"h", 3600e3}};
-  const auto unit = units.find(text.substr(used));
-  if (unit == units.end() || !(number * unit->second >= 1) || number * unit->second > 1e12) throw wrong();
-  return std::chrono::milliseconds(static_cast<std::int64_t>(number * unit->second));
+std::chrono::milliseconds duration_of_option(const std::string& text, const std::string& option) {
+  constexpr std::chrono::milliseconds kMaxDuration{1'000'000'000'000};
+  const std::optional<std::chrono::milliseconds> duration = parse_duration(text, "s");
+  if (!duration || duration->count() < 1 || *duration > kMaxDuration)
+    throw Failure(kUsage, fmt::format("{} {}: expected a duration such as 90s, 500ms, 2m or 1h", option, text));
+  return *duration;
 }
 
 std::string read_file(const fs::path& path) {

@@ -71,7 +71,7 @@ std::map<std::string, std::string> answers_of(const std::vector<std::string>& an
 std::pair<std::string, std::string> split_setting(const std::string& setting);
 
 /// "90s", "1.5m", "500ms", "1h"; a bare number is seconds. Throws Failure naming the option.
-std::chrono::milliseconds parse_duration(const std::string& text, const std::string& option);
+std::chrono::milliseconds duration_of_option(const std::string& text, const std::string& option);
 
 /// The whole file. Throws Failure with kUsage.
 std::string read_file(const std::filesystem::path& path);

@@ -126,7 +126,7 @@ EvalMeasurement::EvalMeasurement(const EvalOptions& options, const Engine& engin
   base_.seed = options.seed;
   base_.stop = interrupted();
   if (!options.answers.empty()) answers_.emplace(fmt::format("--answers {}", options.answers), options.answers);
-  if (!options.timeout.empty()) base_.timeout = parse_duration(options.timeout, "--timeout");
+  if (!options.timeout.empty()) base_.timeout = duration_of_option(options.timeout, "--timeout");
 }
 
 void EvalMeasurement::run() {

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/base/numbers.h"
+#include "engine/base/units/numbers.h"
 #include "workflows/format/spec.h"
 #include "workflows/format/yaml_tree.h"
 

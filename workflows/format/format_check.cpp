@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "engine/base/numbers.h"
+#include "engine/base/units/numbers.h"
 #include "workflows/format/fields.h"
 #include "workflows/format/format_table.h"
 

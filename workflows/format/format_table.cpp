@@ -6,7 +6,7 @@
 
 #include <utility>
 
-#include "engine/base/numbers.h"
+#include "engine/base/units/numbers.h"
 #include "workflows/format/format_types.h"
 #include "workflows/format/spec.h"
 

@@ -7,7 +7,7 @@
 #include <array>
 #include <ctime>
 
-#include "engine/base/numbers.h"
+#include "engine/base/units/numbers.h"
 #include "engine/base/system/file.h"
 #include "engine/text/jinja/library.h"
 

@@ -6,7 +6,7 @@
 #include <limits>
 #include <optional>
 
-#include "engine/base/numbers.h"
+#include "engine/base/units/numbers.h"
 #include "engine/base/utf8.h"
 #include "engine/text/jinja/library.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/base/numbers.h"
+#include "engine/base/units/numbers.h"
 
 #include <catch2/catch.hpp>
 #include <vector>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/base/numbers.h"
+#include "engine/base/units/numbers.h"
 
 #include <catch2/catch.hpp>
 
@@ -12,6 +12,11 @@ TEST_CASE("durations") {
   CHECK(parse_duration("1.5m")->count() == 90'000);
   CHECK(parse_duration("0.1s")->count() == 100);
   CHECK(parse_duration("2h")->count() == 7'200'000);
+  CHECK(parse_duration("1.5", "s")->count() == 1500);
+  CHECK(parse_duration("500ms", "s")->count() == 500);
+  CHECK(!parse_duration("1.5"));
+  CHECK(!parse_duration("", "s"));
+  CHECK(!parse_duration("1e3", "s"));
   for (const char* bad :
        {"", "s", "30", "30 s", "-1s", "1e3s", "0.5ms", "1..5s", "1d", "30S", "999999999999999999h", "0x10s", "inf s"}) {
     INFO(bad);

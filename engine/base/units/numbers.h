@@ -17,8 +17,9 @@ inline constexpr std::string_view kDurationForm = "a duration such as 30s";
 inline constexpr std::string_view kPositiveDurationForm = "a duration above 0 such as 30s";
 inline constexpr std::string_view kSizeForm = "a size such as 4GiB";
 
-/// "30s", "500ms", "1.5m", "1h"; whole milliseconds. Empty for any other text.
-std::optional<std::chrono::milliseconds> parse_duration(std::string_view text);
+/// Returns whole milliseconds of "30s", "500ms", "1.5m" or "1h", and nothing for any other text. `bare_unit`: the unit
+/// of a number without one; if it is empty, a number must have its unit.
+std::optional<std::chrono::milliseconds> parse_duration(std::string_view text, std::string_view bare_unit = {});
 
 /// Bytes: "4GiB", "512MiB", "16KiB", "100B", "1TiB". Empty for any other text.
 std::optional<std::int64_t> parse_size(std::string_view text);
