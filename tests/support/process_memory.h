@@ -10,6 +10,7 @@
 #undef near  // words of a 16-bit compiler, which are names in tests
 #undef far
 #else
+#include <malloc.h>
 #include <unistd.h>
 #endif
 

@@ -14,6 +14,8 @@
 #define BATON_FIBER_ASAN 1
 #elif defined(__has_feature)
 #if __has_feature(address_sanitizer)
+#include <sanitizer/asan_interface.h>
+#include <sanitizer/common_interface_defs.h>
 #define BATON_FIBER_ASAN 1
 #endif
 #endif
