@@ -140,6 +140,14 @@ class WaysAround(unittest.TestCase):
         files = {"room/a.h": record + "class A { void f(); State state_; };", "room/plan.cpp": "int plan(const State& state) {}"}
         self.assertEqual(len(counted("A", **files).members), 1)
 
+    def test_a_snapshot_that_tests_make(self):
+        def members(text: str) -> int:
+            program = check_classes.Program([cpp_reader.read("room/a.h", text)], {"Snapshot"})
+            return {one.path: len(count.members) for one, count in program.counts()}["A"]
+
+        self.assertEqual(members("struct Snapshot { int a, b, c; }; class A { void f(const Snapshot&); int a_; };"), 1)
+        self.assertEqual(members("class A { struct Snapshot { int a, b, c; }; void f(); Snapshot a_; };"), 4)
+
     def test_free_functions_that_take_its_record(self):
         files = {"room/a.cpp": "struct State { int a; }; class A { void f(); State state_; }; void g(State& s) {} void h(const State& s) {}"}
         self.assertEqual(len(counted("A", **files).functions), 2)
