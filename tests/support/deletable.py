@@ -4,7 +4,8 @@
 Deleted are the method's folder below engine/reuse/, the lines of the registries that name it, its tests and its section
 of docs/methods.md. Its tests are: folders and files of its name; files that include its headers; test cases that name it
 in code or in a string; cases of mistakes in workflow files that name it. Then the programs and the tests of the engine,
-the workflows and the SDK are built and run. The copy is build/deletable; the next method builds there what differs.
+the workflows and the SDK are built and run; without the laboratory if it measures or learns with the method. The copy is
+build/deletable; the next method builds there what differs.
 """
 
 import argparse
@@ -127,7 +128,14 @@ def delete_tests(root: pathlib.Path, method: str, headers: set[str]) -> list[str
     return [f"tests: {', '.join(files) or 'no file'}, {cases} cases elsewhere"]
 
 
-def build_and_run(copy: pathlib.Path, jobs: str | None) -> str | None:
+def laboratory_needs(copy: pathlib.Path, method: str) -> list[str]:
+    """The sources of the laboratory that include headers of the deleted method."""
+    include = re.compile(rf'^#include "engine/reuse/(?:lab/)?{method}/', re.MULTILINE)
+    return [f.relative_to(copy).as_posix() for f in sorted((copy / "sdk/lab").glob("*")) if f.suffix in (".h", ".cpp")
+            and include.search(f.read_text())]  # fmt: skip
+
+
+def build_and_run(copy: pathlib.Path, jobs: str | None, leave_out: str | None) -> str | None:
     """Nothing, or what failed."""
     environment = os.environ | {"CCACHE_BASEDIR": str(copy), "CCACHE_NOHASHDIR": "1"}
     made = run(["cmake", "--preset", "release"], copy, capture_output=True, env=environment)
@@ -135,6 +143,7 @@ def build_and_run(copy: pathlib.Path, jobs: str | None) -> str | None:
         return "it is not configured:\n" + (made.stdout + made.stderr)[-3000:]
     listed = run(["ninja", "-C", "build/release", "-t", "targets", "all"], copy, capture_output=True).stdout
     programs = sorted({line.partition(":")[0] for line in listed.split("\n") if PROGRAMS.match(line.partition(":")[0])})
+    programs = [program for program in programs if program != leave_out]
     made = run(["cmake", "--build", "build/release", "--target", *programs]
                + (["-j", jobs] if jobs else []), copy, capture_output=True, env=environment)  # fmt: skip
     if made.returncode != 0:
@@ -171,7 +180,10 @@ def main() -> int:
         print(f"{method}: deleted: {'; '.join(delete(copy, method))}", flush=True)
         if given.only_delete:
             continue
-        failure = build_and_run(copy, given.jobs)
+        needs = laboratory_needs(copy, method)
+        if needs:
+            print(f"{method}: left out: baton-lab, which needs the method: {', '.join(needs)}", flush=True)
+        failure = build_and_run(copy, given.jobs, "bin/baton-lab" if needs else None)
         print(f"{method}: {'can be deleted' if failure is None else 'cannot be deleted: ' + failure}", flush=True)
         failed += [method] if failure else []
     return 1 if failed else 0
