@@ -10,6 +10,7 @@
 
 #include "agents/prompts/prompt.h"
 #include "engine/kv/segment_handle.h"
+#include "engine/text/text_ids.h"
 
 namespace baton {
 
@@ -29,6 +30,7 @@ struct Conversation {
   ContextHandle context;                            // KV of its first tokens; may be null
   std::vector<SaidMessage> head;                    // system messages and examples, which stay
   std::vector<std::vector<SaidMessage>> exchanges;  // each ends with the answer
+  std::shared_ptr<TextIds> texts;                   // of its session; null: they are tokenized anew
 };
 
 /// The messages of a turn that a conversation goes on with: what stands behind its last assistant's message, without
@@ -45,11 +47,15 @@ bool can_continue(const std::vector<PromptMessage>& turn);
 /// answer's turn, `next`, and the beginning of an answer. Throws like build_frame.
 std::vector<PromptPart> continuing_frame(const ModelText& model, const Conversation& conversation,
                                          const std::vector<PromptMessage>& next, const CallableTools* tools = nullptr,
-                                         const std::stop_token& stop = {});
+                                         const std::stop_token& stop = {}, TextIds* texts = nullptr);
 
 /// The frame of the same prompt without the first exchanges: only the last `kept` of them, and the head, are told anew.
 std::vector<PromptPart> shortened_frame(const ModelText& model, const Conversation& conversation, std::size_t kept,
                                         const std::vector<PromptMessage>& next, const CallableTools* tools = nullptr,
-                                        const std::stop_token& stop = {});
+                                        const std::stop_token& stop = {}, TextIds* texts = nullptr);
+
+/// A lower bound of the tokens of a prompt that holds the last `kept` exchanges, found without rendering it.
+std::size_t least_tokens(const std::shared_ptr<const Tokenizer>& tokenizer, const Conversation& conversation,
+                         std::size_t kept, TextIds* texts = nullptr, const std::stop_token& stop = {});
 
 }  // namespace baton

@@ -124,22 +124,22 @@ Rendered render(const ModelText& model, const std::vector<PromptMessage>& messag
 }  // namespace
 
 std::vector<PromptPart> build_frame(const ModelText& model, const std::vector<PromptMessage>& messages,
-                                    const CallableTools* tools, const std::stop_token& stop) {
+                                    const CallableTools* tools, const std::stop_token& stop, TextIds* texts) {
   const PromptWithTools shown = tools == nullptr || tools->schemas().empty()
                                     ? PromptWithTools{messages, {}}
                                     : with_tools(model, tool_format_of(model, stop), messages, tools->schemas());
   const Rendered rendered = render(model, shown.messages, shown.tools, stop);
   std::vector<PromptPart> frame;
+  const auto add = [&](std::string_view text, TextIds::Kind kind) {
+    const SharedIds ids = ids_of_text(texts, model.tokenizer, text, kind, stop);
+    if (!ids->empty()) frame.push_back({{}, *ids});
+  };
   const auto add_fixed = [&](std::size_t begin, std::size_t end) {
-    const std::string text = rendered.text.substr(begin, end - begin);
-    std::vector<TokenId> tokens;
+    const std::string_view text = std::string_view(rendered.text).substr(begin, end - begin);
     // A chat template writes its own BOS; without a template the tokeniser's post-processor adds it to the first piece.
-    if (begin == 0 && !model.chat_template) {
-      tokens = model.tokenizer->encode_with_template(text, stop);
-    } else if (!text.empty()) {
-      tokens = model.tokenizer->encode(text, SpecialTokens::recognise, stop);
-    }
-    if (!tokens.empty()) frame.push_back({{}, std::move(tokens)});
+    const bool is_beginning = begin == 0 && !model.chat_template;
+    if (text.empty() && !is_beginning) return;
+    add(text, is_beginning ? TextIds::Kind::beginning : TextIds::Kind::authored);
   };
   std::size_t begin = 0;
   for (const Mark& mark : rendered.marks) {
@@ -147,8 +147,8 @@ std::vector<PromptPart> build_frame(const ModelText& model, const std::vector<Pr
     begin = mark.end;
     if (!mark.piece->data) {
       frame.push_back({mark.piece->slot, {}});
-    } else if (auto tokens = model.tokenizer->encode(mark.piece->text, SpecialTokens::as_text, stop); !tokens.empty()) {
-      frame.push_back({{}, std::move(tokens)});
+    } else {
+      add(mark.piece->text, TextIds::Kind::data);
     }
   }
   add_fixed(begin, rendered.text.size());

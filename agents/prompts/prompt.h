@@ -11,6 +11,7 @@
 #include "agents/tools/tool_format.h"
 #include "engine/request.h"
 #include "engine/text/chat_template.h"
+#include "engine/text/text_ids.h"
 
 namespace baton {
 
@@ -22,9 +23,10 @@ using SlotValue = std::function<std::vector<TokenId>(const std::string& slot)>;
 /// Returns the prompt without the values of its slots: fixed text as ids, and each slot as a part without tokens.
 /// `tools`: what the model may call, shown as its chat template shows them, or behind the system message; null: none.
 /// Throws ModelError when the chat template drops or repeats a slot's text, and Interrupted soon after a stop was
-/// requested.
+/// requested. `texts`: where the ids of texts come from; null: they are made anew.
 std::vector<PromptPart> build_frame(const ModelText& model, const std::vector<PromptMessage>& messages,
-                                    const CallableTools* tools = nullptr, const std::stop_token& stop = {});
+                                    const CallableTools* tools = nullptr, const std::stop_token& stop = {},
+                                    TextIds* texts = nullptr);
 
 /// Fills in the values of the frame's slots, except for slots that have tokens already, and leaves out parts without
 /// tokens. `value` is called once for each slot; its exceptions pass through. Throws std::length_error beyond 16 Mi

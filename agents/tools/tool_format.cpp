@@ -225,7 +225,8 @@ PromptWithTools with_tools(const ModelText& model, const ToolFormat& format, std
 }
 
 std::vector<PromptPart> after_calls(const ModelText& model, const ToolFormat& format,
-                                    const std::vector<CallResult>& results, const std::stop_token& stop) {
+                                    const std::vector<CallResult>& results, const std::stop_token& stop,
+                                    TextIds* texts) {
   std::vector<std::string> marks;
   for (std::size_t i = 0; i < results.size(); ++i) marks.push_back(fmt::format("{}{}{}", kContent, i, kContent));
   std::vector<ChatMessage> chat = with_results(format, results, marks);
@@ -250,20 +251,21 @@ std::vector<PromptPart> after_calls(const ModelText& model, const ToolFormat& fo
   }
 
   std::vector<PromptPart> parts;
-  const auto add = [&](std::string_view piece, SpecialTokens special) {
+  const auto add = [&](std::string_view piece, TextIds::Kind kind) {
     if (piece.empty()) return;
-    if (auto ids = model.tokenizer->encode(piece, special, stop); !ids.empty()) parts.push_back({{}, std::move(ids)});
+    if (const SharedIds ids = ids_of_text(texts, model.tokenizer, piece, kind, stop); !ids->empty())
+      parts.push_back({{}, *ids});
   };
   std::size_t at = 0;
   for (std::size_t i = 0; i < results.size(); ++i) {
     const std::size_t found = text.find(marks[i], at);
     if (found == std::string::npos)
       throw ModelError(fmt::format("{}: the chat template does not show the results of tools", model.path.string()));
-    add(std::string_view(text).substr(at, found - at), SpecialTokens::recognise);
-    add(results[i].text, SpecialTokens::as_text);
+    add(std::string_view(text).substr(at, found - at), TextIds::Kind::authored);
+    add(results[i].text, TextIds::Kind::data);
     at = found + marks[i].size();
   }
-  add(std::string_view(text).substr(at), SpecialTokens::recognise);
+  add(std::string_view(text).substr(at), TextIds::Kind::authored);
   return parts;
 }
 

@@ -11,6 +11,7 @@
 #include "engine/request.h"
 #include "engine/text/chat_template.h"
 #include "engine/text/constrain/call_grammar.h"
+#include "engine/text/text_ids.h"
 
 namespace baton {
 
@@ -62,8 +63,10 @@ struct CallResult {
 };
 
 /// What follows the tokens of an answer that called tools: the end of its turn, the results as data, and the beginning
-/// of the next answer. Throws ModelError where the template has no place for results.
+/// of the next answer. `texts`: where the ids of texts come from; null: they are made anew. Throws ModelError if the
+/// template has no place for results.
 std::vector<PromptPart> after_calls(const ModelText& model, const ToolFormat& format,
-                                    const std::vector<CallResult>& results, const std::stop_token& stop = {});
+                                    const std::vector<CallResult>& results, const std::stop_token& stop = {},
+                                    TextIds* texts = nullptr);
 
 }  // namespace baton

@@ -13,8 +13,8 @@ constexpr std::size_t kLongText = 64u << 10;  // bytes, of a value that is turne
 
 }  // namespace
 
-EarlyTurns::EarlyTurns(const Plan& plan, const RunProgress& state)
-    : plan_(plan), state_(state), turns_(plan.turns.size()) {}
+EarlyTurns::EarlyTurns(const Plan& plan, const RunProgress& state, TextIds& texts)
+    : plan_(plan), state_(state), turns_(plan.turns.size()), texts_(texts) {}
 
 bool EarlyTurns::wants(std::size_t turn) const {
   const PlannedTurn& planned = plan_.turns[turn];
@@ -108,7 +108,7 @@ void EarlyTurns::tell(std::size_t turn) {
     if (source != nullptr) {
       const bool known = state_.known(turn, *source);
       tokens =
-          known ? ids_of(values[static_cast<std::size_t>(source - planned.slots.data())], *model.tokenizer) : nullptr;
+          known ? ids_of(values[static_cast<std::size_t>(source - planned.slots.data())], model.tokenizer) : nullptr;
     }
     if (tokens != nullptr) {
       longest += static_cast<std::int64_t>(tokens->size());
@@ -137,24 +137,28 @@ void EarlyTurns::tell(std::size_t turn) {
 }
 
 /// The token ids of a known value; null where tokenizing it would delay the run.
-const std::vector<TokenId>* EarlyTurns::ids_of(const SlotInput& value, const Tokenizer& tokenizer) {
+const std::vector<TokenId>* EarlyTurns::ids_of(const SlotInput& value,
+                                               const std::shared_ptr<const Tokenizer>& tokenizer) {
   if (value.tokens != nullptr) return value.tokens;
-  const auto [at, added] = ids_.try_emplace({value.text.data(), &tokenizer});
+  SharedIds& ids = ids_[{value.text.data(), tokenizer.get()}];
   if (value.text.size() > kLongText) return nullptr;
-  if (added && !value.text.empty()) at->second = tokenizer.encode(value.text, SpecialTokens::as_text);
-  return &at->second;
+  if (!ids) {
+    ids = value.text.empty() ? std::make_shared<const std::vector<TokenId>>()
+                             : texts_.of(tokenizer, value.text, TextIds::Kind::data);
+  }
+  return ids.get();
 }
 
 PromptFrame make_frame(const PlannedTurn& turn, const ModelText& model,
                        const std::map<std::string, std::string>& inputs, const Conversation* memory,
-                       const std::stop_token& stop) {
-  std::vector<PromptPart> frame = frame_of(model, turn, turn.messages, memory, stop);
+                       const std::stop_token& stop, TextIds* texts) {
+  std::vector<PromptPart> frame = frame_of(model, turn, turn.messages, memory, stop, texts);
   for (PromptPart& part : frame) {
     const SlotSource* source = part.slot.empty() ? nullptr : turn.slot(part.slot);
     if (source == nullptr || source->kind != SlotSource::Kind::input) continue;
     const auto value = inputs.find(source->name);
     if (value != inputs.end() && !value->second.empty())
-      part.tokens = model.tokenizer->encode(value->second, SpecialTokens::as_text, stop);
+      part.tokens = *ids_of_text(texts, model.tokenizer, value->second, TextIds::Kind::data, stop);
   }
   return std::make_shared<const std::vector<PromptPart>>(std::move(frame));
 }

@@ -16,8 +16,8 @@ namespace baton {
 /// of the final prompt.
 class EarlyTurns {
  public:
-  /// Both must outlive it.
-  EarlyTurns(const Plan& plan, const RunProgress& state);
+  /// All must outlive it.
+  EarlyTurns(const Plan& plan, const RunProgress& state, TextIds& texts);
 
   /// True when the turn's prompt may be computed ahead: the method is lockstep, and the turn is sure to run but for
   /// failures and the end of the rounds.
@@ -56,18 +56,19 @@ class EarlyTurns {
   void tell(std::size_t turn);
   void refresh_readers(std::size_t turn);
   bool is_near(const PlannedTurn& turn) const;
-  const std::vector<TokenId>* ids_of(const SlotInput& value, const Tokenizer& tokenizer);
+  const std::vector<TokenId>* ids_of(const SlotInput& value, const std::shared_ptr<const Tokenizer>& tokenizer);
 
   const Plan& plan_;
   const RunProgress& state_;
-  std::vector<Turn> turns_;                                                       // one of each of the plan
-  std::map<std::pair<const char*, const Tokenizer*>, std::vector<TokenId>> ids_;  // of known texts
+  std::vector<Turn> turns_;  // one of each of the plan
+  TextIds& texts_;
+  std::map<std::pair<const char*, const Tokenizer*>, SharedIds> ids_;  // of known texts
 };
 
 /// The frame of a turn's prompt, the run's inputs filled in. `memory`: what the agent remembers, or null. Any thread.
 /// Throws ModelError, and Interrupted soon after a stop was requested.
 PromptFrame make_frame(const PlannedTurn& turn, const ModelText& model,
                        const std::map<std::string, std::string>& inputs, const Conversation* memory,
-                       const std::stop_token& stop);
+                       const std::stop_token& stop, TextIds* texts = nullptr);
 
 }  // namespace baton

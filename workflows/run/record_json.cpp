@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The JSON of records and events.
 #include "workflows/run/record_json.h"
+#include "engine/base/json/record_fields.h"
 
 #include <baton/event.h>
 #include <baton/run_record.h>
@@ -14,8 +15,6 @@ using OrderedJson = nlohmann::ordered_json;
 
 double finite(double value) { return std::isfinite(value) ? value : 0.0; }
 
-OrderedJson known(double value) { return value < 0.0 ? OrderedJson(nullptr) : OrderedJson(finite(value)); }
-
 std::string dump(const OrderedJson& json, int indent) {
   return json.dump(indent, ' ', false, OrderedJson::error_handler_t::replace);
 }
@@ -27,97 +26,68 @@ OrderedJson json_of(const NamedTexts& texts) {
   return json;
 }
 
-OrderedJson json_of(const KvRecord& record) {
-  return {{"entries", record.entries},
-          {"reused", record.reused},
-          {"computed", record.computed},
-          {"ahead", record.ahead},
-          {"reuse_rate", finite(record.reuse_rate)}};
-}
+namespace {
 
-OrderedJson json_of(const SlotAnchors& anchors) {
-  return {{"anchors", anchors.anchors},
-          {"ambiguity", finite(anchors.ambiguity)},
-          {"distance", finite(anchors.distance)},
-          {"predicted_error", known(anchors.predicted_error)}};
-}
+/// Writes the fields of a record, by the table in engine/base/json/record_fields.h.
+class RecordWriter {
+ public:
+  template <class Record>
+  static OrderedJson written(const Record& record) {
+    RecordWriter writer;
+    FieldsOf<Record>::visit(writer, record);
+    return std::move(writer.json_);
+  }
 
-OrderedJson json_of(const SlotRecord& record) {
-  return {{"name", record.name},
-          {"tokens", record.tokens},
-          {"method", record.method},
-          {"reused_tokens", record.reused_tokens},
-          {"recomputed_tokens", record.recomputed_tokens},
-          {"ahead_tokens", record.ahead_tokens},
-          {"kv_reuse_rate", finite(record.kv_reuse_rate)},
-          {"kv_reuse_bound", finite(record.kv_reuse_bound)},
-          {"hops", record.hops},
-          {"corrected", record.corrected},
-          {"reason", record.reason},
-          {"anchors", record.anchors ? json_of(*record.anchors) : OrderedJson(nullptr)}};
-}
+  void text(const char* name, const std::string& value, const char* = nullptr) { json_[name] = value; }
+  void id(const char* name, const std::string& value) { json_[name] = value; }
+  void turn_id(const char* name, const std::string& value) { json_[name] = value; }
+  void count(const char* name, std::int64_t value, std::int64_t = 0) { json_[name] = value; }
+  void round(const char* name, int value) { json_[name] = value; }
+  void number(const char* name, double value, double = 0) { json_[name] = finite(value); }
+  void share(const char* name, double value, double = 0) { json_[name] = finite(value); }
+  void known(const char* name, double value) {
+    json_[name] = value < 0.0 ? OrderedJson(nullptr) : OrderedJson(finite(value));
+  }
+  void truth(const char* name, bool value, bool = false) { json_[name] = value; }
+  template <class Word>
+  void word(const char* name, Word value) {
+    json_[name] = name_of(value);
+  }
+  template <class Word>
+  void word_or_null(const char* name, const Word& value) {
+    json_[name] = name_of(value);
+  }
+  template <class Record>
+  void object(const char* name, const Record& record) {
+    json_[name] = written(record);
+  }
+  template <class Record>
+  void object_or_null(const char* name, const std::optional<Record>& record) {
+    json_[name] = record ? written(*record) : OrderedJson(nullptr);
+  }
+  template <class Record>
+  void list(const char* name, const std::vector<Record>& records) {
+    OrderedJson& json = json_[name] = OrderedJson::array();
+    for (const Record& record : records) json.push_back(written(record));
+  }
+  template <class Record>
+  void list_or_none(const char* name, const std::vector<Record>& records) {
+    list(name, records);
+  }
+  void shares(const char* name, const std::vector<std::pair<std::string, double>>& shares) {
+    OrderedJson& json = json_[name] = OrderedJson::object();
+    for (const auto& [text, share] : shares) json[text] = finite(share);
+  }
 
-OrderedJson json_of(const std::vector<std::pair<std::string, double>>& probabilities) {
-  OrderedJson json = OrderedJson::object();
-  for (const auto& [text, probability] : probabilities) json[text] = finite(probability);
-  return json;
-}
+ private:
+  OrderedJson json_ = OrderedJson::object();
+};
 
-OrderedJson json_of(const ToolUse& use) {
-  return {{"tool", use.tool},
-          {"arguments", use.arguments},
-          {"code", use.code},
-          {"ok", use.ok},
-          {"result", use.result},
-          {"wall_ms", finite(use.wall_ms)},
-          {"generation", use.generation}};
-}
+}  // namespace
 
-OrderedJson json_of(const std::optional<HistoryRecord>& history) {
-  if (!history) return nullptr;
-  return {{"runs", history->runs},
-          {"forgotten", history->forgotten},
-          {"tokens", history->tokens},
-          {"continued", history->continued}};
-}
-
-OrderedJson json_of(const AgentRecord& record) {
-  OrderedJson tools = OrderedJson::array();
-  for (const ToolUse& use : record.tools) tools.push_back(json_of(use));
-  OrderedJson slots = OrderedJson::array();
-  for (const SlotRecord& slot : record.slots) slots.push_back(json_of(slot));
-  return {{"agent", record.agent},
-          {"turn", record.turn},
-          {"role", record.role},
-          {"model", record.model},
-          {"round", record.round},
-          {"state", name_of(record.state)},
-          {"error", record.error},
-          {"attempts", record.attempts},
-          {"prompt_tokens", record.prompt_tokens},
-          {"output_tokens", record.output_tokens},
-          {"output", record.output},
-          {"answer", record.answer},
-          {"probabilities", json_of(record.probabilities)},
-          {"tools", std::move(tools)},
-          {"finish_reason", name_of(record.finish_reason)},
-          {"truncated", record.truncated},
-          {"kv", json_of(record.kv)},
-          {"ttft_ms", finite(record.ttft_ms)},
-          {"prefill_ms", finite(record.prefill_ms)},
-          {"decode_ms", finite(record.decode_ms)},
-          {"tokens_per_s", finite(record.tokens_per_s)},
-          {"drafted_tokens", record.drafted_tokens},
-          {"accepted_tokens", record.accepted_tokens},
-          {"tentative_ms", finite(record.tentative_ms)},
-          {"tentative_tokens", record.tentative_tokens},
-          {"confirmed_tokens", record.confirmed_tokens},
-          {"expected_nats", known(record.expected_nats)},
-          {"guard_nats", known(record.guard_nats)},
-          {"guard_change", known(record.guard_change)},
-          {"slots", std::move(slots)},
-          {"history", json_of(record.history)}};
-}
+OrderedJson json_of(const KvRecord& record) { return RecordWriter::written(record); }
+OrderedJson json_of(const SlotRecord& record) { return RecordWriter::written(record); }
+OrderedJson json_of(const AgentRecord& record) { return RecordWriter::written(record); }
 
 OrderedJson json_of(const RunRecord& record) {
   OrderedJson agents = OrderedJson::array();

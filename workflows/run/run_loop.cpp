@@ -283,8 +283,8 @@ void RunLoop::make_frames() {
   parts_.workers->post(make_task([this, wanted = std::move(wanted)] {
     for (const auto& [turn, model] : wanted) {
       try_to([&, at = turn, text = model] {  // if it fails, the turn itself will report the error
-        PromptFrame frame =
-            make_frame(plan_.turns[at], *text, request_.inputs, parts_.memory.of(at).get(), frames_.get_token());
+        PromptFrame frame = make_frame(plan_.turns[at], *text, request_.inputs, parts_.memory.of(at).get(),
+                                       frames_.get_token(), parts_.texts.get());
         parts_.mailbox->post(make_task([this, at, frame = std::move(frame)]() mutable {
           if (!parts_.ending && parts_.progress.turn(at).phase == TurnProgress::Phase::waiting)
             parts_.early.add(at, std::move(frame), request_.engines.at(plan_.turns[at].model),

@@ -14,16 +14,25 @@ namespace {
 std::atomic<std::uint64_t> begun_runs{0};           // of this process
 constexpr const char* kNoMemory = "out of memory";  // so short that a std::string of it allocates nothing
 
+/// The texts that the session has tokenized so far.
+std::shared_ptr<TextIds> texts_of(const SessionMemory& memory) {
+  for (const auto& [agent, conversation] : memory) {
+    if (conversation && conversation->texts) return conversation->texts;
+  }
+  return std::make_shared<TextIds>();
+}
+
 }  // namespace
 
 RunParts::RunParts(const RunRequest& run_request)
     : request(run_request),
       plan(*run_request.plan),
       number(++begun_runs),
+      texts(texts_of(run_request.memory)),
       progress(plan, run_request.inputs),
       segments(plan),
-      early(plan, progress),
-      memory(run_request, progress),
+      early(plan, progress, *texts),
+      memory(run_request, progress, texts),
       events(run_request.on_event) {}
 
 void RunEvents::emit(const Event& event) {
@@ -115,8 +124,12 @@ void RunSegments::turn_over(std::size_t turn) {
   }
 }
 
-RunMemory::RunMemory(const RunRequest& request, const RunProgress& progress)
-    : request_(request), plan_(*request.plan), progress_(progress), remembered_(request.plan->turns.size()) {}
+RunMemory::RunMemory(const RunRequest& request, const RunProgress& progress, std::shared_ptr<TextIds> texts)
+    : request_(request),
+      plan_(*request.plan),
+      progress_(progress),
+      texts_(std::move(texts)),
+      remembered_(request.plan->turns.size()) {}
 
 bool RunMemory::remembers(std::size_t turn) const {
   const PlannedTurn& planned = plan_.turns[turn];
@@ -139,17 +152,19 @@ std::optional<HistoryRecord> RunMemory::history(std::size_t turn, std::size_t ke
 }
 
 void RunMemory::remember(std::size_t turn, std::size_t kept, const std::vector<PromptPart>& prompt,
-                         const GenerationResult& answer, const Tokenizer& tokenizer) {
+                         const GenerationResult& answer, const std::shared_ptr<const Tokenizer>& tokenizer) {
   if (!remembers(turn)) return;
   auto conversation = std::make_shared<Conversation>();
   for (const PromptPart& part : prompt)
     conversation->tokens.insert(conversation->tokens.end(), part.tokens.begin(), part.tokens.end());
   // A role marker that the model wrote is text from here on, as it is for other agents.
   const bool as_text = answer.tokens.empty() || std::any_of(answer.tokens.begin(), answer.tokens.end(),
-                                                            [&](TokenId id) { return tokenizer.is_special(id); });
-  const std::vector<TokenId> said = as_text ? tokenizer.encode(answer.text, SpecialTokens::as_text) : answer.tokens;
+                                                            [&](TokenId id) { return tokenizer->is_special(id); });
+  const SharedIds text = as_text ? texts_->of(tokenizer, answer.text, TextIds::Kind::data) : nullptr;
+  const std::vector<TokenId>& said = as_text ? *text : answer.tokens;
   conversation->tokens.insert(conversation->tokens.end(), said.begin(), said.end());
   conversation->context = answer.context;
+  conversation->texts = texts_;
 
   const auto text_of = [&](const PromptMessage& message) {
     SaidMessage said_message{message.role, {}};

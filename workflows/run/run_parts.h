@@ -87,8 +87,8 @@ class RunSegments {
 /// agent continues what the agent remembered when the run began.
 class RunMemory {
  public:
-  /// Both must outlive it.
-  RunMemory(const RunRequest& request, const RunProgress& progress);
+  /// The references must outlive it.
+  RunMemory(const RunRequest& request, const RunProgress& progress, std::shared_ptr<TextIds> texts);
 
   /// True if the turn's conversation is remembered after the run. Any thread.
   bool remembers(std::size_t turn) const;
@@ -100,7 +100,7 @@ class RunMemory {
 
   /// Notes the conversation of a turn. `prompt`: that of its last generation.
   void remember(std::size_t turn, std::size_t kept, const std::vector<PromptPart>& prompt,
-                const GenerationResult& answer, const Tokenizer& tokenizer);
+                const GenerationResult& answer, const std::shared_ptr<const Tokenizer>& tokenizer);
 
   /// Hands what is remembered over to the session, or nothing if the run did not end well.
   void keep(bool ended_well) noexcept;
@@ -109,6 +109,7 @@ class RunMemory {
   const RunRequest& request_;
   const Plan& plan_;
   const RunProgress& progress_;
+  const std::shared_ptr<TextIds> texts_;
   std::vector<std::shared_ptr<const Conversation>> remembered_;  // one for each turn; null: nothing
 };
 
@@ -124,6 +125,7 @@ struct RunParts {
   /// so they share the queue but neither the run nor the engines: the last reference to an engine must not be released
   /// on the engine's thread.
   const std::shared_ptr<TaskQueue> mailbox = std::make_shared<TaskQueue>();
+  const std::shared_ptr<TextIds> texts;  // those of the session, if the run continues one
   RunProgress progress;
   RunSegments segments;
   EarlyTurns early;

@@ -38,11 +38,11 @@ ToolOutcome call_tool(const ToolInput& input) {
   return outcome;
 }
 
-std::vector<TokenId> ids_of(const SlotInput& slot, const std::string& tool_text, const Tokenizer& tokenizer,
-                            const std::stop_token& stop) {
+std::vector<TokenId> ids_of(const SlotInput& slot, const std::string& tool_text, const TurnInput& input) {
   if (slot.tokens != nullptr) return *slot.tokens;
   const std::string_view text = slot.own_tools ? std::string_view(tool_text) : slot.text;
-  return text.empty() ? std::vector<TokenId>() : tokenizer.encode(text, SpecialTokens::as_text, stop);
+  if (text.empty()) return {};
+  return *ids_of_text(input.texts.get(), input.engine->text().tokenizer, text, TextIds::Kind::data, input.stop);
 }
 
 using AskHost = std::function<std::optional<std::string>(const Asked& asked, const std::stop_token& stop)>;
@@ -74,23 +74,56 @@ std::size_t most_kept(const PlannedTurn& turn, const Conversation& memory) {
   return kept;
 }
 
-/// True when the prompt leaves no room for the answer that the turn may have, or for half of a context.
-bool is_too_long(const std::vector<PromptPart>& prompt, const PlannedTurn& turn, std::int32_t context) {
-  std::size_t length = 0;
-  for (const PromptPart& part : prompt) length += part.tokens.size();
+/// True if a prompt of `length` tokens leaves no room for the answer that the turn may have, or for half of a context.
+bool is_too_long(std::size_t length, const PlannedTurn& turn, std::int32_t context) {
   return length + static_cast<std::size_t>(std::min(turn.max_tokens, context / 2)) > static_cast<std::size_t>(context);
+}
+
+}  // namespace
+
+namespace {
+
+/// The frame of a turn that remembers the last `kept` exchanges of `memory`.
+std::vector<PromptPart> frame_with(const ModelText& model, const PlannedTurn& turn,
+                                   const std::vector<PromptMessage>& messages, const Conversation& memory,
+                                   std::size_t kept, const std::stop_token& stop, TextIds* texts) {
+  const std::vector<PromptMessage> next = messages_of(messages).next;
+  return kept == memory.exchanges.size() ? continuing_frame(model, memory, next, turn.calls.get(), stop, texts)
+                                         : shortened_frame(model, memory, kept, next, turn.calls.get(), stop, texts);
+}
+
+/// The prompt of a turn whose agent remembers something, and how many exchanges it holds. If it is too long, half as
+/// many are told, and so on; those that are too long by themselves are not rendered.
+std::vector<PromptPart> remembering_prompt(const TurnInput& input, const std::vector<PromptMessage>& messages,
+                                           const SlotValue& value, std::size_t& kept) {
+  const ModelText& model = input.engine->text();
+  const auto too_long = [&](std::size_t tokens) {
+    return is_too_long(tokens, *input.turn, input.engine->info().context);
+  };
+  const std::size_t all = kept = most_kept(*input.turn, *input.memory);
+  while (true) {
+    while (kept > 0 && too_long(least_tokens(model.tokenizer, *input.memory, kept, input.texts.get(), input.stop)))
+      kept /= 2;
+    const bool is_known = input.frame && kept == all;
+    std::vector<PromptPart> prompt =
+        is_known
+            ? fill_frame(*input.frame, value)
+            : fill_frame(frame_with(model, *input.turn, messages, *input.memory, kept, input.stop, input.texts.get()),
+                         value);
+    std::size_t tokens = 0;
+    for (const PromptPart& part : prompt) tokens += part.tokens.size();
+    if (kept == 0 || !too_long(tokens)) return prompt;
+    kept /= 2;
+  }
 }
 
 }  // namespace
 
 std::vector<PromptPart> frame_of(const ModelText& model, const PlannedTurn& turn,
                                  const std::vector<PromptMessage>& messages, const Conversation* memory,
-                                 const std::stop_token& stop) {
-  if (memory == nullptr) return build_frame(model, messages, turn.calls.get(), stop);
-  const std::vector<PromptMessage> next = messages_of(messages).next;
-  const std::size_t kept = most_kept(turn, *memory);
-  return kept == memory->exchanges.size() ? continuing_frame(model, *memory, next, turn.calls.get(), stop)
-                                          : shortened_frame(model, *memory, kept, next, turn.calls.get(), stop);
+                                 const std::stop_token& stop, TextIds* texts) {
+  if (memory == nullptr) return build_frame(model, messages, turn.calls.get(), stop, texts);
+  return frame_with(model, turn, messages, *memory, most_kept(turn, *memory), stop, texts);
 }
 
 std::string filled_option(const std::string& option, const PromptItem& text,
@@ -139,23 +172,20 @@ PreparedTurn prepare_turn(const TurnInput& input) {
       if (slot == input.slots.end()) {
         throw std::logic_error("the plan has no source for the placeholder '" + name + "'");
       }
-      return ids_of(*slot, prepared.tool_text, *model.tokenizer, input.stop);
+      return ids_of(*slot, prepared.tool_text, input);
     };
     const std::vector<PromptMessage>& messages = input.messages.empty() ? input.turn->messages : input.messages;
     const CallableTools* calls = input.turn->calls.get();
-    const Conversation* memory = input.memory.get();
-    prepared.prompt =
-        fill_frame(input.frame ? *input.frame : frame_of(model, *input.turn, messages, memory, input.stop), value);
-    if (memory != nullptr) {
-      prepared.kept = most_kept(*input.turn, *memory);
-      while (prepared.kept > 0 && is_too_long(prepared.prompt, *input.turn, input.engine->info().context)) {
-        prepared.kept /= 2;
-        prepared.prompt = fill_frame(
-            shortened_frame(model, *memory, prepared.kept, messages_of(messages).next, calls, input.stop), value);
-      }
+    if (input.memory) {
+      prepared.prompt = remembering_prompt(input, messages, value, prepared.kept);
+    } else if (input.frame) {
+      prepared.prompt = fill_frame(*input.frame, value);
+    } else {
+      prepared.prompt = fill_frame(build_frame(model, messages, calls, input.stop, input.texts.get()), value);
     }
     for (const std::string& choice : input.turn->choices)
-      prepared.choices.push_back(model.tokenizer->encode(choice, SpecialTokens::as_text, input.stop));
+      prepared.choices.push_back(
+          *ids_of_text(input.texts.get(), model.tokenizer, choice, TextIds::Kind::data, input.stop));
     if (input.turn->enforce) prepared.constraint = input.turn->grammar;
     if (calls != nullptr) {
       prepared.format = tool_format_of(model, input.stop);
@@ -202,7 +232,7 @@ PreparedTurn run_calls(const CallsInput& input) {
     prepared.ready = Clock::now();
     prepared.format = input.format;
     prepared.constraint = callable.grammar(input.format, std::max(left, 0));
-    prepared.prompt = after_calls(input.engine->text(), input.format, results, input.stop);
+    prepared.prompt = after_calls(input.engine->text(), input.format, results, input.stop, input.texts.get());
   } catch (const std::exception& error) {
     prepared.error = message_of(error);
   }

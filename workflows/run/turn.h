@@ -55,7 +55,7 @@ using PromptFrame = std::shared_ptr<const std::vector<PromptPart>>;
 /// The frame of a turn whose agent remembers `memory`, or nothing (null), as far as the turn is to remember it.
 std::vector<PromptPart> frame_of(const ModelText& model, const PlannedTurn& turn,
                                  const std::vector<PromptMessage>& messages, const Conversation* memory,
-                                 const std::stop_token& stop);
+                                 const std::stop_token& stop, TextIds* texts);
 
 struct TurnInput {
   const PlannedTurn* turn = nullptr;
@@ -65,8 +65,9 @@ struct TurnInput {
   std::vector<SlotInput> slots;                // every slot of the turn
   std::shared_ptr<const Conversation> memory;  // what the agent remembers; null: nothing
   std::vector<ToolInput> tools;
-  std::string tool_text;  // without `tools`: what they returned in an attempt before
-  std::stop_token stop;   // of rendering, tokenizing and reading the vocabulary; the tools have it too
+  std::string tool_text;           // without `tools`: what they returned in an attempt before
+  std::shared_ptr<TextIds> texts;  // of the run
+  std::stop_token stop;            // of rendering, tokenizing and reading the vocabulary; the tools have it too
 };
 
 struct ToolOutcome {
@@ -106,6 +107,7 @@ struct CallsInput {
   std::vector<ToolInput> tools;                  // of each call
   std::vector<std::optional<ToolResult>> known;  // results of calls that were made before and are not made again
   int left = 0;                                  // calls that the turn may still make
+  std::shared_ptr<TextIds> texts;                // of the run
   std::stop_token stop;
 
   /// All calls were made before.

@@ -114,6 +114,7 @@ void TurnAttempt::prepare() {
   input.turn = &planned_;
   input.engine = engine_;
   input.stop = limit_.token();
+  input.texts = run_.texts;
   if (engine_) {
     input.memory = run_.memory.of(turn_);
     input.slots = run_.progress.slot_inputs(turn_, *engine_->text().tokenizer);
@@ -315,6 +316,7 @@ bool TurnAttempt::call_tools(const GenerationResult& result) {
   std::optional<CallsInput> input =
       calls_.read(result, planned_, engine_, prepared_->format, *run_.tools, limit_.token());
   if (!input) return false;
+  input->texts = run_.texts;
   GenerationResult prompt_only = result;  // nobody reads calls
   prompt_only.output = nullptr;
   if (run_.plan.reuse.record) run_.segments.take(turn_, engine_.get(), submitted_, prompt_only);
@@ -374,7 +376,7 @@ void TurnAttempt::accept(GenerationResult result, const std::vector<PromptPart>&
   state_.has_output = true;
   if (engine_) {
     const std::shared_ptr<const Tokenizer>& tokenizer = engine_->text().tokenizer;
-    run_.memory.remember(turn_, prepared_->kept, prompt, result, *tokenizer);
+    run_.memory.remember(turn_, prepared_->kept, prompt, result, tokenizer);
     // The ids are handed on unchanged, unless the model wrote a role marker, which may only be handed on as text.
     const bool plain =
         std::none_of(result.tokens.begin(), result.tokens.end(), [&](TokenId id) { return tokenizer->is_special(id); });

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+// The fields of a run's record as one table: each field's name in the JSON, its member, what it may hold, and what an
+// older record without it means. Writing, reading and checks follow from it. A new field is a member in
+// baton/run_record.h and a row here.
+#pragma once
+
+#include <baton/run_record.h>
+
+namespace baton {
+
+/// FieldsOf<Record>::visit(fields, record) calls a function of `fields` for each field, in the order of the JSON. The
+/// functions, whose last argument may be the value of a field that is absent:
+///   text, id, turn_id         a text; an id or a turn's id have their own form
+///   count                     a whole number from 0
+///   number, share             a finite number from 0; a share is at most 1
+///   known                     a number from 0; null stands for one below 0, which is unknown
+///   truth                     true or false
+///   word, word_or_null        the name of an enumeration's value
+///   object, object_or_null    a record
+///   list, list_or_none        records; none if the field is absent
+///   round                     a whole number from 1
+///   shares                    texts with a share each
+template <class Record>
+struct FieldsOf;
+
+template <>
+struct FieldsOf<KvRecord> {
+  template <class Fields, class Record>
+  static void visit(Fields& fields, Record& record) {
+    fields.count("entries", record.entries);
+    fields.count("reused", record.reused);
+    fields.count("computed", record.computed);
+    fields.count("ahead", record.ahead, 0);
+    fields.share("reuse_rate", record.reuse_rate);
+  }
+};
+
+template <>
+struct FieldsOf<SlotAnchors> {
+  template <class Fields, class Record>
+  static void visit(Fields& fields, Record& record) {
+    fields.count("anchors", record.anchors);
+    fields.share("ambiguity", record.ambiguity);
+    fields.number("distance", record.distance);
+    fields.known("predicted_error", record.predicted_error);
+  }
+};
+
+template <>
+struct FieldsOf<SlotRecord> {
+  template <class Fields, class Record>
+  static void visit(Fields& fields, Record& record) {
+    fields.text("name", record.name);
+    fields.count("tokens", record.tokens);
+    fields.text("method", record.method);
+    fields.count("reused_tokens", record.reused_tokens);
+    fields.count("recomputed_tokens", record.recomputed_tokens);
+    fields.count("ahead_tokens", record.ahead_tokens, 0);
+    fields.share("kv_reuse_rate", record.kv_reuse_rate);
+    fields.share("kv_reuse_bound", record.kv_reuse_bound, record.kv_reuse_rate);
+    fields.count("hops", record.hops);
+    fields.truth("corrected", record.corrected, false);
+    fields.text("reason", record.reason);
+    fields.object_or_null("anchors", record.anchors);
+  }
+};
+
+template <>
+struct FieldsOf<ToolUse> {
+  template <class Fields, class Record>
+  static void visit(Fields& fields, Record& record) {
+    fields.text("tool", record.tool);
+    fields.text("arguments", record.arguments);
+    fields.text("code", record.code);
+    fields.truth("ok", record.ok);
+    fields.text("result", record.result);
+    fields.number("wall_ms", record.wall_ms);
+    fields.count("generation", record.generation);
+  }
+};
+
+template <>
+struct FieldsOf<HistoryRecord> {
+  template <class Fields, class Record>
+  static void visit(Fields& fields, Record& record) {
+    fields.count("runs", record.runs);
+    fields.count("forgotten", record.forgotten);
+    fields.count("tokens", record.tokens);
+    fields.count("continued", record.continued);
+  }
+};
+
+template <>
+struct FieldsOf<AgentRecord> {
+  template <class Fields, class Record>
+  static void visit(Fields& fields, Record& record) {
+    fields.id("agent", record.agent);
+    fields.turn_id("turn", record.turn);
+    fields.text("role", record.role);
+    fields.text("model", record.model, "");
+    fields.round("round", record.round);
+    fields.word("state", record.state);
+    fields.text("error", record.error, "");
+    fields.count("attempts", record.attempts, 1);
+    fields.count("prompt_tokens", record.prompt_tokens);
+    fields.count("output_tokens", record.output_tokens);
+    fields.text("output", record.output);
+    fields.text("answer", record.answer, "");
+    fields.shares("probabilities", record.probabilities);
+    fields.list_or_none("tools", record.tools);
+    fields.word_or_null("finish_reason", record.finish_reason);
+    fields.truth("truncated", record.truncated, record.finish_reason == FinishReason::length);
+    fields.object("kv", record.kv);
+    fields.number("ttft_ms", record.ttft_ms);
+    fields.number("prefill_ms", record.prefill_ms);
+    fields.number("decode_ms", record.decode_ms);
+    fields.number("tokens_per_s", record.tokens_per_s);
+    fields.count("drafted_tokens", record.drafted_tokens, 0);
+    fields.count("accepted_tokens", record.accepted_tokens, 0);
+    fields.number("tentative_ms", record.tentative_ms, 0);
+    fields.count("tentative_tokens", record.tentative_tokens, 0);
+    fields.count("confirmed_tokens", record.confirmed_tokens, 0);
+    fields.known("expected_nats", record.expected_nats);
+    fields.known("guard_nats", record.guard_nats);
+    fields.known("guard_change", record.guard_change);
+    fields.list("slots", record.slots);
+    fields.object_or_null("history", record.history);
+  }
+};
+
+}  // namespace baton

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// TextIds: the token ids of texts. A text is tokenized once for each tokenizer, and its ids are shared.
+#pragma once
+
+#include <cstdint>
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <stop_token>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <vector>
+
+#include "engine/text/tokenizer.h"
+
+namespace baton {
+
+/// The ids of one text, never null. Two that point to the same ids are the same text.
+using SharedIds = std::shared_ptr<const std::vector<TokenId>>;
+
+/// The texts of a session, or of a run that belongs to none. Threads: any. Texts of more than 1 MiB are not kept; when
+/// more than 32 MiB of texts are kept, those that were not used for longest are released.
+class TextIds {
+ public:
+  /// What a tokenizer needs to know of a text beside its bytes.
+  enum class Kind : std::uint8_t {
+    authored,   // special tokens in it are recognised
+    data,       // special tokens in it are text
+    beginning,  // authored, and with the tokens that the tokenizer puts before a text
+  };
+
+  /// Throws what the tokenizer throws.
+  SharedIds of(const std::shared_ptr<const Tokenizer>& tokenizer, std::string_view text, Kind kind,
+               const std::stop_token& stop = {});
+
+ private:
+  using Key = std::tuple<const Tokenizer*, Kind, std::string>;
+  struct Kept {
+    std::shared_ptr<const Tokenizer> tokenizer;  // so that its address stays its own
+    SharedIds ids;
+    std::list<const Key*>::iterator use;
+  };
+
+  std::mutex mutex_;
+  std::map<Key, Kept> kept_;
+  std::list<const Key*> uses_;  // the least recently used first
+  std::size_t bytes_ = 0;       // of the kept texts
+};
+
+/// The ids from `texts`, or made anew if it is null.
+SharedIds ids_of_text(TextIds* texts, const std::shared_ptr<const Tokenizer>& tokenizer, std::string_view text,
+                      TextIds::Kind kind, const std::stop_token& stop = {});
+
+}  // namespace baton
