@@ -49,6 +49,7 @@ void EarlyTurns::over(std::size_t turn) {
 }
 
 void EarlyTurns::stop() {
+  stop_.request_stop();
   for (std::size_t turn = 0; turn < turns_.size(); ++turn) {
     if (const EarlyId id = take(turn); id != 0) turns_[turn].engine->forget(id);
   }

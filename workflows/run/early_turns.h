@@ -39,6 +39,8 @@ class EarlyTurns {
 
   /// No waiting turn will start: the run is ending.
   void stop();
+  /// Stops building frames when the run is ending. Any thread.
+  std::stop_token token() const { return stop_.get_token(); }
 
  private:
   struct Turn {
@@ -62,6 +64,7 @@ class EarlyTurns {
   const RunProgress& state_;
   std::vector<Turn> turns_;  // one of each of the plan
   TextIds& texts_;
+  std::stop_source stop_;
   std::map<std::pair<const char*, const Tokenizer*>, SharedIds> ids_;  // of known texts
 };
 

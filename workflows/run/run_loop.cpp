@@ -117,6 +117,21 @@ AfterFailure after_failure(const PlannedTurn& turn, int attempt, bool may_retry,
 
 namespace {
 
+/// Posts a task when a stop is requested. The task is made in advance, since a stop may not throw.
+class PostOnStop {
+ public:
+  void begin(const std::stop_token& stop, std::shared_ptr<TaskQueue> queue, std::unique_ptr<Task> task) {
+    task_ = std::move(task);
+    callback_.emplace(stop, [this, queue = std::move(queue)] { queue->post(std::move(task_)); });
+  }
+  /// From here on nothing is posted.
+  void end() { callback_.reset(); }
+
+ private:
+  std::unique_ptr<Task> task_;
+  std::optional<std::stop_callback<std::function<void()>>> callback_;
+};
+
 class RunLoop final : public TurnHost {
  public:
   /// The request must outlive the loop.
@@ -129,10 +144,11 @@ class RunLoop final : public TurnHost {
   void submit_held() override;
   void wake_at(Clock::time_point due) override { wake_ = wake_ ? std::min(*wake_, due) : due; }
   void close(std::size_t turn, TurnState turn_state) override;
-  void end(RunState run_state, const std::string& error, std::optional<ErrorKind> kind) override;
+  void attempt_failed(const AttemptFailure& failure, const std::string& message) override;
   const std::string& error() const override { return record_.error; }
 
  private:
+  void end(RunState run_state, const std::string& error, std::optional<ErrorKind> kind);
   void start();
   void start_turns();
   void run_tasks();
@@ -146,25 +162,21 @@ class RunLoop final : public TurnHost {
   void finish();
   void complete_record();
 
-  const RunRequest& request_;
-  const Plan& plan_;
   const Clock::time_point begin_ = Clock::now();
   RunRecord record_;
   std::vector<std::unique_ptr<TurnAttempt>> attempts_;  // one of each turn
   RunSnapshot snapshot_;                                // as of the last call of snapshot()
   std::optional<Clock::time_point> run_due_;            // the run's timeout
   std::optional<Clock::time_point> wake_;               // no timer is due before
-  std::stop_source frames_;                             // of make_frames
   bool finished_ = false;
-  RunParts parts_;                   // its workers end before the members above are destroyed
-  std::unique_ptr<Task> stop_task_;  // made in advance: a stop may not throw
-  std::optional<std::stop_callback<std::function<void()>>> on_stop_;
+  RunParts parts_;  // its workers end before the members above are destroyed
+  PostOnStop on_stop_;
 };
 
-RunLoop::RunLoop(const RunRequest& request) : request_(request), plan_(*request.plan), parts_(request) {
-  for (std::size_t i = 0; i < plan_.turns.size(); ++i)
+RunLoop::RunLoop(const RunRequest& request) : parts_(request) {
+  for (std::size_t i = 0; i < parts_.plan.turns.size(); ++i)
     attempts_.push_back(std::make_unique<TurnAttempt>(parts_, *this, i));
-  snapshot_.turns.resize(plan_.turns.size());
+  snapshot_.turns.resize(parts_.plan.turns.size());
 }
 
 RunRecord RunLoop::run() {
@@ -203,7 +215,7 @@ void RunLoop::run_timers() {
   wake_.reset();
   if (run_due_ && now >= *run_due_) {
     run_due_.reset();
-    end(RunState::timeout, fmt::format("the run took longer than {} ms", request_.timeout.count()), std::nullopt);
+    end(RunState::timeout, fmt::format("the run took longer than {} ms", parts_.request.timeout.count()), std::nullopt);
     settle();
   }
   for (const std::unique_ptr<TurnAttempt>& attempt : attempts_) {
@@ -234,37 +246,37 @@ void RunLoop::recover(const std::exception& error) noexcept {
 }
 
 void RunLoop::start() {
-  describe_run(record_, request_);
-  parts_.tools = request_.tools ? request_.tools : std::make_shared<const ToolRegistry>(ToolRegistry::with_builtins());
-  stop_task_ = make_task([this] {
-    end(RunState::cancelled, "stopped", std::nullopt);
-    settle();
-  });
-  on_stop_.emplace(request_.stop, [this] { parts_.mailbox->post(std::move(stop_task_)); });
-  if (request_.timeout.count() > 0) {
-    run_due_ = request_.due.value_or(begin_ + request_.timeout);
+  describe_run(record_, parts_.request);
+  parts_.tools =
+      parts_.request.tools ? parts_.request.tools : std::make_shared<const ToolRegistry>(ToolRegistry::with_builtins());
+  on_stop_.begin(parts_.request.stop, parts_.mailbox, make_task([this] {
+                   end(RunState::cancelled, "stopped", std::nullopt);
+                   settle();
+                 }));
+  if (parts_.request.timeout.count() > 0) {
+    run_due_ = parts_.request.due.value_or(begin_ + parts_.request.timeout);
     wake_at(*run_due_);
   }
-  parts_.events.emit(RunStarted{plan_.spec->name, static_cast<int>(plan_.turns.size())});
-  for (const std::string& message : request_.warnings) parts_.events.warn(message);
+  parts_.events.emit(RunStarted{parts_.plan.spec->name, static_cast<int>(parts_.plan.turns.size())});
+  for (const std::string& message : parts_.request.warnings) parts_.events.warn(message);
 
-  std::size_t threads = std::min(std::max<std::size_t>(plan_.turns.size(), 1), kMaxThreads);
-  if (const int limit = plan_.spec->topology.max_parallel; limit > 0) {
+  std::size_t threads = std::min(std::max<std::size_t>(parts_.plan.turns.size(), 1), kMaxThreads);
+  if (const int limit = parts_.plan.spec->topology.max_parallel; limit > 0) {
     threads = std::min(threads, static_cast<std::size_t>(limit));
   }
   const auto ask = [](const PlannedTurn& turn) { return turn.asks(); };  // they hold their threads
-  threads += std::min<std::size_t>(static_cast<std::size_t>(std::count_if(plan_.turns.begin(), plan_.turns.end(), ask)),
-                                   kMaxThreads);
+  threads += std::min<std::size_t>(
+      static_cast<std::size_t>(std::count_if(parts_.plan.turns.begin(), parts_.plan.turns.end(), ask)), kMaxThreads);
   parts_.workers.emplace(threads);
   parts_.mailbox->post(make_task([this] { start_turns(); }));  // behind a stop that came before the run began
 }
 
 /// Takes the turns of an earlier run over and starts what is ready.
 void RunLoop::start_turns() {
-  if (!request_.unready.empty()) end(RunState::failed, request_.unready, ErrorKind::resources);
-  for (const AgentFinished& finished : request_.finished) {
+  if (!parts_.request.unready.empty()) end(RunState::failed, parts_.request.unready, ErrorKind::resources);
+  for (const AgentFinished& finished : parts_.request.finished) {
     if (parts_.ending) continue;
-    restore_turn(parts_.progress, request_, finished);
+    restore_turn(parts_.progress, parts_.request, finished);
     close(static_cast<std::size_t>(finished.turn), finished.record.state);
   }
   schedule();
@@ -277,17 +289,17 @@ void RunLoop::make_frames() {
   std::vector<std::pair<std::size_t, const ModelText*>> wanted;
   for (std::size_t i = 0; i < attempts_.size(); ++i) {
     if (parts_.progress.turn(i).phase == TurnProgress::Phase::waiting && parts_.early.wants(i))
-      wanted.emplace_back(i, &request_.engines.at(plan_.turns[i].model)->text());
+      wanted.emplace_back(i, &parts_.request.engines.at(parts_.plan.turns[i].model)->text());
   }
   if (wanted.empty()) return;
   parts_.workers->post(make_task([this, wanted = std::move(wanted)] {
     for (const auto& [turn, model] : wanted) {
       try_to([&, at = turn, text = model] {  // if it fails, the turn itself will report the error
-        PromptFrame frame = make_frame(plan_.turns[at], *text, request_.inputs, parts_.memory.of(at).get(),
-                                       frames_.get_token(), parts_.texts.get());
+        PromptFrame frame = make_frame(parts_.plan.turns[at], *text, parts_.request.inputs, parts_.memory.of(at).get(),
+                                       parts_.early.token(), parts_.texts.get());
         parts_.mailbox->post(make_task([this, at, frame = std::move(frame)]() mutable {
           if (!parts_.ending && parts_.progress.turn(at).phase == TurnProgress::Phase::waiting)
-            parts_.early.add(at, std::move(frame), request_.engines.at(plan_.turns[at].model),
+            parts_.early.add(at, std::move(frame), parts_.request.engines.at(parts_.plan.turns[at].model),
                              parts_.memory.of(at).get());
         }));
       });
@@ -307,21 +319,21 @@ void RunLoop::schedule() {
   for (std::size_t i = 0; i < attempts_.size() && !parts_.ending; ++i) {
     if (parts_.progress.turn(i).phase != TurnProgress::Phase::waiting) continue;
     const RunSnapshot& now = snapshot();
-    NextStep step = next_step(plan_, now, i);
+    NextStep step = next_step(parts_.plan, now, i);
     if (step == NextStep::judge_rounds) {
-      snapshot_.rounds_judged = plan_.turns[i].round - 1;
+      snapshot_.rounds_judged = parts_.plan.turns[i].round - 1;
       snapshot_.rounds_ended = parts_.progress.rounds_end(snapshot_.rounds_judged);
-      step = next_step(plan_, now, i);
+      step = next_step(parts_.plan, now, i);
     }
-    if (step == NextStep::judge_condition) step = next_step(plan_, now, i, parts_.progress.may_begin(i));
+    if (step == NextStep::judge_condition) step = next_step(parts_.plan, now, i, parts_.progress.may_begin(i));
     if (step == NextStep::skip_after_rounds) skip(i, "the rounds ended early");
     if (step == NextStep::skip_by_condition) skip(i, "its condition does not hold");
     if (step == NextStep::start || step == NextStep::wait_for_a_place) attempts_[i]->set_ready();
     if (step != NextStep::start) continue;
     std::shared_ptr<InferenceEngine> engine;
-    if (plan_.turns[i].has_prompt()) engine = request_.engines.at(plan_.turns[i].model);
+    if (parts_.plan.turns[i].has_prompt()) engine = parts_.request.engines.at(parts_.plan.turns[i].model);
     parts_.progress.turn(i).phase = TurnProgress::Phase::running;
-    attempts_[i]->begin(std::move(engine));
+    attempts_[i]->start(std::move(engine));
   }
   suspend();
   settle();
@@ -329,7 +341,7 @@ void RunLoop::schedule() {
 
 void RunLoop::submit_held() {
   for (std::size_t i = 0; i < attempts_.size(); ++i) {
-    if (attempts_[i]->phase() == AttemptPhase::held && may_submit(plan_, snapshot(), i)) attempts_[i]->release();
+    if (attempts_[i]->phase() == AttemptPhase::held && may_submit(parts_.plan, snapshot(), i)) attempts_[i]->release();
   }
 }
 
@@ -339,7 +351,7 @@ void RunLoop::suspend() {
   std::string turns;
   for (std::size_t i = 0; i < attempts_.size(); ++i) {
     if (attempts_[i]->phase() == AttemptPhase::asked)
-      turns += fmt::format("{}'{}'", turns.empty() ? "" : ", ", plan_.turns[i].id);
+      turns += fmt::format("{}'{}'", turns.empty() ? "" : ", ", parts_.plan.turns[i].id);
   }
   end(RunState::suspended, fmt::format("the answer to {} is missing", turns), std::nullopt);
 }
@@ -358,6 +370,10 @@ void RunLoop::close(std::size_t turn, TurnState turn_state) {
   parts_.events.emit(AgentFinished{state.record, static_cast<int>(turn), state.tokens});
 }
 
+void RunLoop::attempt_failed(const AttemptFailure& failure, const std::string& message) {
+  end(failure.timed_out ? RunState::timeout : RunState::failed, message, failure.kind);
+}
+
 /// Starts no new turn, stops the running turns and waits for them. The first reason to end counts.
 void RunLoop::end(RunState run_state, const std::string& error, std::optional<ErrorKind> kind) {
   if (parts_.ending) return;
@@ -366,7 +382,6 @@ void RunLoop::end(RunState run_state, const std::string& error, std::optional<Er
   record_.error_kind = kind;
   if (!try_to([&] { record_.error = error; })) record_.error = kEndedForLackOfMemory;
   try_to([&] { parts_.early.stop(); });
-  frames_.request_stop();
   for (const std::unique_ptr<TurnAttempt>& attempt : attempts_) attempt->stop_work();
   for (const std::unique_ptr<TurnAttempt>& attempt : attempts_) {
     const AttemptPhase phase = attempt->phase();
@@ -382,7 +397,7 @@ void RunLoop::settle() {
 /// May be called again if it threw.
 void RunLoop::finish() {
   parts_.ending = true;
-  on_stop_.reset();  // from here on the run cannot be stopped
+  on_stop_.end();  // from here on the run cannot be stopped
   run_due_.reset();
   complete_record();
   parts_.events.emit(RunFinished{record_});
@@ -408,8 +423,8 @@ void RunLoop::complete_record() {
     record_.state = RunState::failed;
     record_.error = "the outputs of the workflow have more than 64 MiB";
   }
-  describe_engines(record_, request_);
-  if (request_.servers) record_.servers = request_.servers();
+  describe_engines(record_, parts_.request);
+  if (parts_.request.servers) record_.servers = parts_.request.servers();
   if (parts_.events.failed()) {
     record_.state = RunState::failed;
     record_.error = parts_.events.error();

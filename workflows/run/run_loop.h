@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "workflows/plan/plan.h"
@@ -65,6 +66,14 @@ bool waits_for_host(const RunSnapshot& run);
 
 /// True if nothing of the run is left to do but its record.
 bool is_over(const RunSnapshot& run);
+
+/// Why an attempt failed.
+struct AttemptFailure {
+  std::string error;
+  ErrorKind kind = ErrorKind::agent;
+  bool may_retry = true;
+  bool timed_out = false;
+};
 
 /// What follows a failed attempt.
 struct AfterFailure {

@@ -44,12 +44,8 @@ void TurnAttempt::set_ready() {
   if (times_.ready == Clock::time_point{}) times_.ready = Clock::now();
 }
 
-void TurnAttempt::begin(std::shared_ptr<InferenceEngine> engine) {
+void TurnAttempt::start(std::shared_ptr<InferenceEngine> engine) {
   engine_ = std::move(engine);
-  start();
-}
-
-void TurnAttempt::start() {
   if (++number_ > 1) {
     times_ = {Clock::now(), {}, {}};
     state_.record.output.clear();
@@ -408,7 +404,7 @@ bool TurnAttempt::fits(GenerationResult& result) {
   return true;
 }
 
-void TurnAttempt::fail(Failure failure) {
+void TurnAttempt::fail(const AttemptFailure& failure) {
   limit_.clear_due();
   state_.record.error = failure.error;
   const AfterFailure next = after_failure(planned_, number_, failure.may_retry, run_.ending);
@@ -429,7 +425,7 @@ void TurnAttempt::fail(Failure failure) {
     state_.has_output = true;
   }
   over(TurnState::failed);
-  if (next.ends_run) host_.end(failure.timed_out ? RunState::timeout : RunState::failed, message, failure.kind);
+  if (next.ends_run) host_.attempt_failed(failure, message);
 }
 
 void TurnAttempt::on_timer() {
@@ -440,7 +436,7 @@ void TurnAttempt::on_timer() {
     over(TurnState::cancelled);
   } else {
     phase_ = AttemptPhase::idle;
-    start();
+    start(engine_);
     host_.schedule();
   }
 }

@@ -30,8 +30,8 @@ class TurnHost {
   virtual void wake_at(Clock::time_point due) = 0;
   /// The turn is over.
   virtual void close(std::size_t turn, TurnState state) = 0;
-  /// Ends the run: no new turn starts, and the running ones stop.
-  virtual void end(RunState state, const std::string& error, std::optional<ErrorKind> kind) = 0;
+  /// Ends the run because of a turn that failed: no new turn starts, and the running ones stop.
+  virtual void attempt_failed(const AttemptFailure& failure, const std::string& message) = 0;
   /// Why the run ends; empty if it does not.
   virtual const std::string& error() const = 0;
 };
@@ -112,8 +112,8 @@ class TurnAttempt {
 
   /// Notes that the turn's inputs are complete, the first time.
   void set_ready();
-  /// Starts the first attempt. `engine`: of the turn's model; null if it has no prompt.
-  void begin(std::shared_ptr<InferenceEngine> engine);
+  /// Starts the next attempt. `engine`: of the turn's model; null if it has no prompt.
+  void start(std::shared_ptr<InferenceEngine> engine);
   /// Gives the engine the prompt that was held.
   void release();
   /// Its time is up: cuts the attempt off, or starts the next one after a pause.
@@ -124,14 +124,6 @@ class TurnAttempt {
   void over(TurnState state);
 
  private:
-  struct Failure {
-    std::string error;
-    ErrorKind kind = ErrorKind::agent;
-    bool may_retry = true;
-    bool timed_out = false;
-  };
-
-  void start();
   void advance();
   ToolInput tool_input(const ToolSpec& spec);
   void prepare();
@@ -146,7 +138,7 @@ class TurnAttempt {
   void report(const std::vector<ToolOutcome>& tools);
   void accept(GenerationResult result, const std::vector<PromptPart>& prompt);
   bool fits(GenerationResult& result);
-  void fail(Failure failure);
+  void fail(const AttemptFailure& failure);
   void cut_off();
 
   RunParts& run_;
