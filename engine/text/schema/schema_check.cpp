@@ -44,10 +44,10 @@ std::string at(const std::string& pointer, const std::string& message) {
 }
 
 /// Checks one value against one schema; every function returns the first error, or an empty text.
-class AnswerChecker {
+class ValueChecker {
  public:
   /// `bytes`: of the text.
-  AnswerChecker(const Json& root, std::size_t bytes) : root_(root), effort_(effort_for_output(bytes)) {}
+  ValueChecker(const Json& root, std::size_t bytes) : root_(root), effort_(effort_for_output(bytes)) {}
 
   /// Throws std::runtime_error where it takes too many steps: nested alternatives double them with each level.
   std::string check(const Json& value, const Json& schema, const std::string& pointer, int depth = 0) {
@@ -203,7 +203,7 @@ class AnswerChecker {
 std::string check_json(std::string_view text, const Schema& schema) {
   try {
     const JsonDocument value = read_json(text);
-    return AnswerChecker(schema.root(), text.size()).check(*value, schema.root(), "");
+    return ValueChecker(schema.root(), text.size()).check(*value, schema.root(), "");
   } catch (const JsonError& error) {
     return error.kind == JsonError::Kind::limit ? error.what() : "the text is not JSON";
   } catch (const std::runtime_error& error) {
