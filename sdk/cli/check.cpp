@@ -18,7 +18,6 @@
 
 #include "sdk/cli/plan.h"
 #include "sdk/cli/verbs.h"
-#include "sdk/console/exit_code.h"
 #include "sdk/console/options.h"
 #include "sdk/console/terminal.h"
 #include "sdk/console/text.h"

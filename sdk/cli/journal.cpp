@@ -7,7 +7,7 @@
 #include <set>
 #include <utility>
 
-#include "sdk/console/exit_code.h"
+#include "sdk/console/terminal.h"
 #include "sdk/record/record_folder.h"
 #include "sdk/report/data.h"
 

@@ -2,7 +2,7 @@
 // The program `baton`: its verbs, and the names that they once had.
 #include "engine/base/system/terminal.h"
 #include "sdk/cli/verbs.h"
-#include "sdk/console/program.h"
+#include "sdk/console/command_line.h"
 
 namespace baton::cli {
 namespace {

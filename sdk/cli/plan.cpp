@@ -14,7 +14,6 @@
 #include <baton/turns.h>
 
 #include "sdk/cli/plan.h"
-#include "sdk/console/exit_code.h"
 #include "sdk/console/options.h"
 #include "sdk/console/terminal.h"
 #include "sdk/console/text.h"

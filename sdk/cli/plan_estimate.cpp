@@ -13,7 +13,6 @@
 #include <baton/reuse_method.h>
 #include <baton/turns.h>
 
-#include "sdk/console/exit_code.h"
 #include "sdk/console/interrupt.h"
 #include "sdk/console/options.h"
 #include "sdk/console/terminal.h"

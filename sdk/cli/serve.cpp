@@ -20,13 +20,12 @@
 
 #include "engine/base/system/file.h"
 #include "sdk/cli/verbs.h"
-#include "sdk/console/exit_code.h"
 #include "sdk/console/interrupt.h"
 #include "sdk/console/options.h"
 #include "sdk/console/terminal.h"
 #include "sdk/console/text.h"
 #include "sdk/serve/admission.h"
-#include "sdk/trace/trace_queue.h"
+#include "sdk/trace/trace_target.h"
 
 namespace baton::cli {
 namespace {

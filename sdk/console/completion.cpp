@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Completion in shells: the scripts of `baton completion`, which ask the program itself what may follow the words that
 // were typed, and its answers: verbs, options, workflows, inputs, agents, methods and models.
-#include "sdk/console/program.h"
+#include "sdk/console/command_line.h"
 
 #include <fmt/format.h>
 
@@ -19,7 +19,6 @@
 #include <baton/system.h>
 #include <baton/turns.h>
 
-#include "sdk/console/exit_code.h"
 #include "sdk/console/terminal.h"
 
 namespace baton::cli {

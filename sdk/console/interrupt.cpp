@@ -16,7 +16,7 @@
 #include "engine/base/system/file.h"
 #include "engine/base/system/process.h"
 #include "engine/base/system/terminal.h"
-#include "sdk/console/exit_code.h"
+#include "sdk/console/terminal.h"
 
 namespace baton::cli {
 namespace {

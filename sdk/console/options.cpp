@@ -17,7 +17,6 @@
 
 #include "engine/base/json/json_reader.h"
 #include "engine/base/units/numbers.h"
-#include "sdk/console/exit_code.h"
 #include "sdk/console/terminal.h"
 #include "sdk/console/text.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "sdk/console/program.h"
+#include "sdk/console/command_line.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -9,7 +9,6 @@
 
 #include <baton/baton.h>
 
-#include "sdk/console/exit_code.h"
 #include "sdk/console/interrupt.h"
 #include "sdk/console/terminal.h"
 #include "sdk/console/text.h"

@@ -15,7 +15,6 @@
 #include <memory>
 #include <utility>
 
-#include "sdk/console/exit_code.h"
 #include "sdk/console/interrupt.h"
 #include "sdk/console/text.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the two output streams are, and how to write on them: texts, progress, the mistakes of a workflow file.
+// How the program speaks: its exit codes, the two output streams, progress, the mistakes of a workflow file.
 #pragma once
 
 #include <chrono>
@@ -7,6 +7,7 @@
 #include <deque>
 #include <functional>
 #include <set>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -16,6 +17,28 @@
 #include "engine/base/system/terminal.h"
 
 namespace baton::cli {
+
+enum ExitCode : int {
+  kOk = 0,
+  kRunFailed = 1,
+  kUsage = 2,
+  kInvalidFile = 3,
+  kResources = 4,
+  kTimeout = 5,
+  kVerificationFailed = 6,
+  kSuspended = 7,
+  kInterrupted = 130,
+};
+
+/// Ends the verb with this code after `what()` was shown.
+class Failure : public std::runtime_error {
+ public:
+  /// Nothing is said where the text is empty.
+  Failure(ExitCode exit_code, const std::string& text) : std::runtime_error(text), code(exit_code) {}
+  ExitCode code;
+};
+
+// What the two output streams are, and how to write on them: texts, progress, the mistakes of a workflow file.
 
 bool stdout_is_terminal();
 bool stderr_is_terminal();

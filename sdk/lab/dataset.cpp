@@ -17,8 +17,8 @@
 #include <baton/tools.h>
 
 #include "engine/base/json/json_reader.h"
-#include "sdk/console/exit_code.h"
 #include "sdk/console/options.h"
+#include "sdk/console/terminal.h"
 
 namespace baton::inline v1::lab {
 using namespace cli;

@@ -10,8 +10,8 @@
 #include <limits>
 
 #include "engine/base/json/json_reader.h"
-#include "sdk/console/exit_code.h"
 #include "sdk/console/options.h"
+#include "sdk/console/terminal.h"
 #include "sdk/console/text.h"
 
 namespace baton::inline v1::lab {

@@ -13,7 +13,7 @@
 #include <baton/distributions.h>
 #include <baton/turns.h>
 
-#include "sdk/console/exit_code.h"
+#include "sdk/console/terminal.h"
 
 namespace baton::inline v1::lab {
 using namespace cli;

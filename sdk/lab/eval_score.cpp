@@ -11,7 +11,6 @@
 #include <baton/reuse_method.h>
 #include <baton/turns.h>
 
-#include "sdk/console/exit_code.h"
 #include "sdk/console/terminal.h"
 #include "sdk/console/text.h"
 

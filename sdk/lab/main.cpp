@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The program `baton-lab`: what is measured with the library, and what is learned from it.
 #include "engine/base/system/terminal.h"
-#include "sdk/console/program.h"
+#include "sdk/console/command_line.h"
 #include "sdk/lab/verbs.h"
 
 namespace baton::inline v1::lab {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "sdk/pull/checksum.h"
+#include "sdk/pull/hub_access.h"
 
 #include <fmt/format.h>
 

@@ -4,7 +4,7 @@
 #include <new>
 #include <stdexcept>
 
-#include "sdk/pull/checksum.h"
+#include "sdk/pull/hub_access.h"
 
 namespace baton {
 namespace {

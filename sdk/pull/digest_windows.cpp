@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "sdk/pull/checksum.h"
+#include "sdk/pull/hub_access.h"
 
 namespace baton {
 namespace {

@@ -12,8 +12,8 @@
 #include <string>
 
 #include "engine/base/system/file.h"
-#include "sdk/pull/checksum.h"
 #include "sdk/pull/http.h"
+#include "sdk/pull/hub_access.h"
 
 namespace baton {
 

@@ -12,9 +12,9 @@
 #include <unordered_map>
 #include <utility>
 
-#include "sdk/console/exit_code.h"
 #include "sdk/console/html.h"
 #include "sdk/console/interrupt.h"
+#include "sdk/console/terminal.h"
 #include "sdk/console/view.h"
 
 namespace baton::cli {

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The picture of the team: its turns, who handed what to whom and how, and under which conditions. It is drawn from the
 // record's graph.json.
-#include "sdk/report/graph.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <map>
 #include <set>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -19,6 +20,22 @@
 #include "sdk/report/page.h"
 
 namespace baton::cli {
+
+// All in pixels.
+inline constexpr double kNodeWidth = 200, kNodeGap = 18, kLayerGap = 64, kLaneWidth = 14;
+
+struct GraphLayout {
+  struct Place {
+    double x = 0, y = 0;  // of the upper left corner
+  };
+  std::vector<Place> turns;
+  double width = 0, height = 0;
+  std::vector<std::string> paths;  // one for each hand-over, for the attribute d
+};
+
+/// The picture of the first `turns` turns; `edges` lie between these.
+GraphLayout graph_layout(std::size_t turns, const std::vector<GraphEdge>& edges, double node_height);
+
 namespace {
 
 std::vector<std::size_t> layers_of(std::size_t turns, const std::vector<GraphEdge>& edges) {

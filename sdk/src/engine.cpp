@@ -25,7 +25,6 @@
 #include "sdk/src/internal.h"
 #include "sdk/src/model_path.h"
 #include "sdk/src/open_models.h"
-#include "sdk/src/servers_of_run.h"
 
 namespace baton::inline v1 {
 namespace {

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// A plan with its models opened, for a run and for other parts of the library.
+// A plan with its models opened and its servers started, for a run and for other parts of the library.
 #pragma once
 
 #include <map>
 #include <memory>
+#include <stop_token>
 #include <string>
 #include <vector>
 
+#include "agents/mcp/server.h"
 #include "sdk/src/internal.h"
 
 namespace baton::inline v1 {
@@ -26,5 +28,17 @@ struct OpenPlan {
 /// When stopped it may leave the latter out. Throws ResourceError, and WorkflowError for a setting that does not fit a
 /// model.
 OpenPlan open_models(const Engine& engine, const Workflow& workflow, const std::stop_token& stop = {});
+
+// The servers of a run: what a workflow names under `mcp` is started, and its tools become those of the plan.
+
+/// The servers that a workflow names; none is started yet. Null: it names none.
+std::shared_ptr<McpServers> servers_of(const Workflow& workflow);
+
+/// Throws InputError where the workflow names servers and the host allows none.
+void check_allowed(const WorkflowSpec& spec, bool allowed);
+
+/// Starts those that do not run, and completes the request: its plan, its tools and its record have them. Where one
+/// that is required cannot be started, or lacks a tool, the request says why no turn can start. Throws Interrupted.
+void start_servers(const std::shared_ptr<McpServers>& servers, RunRequest& request, const std::stop_token& stop);
 
 }  // namespace baton::inline v1

@@ -20,7 +20,6 @@
 #include "sdk/src/in_callback.h"
 #include "sdk/src/internal.h"
 #include "sdk/src/open_models.h"
-#include "sdk/src/servers_of_run.h"
 
 #include <baton/session.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "sdk/trace/collector.h"
+#include "sdk/trace/trace_target.h"
 
 #include <fmt/format.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "sdk/trace/span_formats.h"
+#include "sdk/trace/spans.h"
 
 #include <fmt/format.h>
 

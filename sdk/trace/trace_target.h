@@ -1,13 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a user wants traces: a collector, or a file in one of two forms. The settings of collectors are read from the
-// environment of OpenTelemetry's programs, only for a user who asked for traces.
+// Where traces go and with which settings, how they are sent, and the queue of those that wait to be sent.
 #pragma once
 
 #include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <deque>
 #include <filesystem>
+#include <functional>
 #include <map>
+#include <mutex>
+#include <stop_token>
 #include <string>
+#include <thread>
 #include <vector>
+
+#include <baton/event.h>
 
 #include "sdk/trace/spans.h"
 
@@ -48,6 +56,44 @@ class TraceTarget {
   CollectorSettings collector_;
   std::map<std::string, std::string> resource_;
   std::filesystem::path file_;
+};
+
+// Sends traces to a collector, in OTLP over HTTP.
+
+/// Sends what otlp_json made. Waits at most for the timeout of the settings and a second; meanwhile it tries again what
+/// may succeed later, as the protocol says. Returns why the collector does not have the trace, or has not all of it, in
+/// one line without secrets; empty: it has it.
+std::string send_trace(const CollectorSettings& settings, const std::string& otlp);
+
+// Writes the traces of many runs on a thread of its own, so that no run waits for a collector.
+
+class TraceQueue {
+ public:
+  /// `on_log` gets a line when traces begin to be lost, and when they arrive again; on the queue's thread.
+  TraceQueue(TraceTarget target, std::function<void(const std::string& line)> on_log);
+  /// Writes what is queued, until one cannot be written.
+  ~TraceQueue();
+  TraceQueue(const TraceQueue&) = delete;
+  TraceQueue& operator=(const TraceQueue&) = delete;
+
+  /// For the events of one run, whose trace is then queued. The queue must outlive the run.
+  EventCallback follow();
+
+  /// Any thread. Where many wait already, the trace is lost.
+  void add(RunTrace trace);
+
+ private:
+  void work(const std::stop_token& stop);
+  void tell(const std::string& problem, std::size_t lost);
+
+  const TraceTarget target_;
+  const std::function<void(const std::string&)> on_log_;
+  std::mutex mutex_;
+  std::condition_variable_any changed_;
+  std::deque<RunTrace> waiting_;
+  std::size_t lost_ = 0;  // since the last one that was written
+  bool told_ = false;     // for the thread alone
+  std::jthread thread_;
 };
 
 }  // namespace baton

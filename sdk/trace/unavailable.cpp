@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Takes the place of collector.cpp where Baton was built without what `baton pull` needs.
-#include "sdk/trace/collector.h"
+#include "sdk/trace/trace_target.h"
 
 namespace baton {
 

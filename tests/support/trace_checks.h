@@ -12,7 +12,6 @@
 #include <string>
 #include <vector>
 
-#include "sdk/trace/span_formats.h"
 #include "sdk/trace/spans.h"
 
 namespace baton::test {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sending traces, to collectors that the test itself is.
-#include "sdk/trace/collector.h"
+#include "sdk/trace/trace_target.h"
 
 #include <baton/errors.h>
 
@@ -11,8 +11,7 @@
 #include <mutex>
 #include <thread>
 
-#include "sdk/trace/span_formats.h"
-#include "sdk/trace/trace_queue.h"
+#include "sdk/trace/spans.h"
 #include "tests/support/http_server.h"
 #include "tests/support/temp_folder.h"
 
