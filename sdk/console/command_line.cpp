@@ -35,7 +35,7 @@ std::string Option::name() const { return raw_->get_lnames().empty() ? raw_->get
 std::string Option::description() const { return raw_->get_description(); }
 std::string Option::type() const { return raw_->get_type_name(); }
 bool Option::is_argument() const { return raw_->get_positional(); }
-bool Option::takes_value() const { return raw_->get_items_expected_min() > 0; }
+bool Option::takes_value() const { return raw_->get_items_expected_max() > 0; }
 bool Option::takes_several() const { return raw_->get_items_expected_max() > 1; }
 std::size_t Option::count() const { return raw_->count(); }
 

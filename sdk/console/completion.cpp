@@ -240,7 +240,7 @@ Candidates values_of(const Option& option, const std::string& word, const std::o
   }
   if (name == "set") return {settings_list(word, workflow), false};
   if (name == "answer") return {workflow ? asking_list(*workflow) : List(), false};
-  if (name == "agent") return {workflow ? agents_list(*workflow) : List(), false};
+  if (name == "render") return {workflow ? agents_list(*workflow) : List(), false};
   if (name == "value") return {workflow ? slots_list(*workflow) : List(), false};
   if (name == "relay" || name == "methods" || name == "row-methods") return {methods_list(name == "relay"), false};
   if (name == "device") return {{{"auto", ""}, {"cpu", ""}, {"cuda", ""}}, false};
