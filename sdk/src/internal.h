@@ -76,7 +76,7 @@ Run start_run(RunRequest request, std::shared_ptr<InCallback> in_engine,
               std::function<void()> on_end, std::unique_ptr<RunRecorder> recorder);
 
 /// Engine::start with what the agents remember; see RunRequest::on_memory, whose last call with null may be repeated.
-/// `servers`: see servers_of_run.h.
+/// `servers`: see open_models.h.
 Run start_run(const Engine& engine, const Workflow& workflow, const RunOptions& options, SessionMemory memory,
               std::function<void(const SessionMemory* memory)> on_memory, std::shared_ptr<McpServers> servers);
 
