@@ -12,8 +12,10 @@
 #include <stdexcept>
 
 #include "engine/base/errors.h"
+#include "workflows/run/run_parts.h"
 #include "workflows/run/turn_attempt.h"
 #include "workflows/run/turn_record.h"
+#include "workflows/run/workers.h"
 
 namespace baton {
 

@@ -8,6 +8,7 @@
 #include "engine/base/errors.h"
 #include "workflows/format/output.h"
 #include "workflows/format/placeholder.h"
+#include "workflows/run/workers.h"
 
 namespace baton {
 namespace {
