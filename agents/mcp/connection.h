@@ -23,8 +23,8 @@ struct McpServerSpec {
   std::map<std::string, std::string> environment;  // in addition to the few variables that every program gets
   std::filesystem::path folder;                    // where the program starts; empty: the host's
   std::string url;
-  std::map<std::string, std::string> headers;  // of each request to `url`; never shown
-  std::chrono::milliseconds timeout{30000};    // of the start, and of a request that no model's call limits
+  std::map<std::string, std::string> headers;  // sent with each request to `url`; never shown
+  std::chrono::milliseconds timeout{30000};    // for the start, and for a request that no model's call limits
   bool required = true;                        // a run without it fails
 
   /// "python3 server.py", or the address without what stands before '@' and behind '?'.
@@ -71,7 +71,7 @@ class McpConnection {
 /// Starts the program. Throws McpError.
 std::unique_ptr<McpConnection> connect_to_program(const McpServerSpec& spec);
 
-/// Opens no connection yet. Throws McpError where this build of the library has no HTTP.
+/// Opens no connection yet. Throws McpError if this build of the library has no HTTP.
 std::unique_ptr<McpConnection> connect_to_address(const McpServerSpec& spec);
 
 }  // namespace baton

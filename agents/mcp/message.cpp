@@ -21,7 +21,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr int kNoSuchMethod = -32601;
-constexpr std::size_t kMaxValues = 1'000'000;  // of one message
+constexpr std::size_t kMaxValues = 1'000'000;  // in one message
 
 std::string error_text(const Json& error) {
   if (!error.is_object()) return "an error without a message";
@@ -84,7 +84,7 @@ constexpr std::size_t kMaxName = 64;
 constexpr std::size_t kMaxDescription = 2048;  // bytes that a model is shown
 constexpr std::size_t kMaxShownSchema = 16 << 10;
 constexpr std::size_t kMaxSchema = 64 << 10;
-constexpr std::size_t kMaxMembers = 256;  // of one object in a list of tools
+constexpr std::size_t kMaxMembers = 256;  // in one object of a list of tools
 constexpr std::string_view kAnyObject = R"({"type": "object"})";
 constexpr std::array<std::string_view, 13> kPlainKeywords = {
     "type",      "enum",     "const",    "minimum", "maximum",  "exclusiveMinimum", "minLength",

@@ -15,9 +15,9 @@ namespace baton {
 struct RpcMessage {
   enum class Kind : std::uint8_t { result, error, request, notification };
   Kind kind = Kind::notification;
-  std::optional<std::int64_t> id;  // of a request of ours, in a result or an error
-  std::string their_id;            // of a request of theirs, as JSON
-  std::string method;              // of a request or a notification
+  std::optional<std::int64_t> id;  // id of a request of ours, in a result or an error
+  std::string their_id;            // id of a request of theirs, as JSON
+  std::string method;              // method of a request or a notification
   std::string error;               // what an error says, with its code, made fit for a message
 };
 
@@ -33,7 +33,7 @@ std::string rpc_answer(const RpcMessage& request);
 
 // The tools that a server lists, as a model is told of them and as its calls are checked.
 
-inline constexpr std::size_t kMaxMcpTools = 128;  // of one server
+inline constexpr std::size_t kMaxMcpTools = 128;  // from one server
 
 /// Adds the tools of an answer to `tools/list`. A tool whose name is no name (letters, digits, '_', '-', '.'; at most
 /// 64) is left out, and one beyond kMaxMcpTools; `left_out` gets a sentence of each. Keywords of a tool's JSON Schema

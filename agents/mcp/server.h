@@ -27,8 +27,9 @@ class McpServer {
   const McpServerSpec& spec() const { return spec_; }
   const std::string& title() const { return title_; }  // what it says of itself, "docs 1.2"
   const std::vector<ToolSchema>& tools() const { return tools_; }
-  const std::vector<std::string>& left_out() const { return left_out_; }  // of its tools, with the reason
-  std::string ended() const;                                              // why it answers no more; empty: it may
+  /// Tools that are left out, with the reason.
+  const std::vector<std::string>& left_out() const { return left_out_; }
+  std::string ended() const;  // why it answers no more; empty: it may
 
   /// `arguments`: an object of JSON. What the server calls an error is a result that is not ok.
   ToolResult call(const std::string& tool, const std::string& arguments, const McpWait& wait) const;
@@ -37,7 +38,7 @@ class McpServer {
   /// The texts of the messages of a prompt, one below the other.
   std::string prompt(const std::string& name, const std::map<std::string, std::string>& arguments,
                      const McpWait& wait) const;
-  /// Whether a tool's argument may be a text, by the tool's schema; where it says nothing of it: true.
+  /// Whether a tool's argument may be a text, by the tool's schema; true if it says nothing of it.
   bool takes_text(const std::string& tool, const std::string& argument) const;
 
  private:
@@ -73,7 +74,7 @@ class McpServers {
   };
 
   /// Starts, concurrently, those that do not run. In the order of the specs. Throws Interrupted, and std::system_error
-  /// where no thread can be started.
+  /// if no thread can be started.
   std::vector<Started> start(const std::stop_token& stop);
 
  private:

@@ -13,14 +13,14 @@
 
 namespace baton {
 
-/// The tools of a server that a model may call: those of `only`, or all where it is empty. Throws McpError for a name
+/// The tools of a server that a model may call: those of `only`, or all if it is empty. Throws McpError for a name
 /// in `only` that the server does not have.
 std::vector<CallableTool> tools_of(const std::shared_ptr<const McpServer>& server,
                                    const std::vector<std::string>& only);
 
-/// `more` as they are shown together with `own`: where a name is taken, a tool of a server has the server's in front of
+/// `more` as they are shown together with `own`: if a name is taken, a tool of a server has the server's in front of
 /// it
-/// ("docs_search"), and is left out where that name is taken, too, with a sentence in `left_out`; where all together
+/// ("docs_search"), and is left out if that name is taken, too, with a sentence in `left_out`; if all together
 /// cannot be enforced, the arguments of `more` are any objects.
 std::vector<CallableTool> fit_together(const std::vector<ToolSchema>& own, std::vector<CallableTool> more,
                                        const CallLimits& limits, std::vector<std::string>& left_out);

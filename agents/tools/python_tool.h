@@ -28,7 +28,7 @@ PythonOptions parse_python_options(const std::map<std::string, std::string>& opt
                                    std::chrono::milliseconds default_timeout);
 
 /// Returns what an installed interpreter reads: the program and each link to it, and next to the folder of each of
-/// these `lib` and `lib64`, where they hold a Python library, and `pyvenv.cfg`. It is never the whole folder that an
+/// these `lib` and `lib64`, if they hold a Python library, and `pyvenv.cfg`. It is never the whole folder that an
 /// interpreter is installed in, which may be somebody's home.
 std::vector<std::filesystem::path> python_files(const std::filesystem::path& interpreter);
 

@@ -40,7 +40,7 @@ std::vector<std::string> ToolRegistry::names() const {
 
 namespace {
 
-constexpr std::size_t kMaxCallsRead = 64;  // of one answer
+constexpr std::size_t kMaxCallsRead = 64;  // in one answer
 constexpr std::size_t kMaxProblem = 500;   // bytes; it may quote the answer
 constexpr std::string_view kBlanksAndCommas = " \t\r\n,";
 

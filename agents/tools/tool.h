@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tools that run before an agent's prompt is built, where a result fills condition_<agent>_current, or when the model
+// Tools that run before an agent's prompt is built, when a result fills condition_<agent>_current, or when the model
 // calls them.
 #pragma once
 
@@ -28,7 +28,7 @@ class Tool {
   virtual ToolResult call(const ToolCall& call) const = 0;
   /// What a model is told of the tool. Without parameters, no model can call it.
   virtual ToolDefinition definition() const { return {}; }
-  /// Returns what confines the code that call() runs, where it runs any. May throw, as call() may.
+  /// Returns what confines the code that call() runs, if it runs any. May throw, as call() may.
   virtual std::vector<IsolationFact> isolation() const { return {}; }
 };
 
@@ -54,9 +54,9 @@ struct CallableTool {
 };
 
 struct CallLimits {
-  int max_calls = 8;                         // of one turn
-  std::chrono::milliseconds timeout{10000};  // of one call
-  std::size_t max_bytes = 16u << 10;         // of one result
+  int max_calls = 8;                         // in one turn
+  std::chrono::milliseconds timeout{10000};  // for one call
+  std::size_t max_bytes = 16u << 10;         // in one result
   bool enforce = true;                       // calls are decoded under a constraint
   bool repeat = false;                       // a call may be made again with the same arguments
   bool direct = false;                       // results without an error are the output

@@ -94,7 +94,7 @@ HWY_EXPORT(index_of_largest);
 HWY_EXPORT(sum_of_exp);
 HWY_EXPORT(sum_of_divergence);
 
-// In the namespace of the kernels: where one instruction set is compiled, the dispatch is a name inside it.
+// In the namespace of the kernels: if one instruction set is compiled, the dispatch is a name inside it.
 static float dispatch_largest(std::span<const float> logits) {
   return HWY_DYNAMIC_DISPATCH(largest)(logits.data(), logits.size());
 }

@@ -25,7 +25,7 @@ inline const char* message_of(const std::exception& error) noexcept {
   return dynamic_cast<const std::bad_alloc*>(&error) != nullptr ? "out of memory" : error.what();
 }
 
-/// Runs what an engine or a run can do without. Returns false where it threw, for example without memory.
+/// Runs what an engine or a run can do without. Returns false if it threw, for example without memory.
 template <class Work>
 bool try_to(const Work& work) noexcept {
   try {

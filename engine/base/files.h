@@ -17,7 +17,7 @@
 namespace baton {
 
 // InputFile: a regular file that is read in pieces. A file that another process truncates meanwhile gives an error,
-// where a memory map would end the process.
+// when a memory map would end the process.
 
 /// Bytes of a configuration, a tokenizer or another text of a model: far beyond what models have.
 inline constexpr std::uint64_t kMaxTextFile = std::uint64_t{1} << 30;

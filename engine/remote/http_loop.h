@@ -16,8 +16,8 @@ namespace baton {
 
 /// How a request ended.
 struct HttpEnd {
-  long status = 0;          // of the answer; 0: there was none
-  std::string body;         // of an answer that is not 2xx, its beginning
+  long status = 0;          // status of the answer; 0: there was none
+  std::string body;         // the beginning of an answer that is not 2xx
   std::string problem;      // why there is no whole answer; empty: there is one
   double wait_seconds = 0;  // what Retry-After asked for
   bool passing = false;     // another attempt may succeed: no connection, cut off, 408, 425, 429, 5xx
@@ -29,8 +29,8 @@ struct HttpCall {
   std::string body;                                      // JSON; empty: a GET
   std::string key;                                       // sent as a bearer token; empty: none
   std::chrono::milliseconds stall{600'000};              // the time without a byte after which the request has failed
-  std::size_t max_bytes = std::size_t{256} << 20;        // of the answer
-  std::function<void(std::string_view bytes)> on_bytes;  // of a 2xx answer; what it throws ends the request
+  std::size_t max_bytes = std::size_t{256} << 20;        // bytes of the answer
+  std::function<void(std::string_view bytes)> on_bytes;  // gets a 2xx answer; what it throws ends the request
   std::function<void(HttpEnd)> on_end;                   // exactly once, unless the call is cancelled
 };
 
@@ -53,7 +53,7 @@ class HttpLoop {
   virtual void at(Clock::time_point when, std::function<void()> work) = 0;
 };
 
-/// Throws BackendError where this build has no HTTP.
+/// Throws BackendError if this build has no HTTP.
 std::unique_ptr<HttpLoop> make_http_loop();
 
 }  // namespace baton

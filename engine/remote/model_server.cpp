@@ -16,7 +16,7 @@ namespace baton {
 namespace {
 
 constexpr double kFirstPause = 0.25, kMaxPause = 8.0, kMaxAsked = 60.0;  // seconds
-constexpr std::chrono::milliseconds kStall(30'000);                      // of small answers
+constexpr std::chrono::milliseconds kStall(30'000);                      // for small answers
 constexpr std::size_t kMaxAnswer = std::size_t{32} << 20;
 constexpr std::size_t kMaxAddress = 2048;
 

@@ -21,7 +21,7 @@ struct ServerAddress {
 /// Any thread.
 class ModelServer {
  public:
-  /// Throws BackendError for an endpoint that is no address of HTTP, and where this build has no HTTP.
+  /// Throws BackendError for an endpoint that is no address of HTTP, and if this build has no HTTP.
   explicit ModelServer(ServerAddress address);
 
   /// The endpoint for messages: without user, password, query and fragment.
@@ -31,7 +31,7 @@ class ModelServer {
   /// A call that can be started on the loop; an empty body is a GET.
   HttpCall call(const std::string& path, std::string body) const;
 
-  /// Waits for an answer of JSON, with further attempts where one may succeed. Must not be called on the loop's thread.
+  /// Waits for an answer of JSON, with further attempts if one may succeed. Must not be called on the loop's thread.
   /// Throws BackendError, and Interrupted soon after a stop was requested.
   JsonDocument fetch(const std::string& path, const std::string& body, const std::stop_token& stop = {});
   /// The same, or nothing: there is no such path, or it answers with something else.

@@ -146,7 +146,7 @@ void ServerTokenizer::is_plain(TokenId id) const {
   special_.try_emplace(id, false);
 }
 
-/// A special token's text becomes the token where special tokens are recognised, and other tokens where they are not.
+/// A special token's text becomes the token if special tokens are recognised, and other tokens if they are not.
 /// What the server does not tell counts as special: such tokens are handed on as text.
 bool ServerTokenizer::is_special(TokenId id) const {
   if (id < 0 || id >= size_) return false;
@@ -187,7 +187,7 @@ std::string model_of(std::string_view props) {
 
 /// A model of a list at /v1/models.
 struct ListedModel {
-  std::string id, owner, root;  // its owner is the name of the server's program, where that says so
+  std::string id, owner, root;  // its owner is the name of the server's program, if that says so
   std::int32_t context = 0;     // 0: not told
 };
 
@@ -206,7 +206,7 @@ std::vector<ListedModel> listed_models(const Json& answer) {
   return models;
 }
 
-/// The model of that name and where it came from; of a server without it, what it has.
+/// The model of that name and where it came from; if the server does not have it, what it has.
 std::string identity_of(const std::vector<ListedModel>& models, const std::string& id) {
   std::string others;
   for (const ListedModel& one : models) {

@@ -75,7 +75,7 @@ namespace {
 
 constexpr std::int32_t kVllmBlock = 16;  // tokens; its default, and only full blocks are found again
 constexpr std::uint64_t kVllmSeeds = std::uint64_t{1} << 63;
-constexpr int kStructuredOutputs = 11;  // of 0.11; 0.12 ignores what stood in its place
+constexpr int kStructuredOutputs = 11;  // since 0.11; 0.12 ignores what stood in its place
 
 /// True for a release 0.N before the given one. Versions of another form are newer, or are built from source.
 bool is_before(std::string_view version, int minor) {

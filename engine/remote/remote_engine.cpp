@@ -64,7 +64,7 @@ struct RemoteEngine::Live {
   GenerationRequest request;
   std::vector<TokenId> prompt;
   ServerAnswer answer;
-  std::unique_ptr<EventStream> events;  // of this attempt
+  std::unique_ptr<EventStream> events;  // events of this attempt
   HttpLoop::CallId call = 0;
   AttemptPauses pauses;
   EarlyId early = 0;
@@ -175,7 +175,7 @@ void RemoteEngine::forget(EarlyId id) {
   loop_.post([this, id] { warm_ups_.take(id); });
 }
 
-/// Does a part of a request. What it throws ends the request; so where it ends the request itself, that is its last
+/// Does a part of a request. What it throws ends the request; so if it ends the request itself, that is its last
 /// act.
 template <class Work>
 void RemoteEngine::or_end(Live& live, const Work& work) noexcept {

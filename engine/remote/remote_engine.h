@@ -29,9 +29,9 @@ class RemoteEngine final : public InferenceEngine {
     std::unique_ptr<const ServerApi> api;
     std::shared_ptr<const ModelText> text;
     EngineInfo info;
-    int slots = 0;                          // of a server that has some; below 2 nothing is sent ahead
+    int slots = 0;                          // slots of a server that has some; below 2 nothing is sent ahead
     double slowdown = 0.0;                  // bound of DecodePace
-    std::function<void(TokenId)> on_plain;  // of ServerAnswer
+    std::function<void(TokenId)> on_plain;  // goes to ServerAnswer
     /// Where the server tells which model it has, and how to read that from the answer; empty: nowhere. A server that
     /// was started anew is asked, since ids mean nothing to another model.
     std::string identity_path;
@@ -78,7 +78,7 @@ class RemoteEngine final : public InferenceEngine {
 
   Parts parts_;
   HttpLoop& loop_;
-  std::atomic<std::uint64_t> last_id_ = 0;  // of requests and of early prompts
+  std::atomic<std::uint64_t> last_id_ = 0;  // counts requests and early prompts
   using LiveMap = std::map<RequestId, std::unique_ptr<Live>>;
   LiveMap live_;
   WarmUps warm_ups_;

@@ -133,7 +133,7 @@ std::vector<ChatMessage> messages_of(const std::vector<TokenId>& prompt) {
   return messages;
 }
 
-/// Of an answer so far, what earlier events did not hold.
+/// Returns what earlier events did not hold of an answer so far.
 void ServerAnswer::keep_new(ServerPiece& piece) const {
   if (!piece.whole) return;
   if (piece.text.size() < bytes_ || piece.ids.size() < ids_)

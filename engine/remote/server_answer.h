@@ -43,8 +43,8 @@ class ServerAnswer {
   StopStrings stops_;
   std::string text_;
   std::vector<TokenId> tokens_;
-  std::vector<std::size_t> ends_;  // of each token: bytes of the answer up to its text's end
-  std::size_t bytes_ = 0;          // of the answer, with what is held back
+  std::vector<std::size_t> ends_;  // for each token: bytes of the answer up to its text's end
+  std::size_t bytes_ = 0;          // bytes of the answer, with what is held back
   std::size_t ids_ = 0;            // that the server has given
   std::vector<TokenId> waiting_;   // ids whose text has not come
   bool gap_ = false;               // an id is missing among them

@@ -93,10 +93,10 @@ struct ServerRequest {
 /// What an event of a stream, or the body of an answer, says.
 struct ServerPiece {
   std::string text;
-  std::vector<TokenId> ids;     // of the text, where the server gives them
+  std::vector<TokenId> ids;     // ids of the text, if the server gives them
   bool whole = false;           // text and ids are those of the answer so far, and not of this event alone
   std::int64_t tokens = -1;     // generated so far; -1: not said
-  bool progress = false;        // of the prompt alone
+  bool progress = false;        // progress of the prompt alone
   std::int64_t processed = -1;  // tokens of the prompt with KV so far
   std::int64_t prompt = -1;     // tokens of the prompt
   std::int64_t cached = -1;     // tokens of the prompt that were in the server's cache

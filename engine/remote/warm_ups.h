@@ -85,7 +85,7 @@ class WarmUps {
   struct Waiting {
     EarlyPrompt prompt;
     std::size_t sent = 0;   // tokens
-    std::size_t known = 0;  // of them those of earlier requests
+    std::size_t known = 0;  // those of earlier requests among them
     bool under_way = false;
     Warmth warmth;
   };
@@ -98,7 +98,7 @@ class WarmUps {
   int slots_;
   double most_ = 64.0;                                 // new tokens of the next request
   std::map<EarlyId, Waiting> prompts_;                 // in the order of prepare
-  std::map<RequestId, std::vector<TokenId>> decoded_;  // of requests that some prompt follows
+  std::map<RequestId, std::vector<TokenId>> decoded_;  // tokens of requests that some prompt follows
 };
 
 }  // namespace baton

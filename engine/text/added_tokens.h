@@ -41,7 +41,7 @@ class LongestMatch {
   };
   std::uint32_t next(std::uint32_t node, unsigned char byte) const;
 
-  std::vector<std::size_t> sizes_;          // of the texts
+  std::vector<std::size_t> sizes_;          // bytes of each text
   std::vector<Node> nodes_;                 // node 0 is the root
   std::array<std::uint32_t, 256> first_{};  // the root's edges
   /// (node, byte) -> node, of the other nodes.

@@ -99,7 +99,8 @@ struct BpeTables {
     std::function<Merge(std::size_t rank)> at;  // throws ModelError
   };
   std::vector<Token> tokens;
-  std::function<Merges(const Vocabulary& vocabulary)> merges;  // of the tokens' vocabulary; throws ModelError
+  std::function<Merges(const Vocabulary& vocabulary)>
+      merges;  // makes them for the tokens' vocabulary; throws ModelError
 };
 
 /// Reads "vocab" and "merges" of the "model" of a tokenizer.json. The texts are those of `model`. Throws ModelError.
@@ -138,7 +139,7 @@ class Bpe {
   std::optional<std::array<TokenId, 256>> bytes_;
   std::optional<TokenId> unknown_;
   bool fuse_unknown_ = false;
-  /// Of the vocabulary's strings; filled only for ignore_merges.
+  /// Tokens by the vocabulary's strings; filled only for ignore_merges.
   std::unordered_map<std::string_view, TokenId, SeededHash> words_;
   MergeTable merges_{0};
   std::vector<TokenId> merged_;  // [rank]

@@ -25,9 +25,9 @@ struct ChatCall {
 struct ChatMessage {
   std::string role;  // system, user, assistant, tool
   std::string content;
-  std::vector<ChatCall> calls = {};  // of an assistant
-  std::string name = {};             // of a tool: whose result the content is
-  std::string call_id = {};          // of a tool: ChatCall::id
+  std::vector<ChatCall> calls = {};  // for an assistant
+  std::string name = {};             // for a tool: whose result the content is
+  std::string call_id = {};          // for a tool: ChatCall::id
 };
 
 struct ChatOptions {

@@ -15,7 +15,7 @@ namespace baton {
 /// What all matching and checking of an output of `bytes` may cost, in units of about 5 ns: 0.1 s and 1.3 s per MiB.
 Effort effort_for_output(std::size_t bytes);
 
-/// Immutable and safe from any thread. Matching throws std::runtime_error where it needs more than `effort`.
+/// Immutable and safe from any thread. Matching throws std::runtime_error if it needs more than `effort`.
 class Pattern {
  public:
   /// Throws std::invalid_argument with the error and its place in the pattern.

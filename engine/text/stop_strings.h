@@ -31,7 +31,7 @@ class StopStrings {
     bool take(char byte);
 
     std::string text;
-    std::vector<std::uint32_t> border;  // of each beginning: its longest proper suffix that is a beginning, too
+    std::vector<std::uint32_t> border;  // for each beginning: its longest proper suffix that is a beginning, too
     std::size_t matched = 0;            // bytes of the text that the output ends with
   };
 

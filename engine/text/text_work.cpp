@@ -14,7 +14,7 @@ constexpr std::size_t kFreeBytes = 1u << 20;
 // Words and what is between them: published tokenizers make up to 7 of the 3 bytes of U+FDFA.
 constexpr std::size_t kPiecesPerByte = 3;
 constexpr std::size_t kFreePieces = 1u << 16;
-constexpr std::size_t kSymbolsPerByte = 12;  // 33 of the same 3 bytes, where nothing splits the text
+constexpr std::size_t kSymbolsPerByte = 12;  // 33 equal groups of 3 bytes, if nothing splits the text
 constexpr std::size_t kUnitsPerByte = 256;
 constexpr std::size_t kFreeUnits = 16'000'000;
 constexpr std::size_t kMaxTokenBytes = 4096;

@@ -45,7 +45,7 @@ class Tokenizer {
   std::uint64_t identity() const { return identity_; }
 
   /// Ids of the text alone: no BOS or EOS is added. Invalid UTF-8 is encoded as U+FFFD, as Python's "replace" does. The
-  /// time is bounded by the text's size, whatever text and tokenizer.json hold: throws ModelError where a
+  /// time is bounded by the text's size, whatever text and tokenizer.json hold: throws ModelError if a
   /// tokenizer.json asks for more steps or memory than that, and Interrupted soon after a stop was requested.
   virtual std::vector<TokenId> encode(std::string_view text, SpecialTokens special,
                                       const std::stop_token& stop = {}) const = 0;
@@ -54,7 +54,7 @@ class Tokenizer {
   /// plain completion).
   virtual std::vector<TokenId> encode_with_template(std::string_view text, const std::stop_token& stop = {}) const = 0;
 
-  /// Ids that do not exist stand for nothing. Throws ModelError where a tokenizer.json asks for more steps or memory
+  /// Ids that do not exist stand for nothing. Throws ModelError if a tokenizer.json asks for more steps or memory
   /// than a token's size allows.
   virtual std::string decode(std::span<const TokenId> ids, bool skip_special) const = 0;
 
@@ -65,7 +65,7 @@ class Tokenizer {
   /// `bytes`: token_bytes(id); `first`: the bytes that the token stands for at the beginning of a text.
   using ReadToken = std::function<void(TokenId id, std::string_view bytes, std::string_view first)>;
   /// Reads every token, in the order of the ids from 0 to size(). The time is bounded by the size of all tokens: throws
-  /// ModelError where a tokenizer.json asks for more steps or memory, and Interrupted soon after a stop was requested.
+  /// ModelError if a tokenizer.json asks for more steps or memory, and Interrupted soon after a stop was requested.
   virtual void read_tokens(const ReadToken& read, const std::stop_token& stop) const = 0;
 
   virtual std::optional<TokenId> token_id(std::string_view token) const = 0;

@@ -67,7 +67,7 @@ Value value_of(const std::string& name, const NamedValue& value, jinja::Budget& 
 
 struct ValueExpression::Parsed {
   std::string source;
-  std::string origin;  // of errors, which say their place themselves
+  std::string origin;  // origin in errors, which say their place themselves
   ExpressionPtr expression;
   std::vector<Name> names;
 
@@ -134,7 +134,7 @@ const std::string& ValueExpression::source() const { return parsed_->source; }
 
 bool ValueExpression::holds(const std::function<NamedValue(const std::string& name)>& value_of_name) const {
   jinja::Budget budget;
-  std::size_t at = 0;  // of the name that is looked up
+  std::size_t at = 0;  // place of the name that is looked up
   try {
     std::vector<std::pair<std::string, Value>> variables;
     std::set<std::string> known;

@@ -18,8 +18,8 @@ namespace baton {
 struct NamedValue {
   enum class Kind : std::uint8_t { undefined, text, json, integer };
   Kind kind = Kind::undefined;
-  std::string_view text;     // of text and json; valid until the next look-up
-  std::int64_t integer = 0;  // of integer
+  std::string_view text;     // for text and json; valid until the next look-up
+  std::int64_t integer = 0;  // for integer
 };
 
 /// A text is no expression, or the values do not fit it. what() has no place in it.

@@ -80,11 +80,11 @@ struct AddressConnection::Exchange {
       : id(of), time(wait), events([this](std::string_view data) { take(data); }) {}
 
   std::function<void(const RpcMessage& asked)> on_request;  // the server asks something
-  std::optional<std::int64_t> id;                           // of the request whose answer is waited for
+  std::optional<std::int64_t> id;                           // id of the request whose answer is waited for
   McpWait time;
   CURL* handle = nullptr;
   long status = 0;
-  std::string type;     // of the body
+  std::string type;     // type of the body
   std::string session;  // that this answer names
   std::string body;     // that is no stream of events
   EventStream events;

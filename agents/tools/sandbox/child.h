@@ -37,9 +37,9 @@ struct SandboxChild {
   gid_t group = 0;
   rlim_t max_threads = 0;  // counted in a user namespace of its own only; 0: no limit
   sock_fprog seccomp{};
-  sock_fprog process_seccomp{};             // of this process alone; in force before the other
+  sock_fprog process_seccomp{};             // for this process alone; in force before the other
   const std::uint64_t* exec_key = nullptr;  // [3], with which it allows execve
-  unsigned max_descriptors = 1 << 16;       // of the host, where they cannot be closed by one call
+  unsigned max_descriptors = 1 << 16;       // limit of the host, if they cannot be closed by one call
   struct Limit {
     int resource = 0;
     rlimit value{};

@@ -49,7 +49,7 @@ class FilterBuilder {
     for (const char* name : names) add(SCMP_ACT_ALLOW, name, {});
   }
 
-  /// Allows the call where all conditions hold. Conditions of several rules for one call are alternatives.
+  /// Allows the call if all conditions hold. Conditions of several rules for one call are alternatives.
   void allow_if(const char* name, Conditions conditions) { add(SCMP_ACT_ALLOW, name, conditions); }
 
   void deny(std::initializer_list<const char*> names, int error) {
@@ -160,7 +160,7 @@ void allow_files(FilterBuilder& filter) {
     filter.allow_if(name, {bits(flags, O_TRUNC | O_ACCMODE, O_TRUNC | O_RDWR)});
   }
   filter.deny({"openat2"}, ENOSYS);
-  // Disk space without a write, which is not counted where there is no file system of its own: the C library writes.
+  // Disk space without a write, which is not counted if there is no file system of its own: the C library writes.
   filter.deny({"fallocate"}, EOPNOTSUPP);
   // As on a file system without attributes, which programs that copy files expect.
   filter.deny({"getxattr", "lgetxattr", "fgetxattr", "listxattr", "llistxattr", "flistxattr"}, EOPNOTSUPP);
@@ -229,7 +229,7 @@ ExecKey make_exec_key() {
 }
 
 std::vector<sock_filter> make_process_filter(const ExecKey& key, bool shared_files) {
-  constexpr int kFirstUnused = 3;  // of the six argument registers: execve has three arguments
+  constexpr int kFirstUnused = 3;  // among the six argument registers: execve has three arguments
   const sock_filter allow = BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
   const sock_filter deny = BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM);
   const auto load = [](std::uint32_t offset) -> sock_filter { return BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offset); };
@@ -270,7 +270,7 @@ std::vector<sock_filter> make_seccomp_filter() {
   allow_time_and_signals(filter);
   allow_files(filter);
   allow_questions(filter);
-  // Callers of these have another way where the kernel lacks them.
+  // Callers of these have another way if the kernel lacks them.
   filter.deny({"io_uring_setup", "io_uring_enter", "io_uring_register", "futex_waitv"}, ENOSYS);
   filter.deny_numbers(451, 512, ENOSYS);  // newer than this list; their numbers are the same on all architectures
   return filter.program();

@@ -73,9 +73,9 @@ class SandboxFolder {
   /// std::system_error when the content cannot be counted for a reason of the host's own.
   std::string exceeds(int entries, std::uint64_t bytes) const;
 
-  /// True where the system counts what is written to a file here for the process that writes, through mapped memory,
+  /// True if the system counts what is written to a file here for the process that writes, through mapped memory,
   /// too. Not so in a tmpfs, for example. Must be called before the folder is given away. Throws std::system_error
-  /// where the system does not say.
+  /// if the system does not say.
   bool counts_writes() const;
 
  private:

@@ -38,7 +38,7 @@ class SandboxNotStarted : public std::system_error {
 };
 
 /// A running or ended child that nobody has reaped. Destroying the object kills and reaps it, or
-/// gives up after two seconds where this process may not signal it.
+/// gives up after two seconds if this process may not signal it.
 class SandboxProcess {
  public:
   /// Starts the child as posix_spawn does, with `namespaces` (flags of clone): the host's pages are not copied, and

@@ -155,7 +155,7 @@ SandboxResult run_in(const SandboxMeans& means, const std::vector<sock_filter>& 
   KeptOutput output(request.output_bytes);
   const SandboxUsage usage(process.id(), child.user, child.group);
   SandboxResult result;
-  std::function<bool()> exceeds;  // where the kernel does not count for this process alone
+  std::function<bool()> exceeds;  // if the kernel does not count for this process alone
   if (!means.namespaces || !child.counts_threads) {
     exceeds = [&] {
       result.exceeded = excess(plan, usage, !child.counts_threads, !means.namespaces, output);
@@ -188,7 +188,7 @@ bool is_transient(int error) {
 
 /// The strongest layers in which a process can be started.
 struct StrongestLayers {
-  SandboxRights rights;  // of the thread that tried them
+  SandboxRights rights;  // rights of the thread that tried them
   SandboxMeans means;
   std::string without_namespaces, without_user;  // why there are none
 };

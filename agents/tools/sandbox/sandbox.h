@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A confined process for code that a model wrote, in layers: a seccomp filter that allows listed system calls only,
 // Landlock, namespaces with a file tree of its own, an unprivileged user, and limits. The first and the last hold
-// everywhere, the others where the system has them. docs/decisions/tools.md
+// everywhere, the others if the system has them. docs/decisions/tools.md
 #pragma once
 
 #include <baton/isolation.h>
@@ -35,7 +35,7 @@ struct SandboxResult {
   std::string output;    // standard output and error, interleaved as written; any bytes
 };
 
-/// The layers that are used where the system has them. Tests switch them off to see what the others hold.
+/// The layers that are used if the system has them. Tests switch them off to see what the others hold.
 struct SandboxLayers {
   bool landlock = true;
   bool namespaces = true;

@@ -14,9 +14,9 @@ namespace baton {
 
 /// What a text may ask for. The largest published tokenizer.json has about 2 million values, nested 8 deep.
 struct JsonLimits {
-  std::size_t max_depth = 64;                      // of lists and objects inside each other
-  std::size_t max_values = 8'000'000;              // of all kinds, members of objects and elements of lists
-  std::size_t max_bytes = std::size_t{512} << 20;  // of the parsed values, estimated
+  std::size_t max_depth = 64;                      // lists and objects inside each other
+  std::size_t max_values = 8'000'000;              // values of all kinds, members of objects and elements of lists
+  std::size_t max_bytes = std::size_t{512} << 20;  // memory of the parsed values, estimated
   std::size_t max_token = std::size_t{32} << 20;   // bytes of one string or number, which are held several times
   bool unique_keys = false;                        // refuse an object with two equal keys; else the last one counts
 };
@@ -35,7 +35,7 @@ class JsonError : public std::runtime_error {
 };
 
 /// Owns parsed values. They are freed leaf by leaf, since the destructor of nlohmann::json allocates memory and would
-/// end the process where there is none.
+/// end the process if there is none.
 class JsonDocument {  // NOLINTBEGIN(bugprone-exception-escape): the values that it frees last hold no others
  public:
   JsonDocument() = default;

@@ -75,7 +75,7 @@ struct FileStatus {
 std::optional<FileStatus> status_of(const UniqueFd& file);
 /// Whether it is the file that has this name now.
 bool has_name(const UniqueFd& file, const std::filesystem::path& name);
-/// Gives `to` the permissions that the regular file `from` has; nothing to do where there is none, and where access
+/// Gives `to` the permissions that the regular file `from` has; nothing to do if there is none, and if access
 /// lists alone say who may read a file.
 bool copy_permissions(const std::filesystem::path& from, const UniqueFd& to);
 /// Whether every user of the machine may read it, as far as the system says that in a few bits.

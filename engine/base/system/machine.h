@@ -15,7 +15,7 @@ namespace baton {
 /// as many as can run all the time. `root` stands for "/", on systems that say it in files.
 int usable_cores(const std::filesystem::path& root = "/");
 
-/// "CPU" where the system names none.
+/// "CPU" if the system names none.
 std::string processor_name();
 
 /// The vector instructions that the engine has kernels for, as "avx2 fma"; empty: none, or the system does not say.
@@ -32,7 +32,7 @@ MachineMemory machine_memory(const std::filesystem::path& root = "/");
 
 // Memory by pages, and what the C library keeps of it.
 
-/// Zeroed memory in whole pages, aligned as huge pages are where the system has those; null: there is none. `huge`: it
+/// Zeroed memory in whole pages, aligned as huge pages are if the system has those; null: there is none. `huge`: it
 /// should be backed by huge pages. The caller gives it back with unmap_pages, with the same size.
 void* map_pages(std::size_t bytes, bool huge) noexcept;
 void unmap_pages(void* data, std::size_t bytes) noexcept;

@@ -30,7 +30,7 @@ void block_pipe_signal();
 /// before. Passes exceptions on.
 void without_pipe_signal(const std::function<void()>& work);
 
-// Waiting until an atomic number changes. Not std::atomic's wait: where the system offers none that libstdc++ 12 knows,
+// Waiting until an atomic number changes. Not std::atomic's wait: if the system offers none that libstdc++ 12 knows,
 // as with MinGW-w64, that loses a wake-up between its look at the number and its sleep, and then sleeps for ever.
 
 /// Returns once the number is no longer `old`, or sooner; the caller looks again.

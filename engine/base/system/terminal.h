@@ -16,7 +16,7 @@ struct TerminalSize {
   int columns = 80;
   int rows = 24;
 };
-/// Of the terminal behind the standard error, now; the default where there is none.
+/// Returns the size of the terminal behind the standard error now, and the default if there is none.
 TerminalSize terminal_size();
 
 /// Whether the locale of the environment is one of UTF-8.
@@ -27,7 +27,7 @@ bool wait_for_input(std::chrono::milliseconds time);
 
 /// Opens the null device as stdin, stdout and stderr where the caller closed them: otherwise the next file that is
 /// opened, a pipe or a socket, takes that number, and what is printed goes there. What is written to such a stdout
-/// fails with EBADF, as where it is closed; what is written to stderr is lost. Before anything else is opened.
+/// fails with EBADF, as if it were closed; what is written to stderr is lost. Before anything else is opened.
 void open_standard_files();
 
 // Ctrl-C and requests to end, for a program that waits for them on a thread of its own.
@@ -42,7 +42,7 @@ void catch_interrupts();
 /// Waits for the next one. One thread.
 Interrupt next_interrupt();
 
-/// They end the program again, as by default: where no thread can wait for them.
+/// They end the program again, as by default, for when no thread can wait for them.
 void leave_interrupts();
 
 }  // namespace baton

@@ -114,7 +114,7 @@ struct Escape {
 constexpr Escape kEscapes[] = {{U'"', U'"'},  {U'\\', U'\\'}, {U'\n', U'n'}, {U'\t', U't'},
                                {U'\r', U'r'}, {U'\b', U'b'},  {U'\f', U'f'}};
 
-/// Control characters without a short escape are written \u00XX only where nothing else is meant, so that a model that
+/// Control characters without a short escape are written \u00XX only if nothing else is meant, so that a model that
 /// begins another \u is not led to one of them.
 ExpressionPtr escaped(const CodePointSet& set) {
   static const CodePointSet& always = *new CodePointSet{{0, 0x1F}, {U'"', U'"'}, {U'\\', U'\\'}};

@@ -73,9 +73,9 @@ struct GrammarExpression {
   std::vector<ExpressionPtr> parts;
   std::int32_t low = 0, high = 0;
   std::int32_t rule = 0;
-  std::vector<bool> optional;  // of members: one for each part
-  ExpressionPtr between;       // of members
-  ExpressionPtr more;          // of members: what may follow them, any number of times; null: nothing
+  std::vector<bool> optional;  // for members: one for each part
+  ExpressionPtr between;       // for members
+  ExpressionPtr more;          // for members: what may follow them, any number of times; null: nothing
 };
 
 ExpressionPtr text(std::string_view bytes);

@@ -18,7 +18,7 @@ using namespace constrain;
 
 constexpr std::size_t kMaxGbnfBytes = 65'536;
 constexpr int kMaxNesting = 64;
-constexpr std::int32_t kMaxRuleDepth = 256;  // of calls that are open at once
+constexpr std::int32_t kMaxRuleDepth = 256;  // calls that are open at once
 constexpr std::string_view kRoot = "root";
 
 /// What follows a backslash, in a literal as in brackets.

@@ -220,8 +220,8 @@ void Grammar::find_needs() {
     std::int32_t node;
     std::int32_t rule;  // that is called on the way; -1: none
   };
-  std::vector<std::vector<Origin>> origins(nodes_.size());       // of each node: from where it is reached
-  std::vector<std::vector<Origin>> callers(starts_.size());      // of each rule; `rule` is the node behind the call
+  std::vector<std::vector<Origin>> origins(nodes_.size());       // for each node: from where it is reached
+  std::vector<std::vector<Origin>> callers(starts_.size());      // for each rule; `rule` is the node behind the call
   std::vector<std::vector<std::int32_t>> begins(nodes_.size());  // rules that begin with the node
   for (std::size_t rule = 0; rule < starts_.size(); ++rule)
     begins[index(starts_[rule])].push_back(static_cast<std::int32_t>(rule));

@@ -41,7 +41,7 @@ class Grammar {
   Grammar(const Grammar& one, const Grammar& other);
 
   struct Edge {
-    std::uint8_t low, high;  // of the byte, inclusive
+    std::uint8_t low, high;  // bounds of the byte, inclusive
     std::int32_t target;
   };
   struct Call {
@@ -77,14 +77,14 @@ class Grammar {
   void find_classes();
 
   std::vector<Node> nodes_;
-  std::vector<std::int32_t> starts_;  // of each rule
+  std::vector<std::int32_t> starts_;  // first node of each rule
   std::vector<std::vector<constrain::Rule>> sources_;
   std::int32_t max_depth_ = 1;
   std::array<std::uint8_t, 256> classes_{};
   std::size_t class_count_ = 1;
 };
 
-/// True when `text` as a whole is a text of the grammar. Throws std::runtime_error where the grammar is so ambiguous
+/// True when `text` as a whole is a text of the grammar. Throws std::runtime_error if the grammar is so ambiguous
 /// that this needs more than a bound by the size of the text: 0.4 s and 3 s per MiB.
 bool accepts(const Grammar& grammar, std::string_view text);
 

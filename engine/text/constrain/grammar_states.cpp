@@ -12,13 +12,13 @@
 namespace baton {
 namespace {
 
-constexpr std::size_t kMaxPlaces = 2048;  // of one state; more are an ambiguity that grows with the text
+constexpr std::size_t kMaxPlaces = 2048;  // in one state; more are an ambiguity that grows with the text
 constexpr std::size_t kManyStates = 10'000;
 constexpr std::size_t kCrowdedStates = 20'000;
 constexpr std::size_t kMaxWork = 8'000'000;  // between two calls of clear(); a visit takes up to 0.2 microseconds
 constexpr std::size_t kMaxStates = 100'000;  // between two calls of clear()
 constexpr std::size_t kCrowdedBytes = std::size_t{64} << 20;
-constexpr std::size_t kMaxStateBytes = std::size_t{256} << 20;  // of states between two calls of clear()
+constexpr std::size_t kMaxStateBytes = std::size_t{256} << 20;  // states between two calls of clear()
 
 // What checking a whole text may cost, in visits.
 constexpr std::size_t kPlacesPerByte = 16;

@@ -18,7 +18,7 @@ namespace baton {
 struct GrammarFrame {
   std::int32_t then;  // the node behind the call
   std::int32_t depth;
-  std::uint64_t hash;  // of this frame and all below
+  std::uint64_t hash;  // hash of this frame and all below
   std::shared_ptr<const GrammarFrame> below;
 };
 
@@ -91,7 +91,7 @@ class GrammarStates {
   std::shared_ptr<const Grammar> grammar_;
   std::deque<State> states_;
   std::size_t work_ = 0;   // places visited since the last clear()
-  std::size_t bytes_ = 0;  // of the states, about
+  std::size_t bytes_ = 0;  // size of the states, about
   std::unordered_multimap<std::uint64_t, State*> by_hash_;
 };
 

@@ -68,7 +68,7 @@ TokenTrie::TokenTrie(TokenBytes bytes_of_tokens, const std::stop_token& stop) : 
 
 namespace {
 
-constexpr std::size_t kManyNodes = 8;  // of the trie: fewer are faster walked
+constexpr std::size_t kManyNodes = 8;  // nodes of the trie: fewer are faster walked
 
 void allow(std::vector<std::uint32_t>& bits, TokenId id) {
   bits[static_cast<std::size_t>(id) / 32] |= 1u << (static_cast<std::size_t>(id) % 32);

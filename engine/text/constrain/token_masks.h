@@ -32,7 +32,7 @@ class TokenBytes {
 
  private:
   std::string bytes_;
-  std::vector<std::uint32_t> ends_;  // of each id
+  std::vector<std::uint32_t> ends_;  // for each id
 };
 
 /// Immutable and safe from any thread. Tokens without bytes, which are special or do not exist, are not in it.
@@ -51,7 +51,7 @@ class TokenTrie {
   /// What is below a node, so that all of it can be allowed at once.
   struct Below {
     std::array<std::uint64_t, 2> ascii{};  // the bytes among the first 128
-    std::uint32_t height = 0;              // of the longest way down
+    std::uint32_t height = 0;              // length of the longest way down
     bool others = false;                   // there are other bytes
   };
 
@@ -69,7 +69,7 @@ class TokenTrie {
 
  private:
   std::vector<Node> nodes_;
-  std::vector<Below> below_;  // of each node
+  std::vector<Below> below_;  // for each node
   std::vector<TokenId> tokens_;
   TokenBytes bytes_;
   std::size_t max_depth_ = 0;
@@ -86,8 +86,9 @@ struct MaskVocabulary {
 
   std::int32_t size;
   std::vector<TokenId> eos;                // allowed exactly where the answer may end
-  std::shared_ptr<const TokenTrie> later;  // of the tokens behind the first
-  std::shared_ptr<const TokenTrie> first;  // of the first token; mostly the same: some tokenizers drop a blank there
+  std::shared_ptr<const TokenTrie> later;  // tokens behind the first
+  std::shared_ptr<const TokenTrie>
+      first;  // tokens that come first; mostly the same: some tokenizers drop a blank there
 };
 
 /// One bit for each id, 32 in a word.

@@ -34,7 +34,7 @@ enum class TokenKind : std::uint8_t {
 
 struct TemplateToken {
   TokenKind kind = TokenKind::end;
-  std::string text;  // of a string: its value
+  std::string text;  // for a string: its value
   Place place;
 
   bool is(TokenKind wanted, std::string_view wanted_text) const { return kind == wanted && text == wanted_text; }
@@ -42,7 +42,7 @@ struct TemplateToken {
   bool is_symbol(std::string_view wanted) const { return is(TokenKind::symbol, wanted); }
 };
 
-/// Of variables, members and arguments; they are compared more often than they are counted.
+/// Names of variables, members and arguments; they are compared more often than they are counted.
 inline constexpr std::size_t kMaxNameBytes = 200;
 
 /// Something is wrong at a place of the template; what() names the template, too.

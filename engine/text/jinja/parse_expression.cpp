@@ -14,7 +14,7 @@ namespace {
 // Limits of the tree's depth, since the evaluator is recursive. Official templates stay below 20.
 constexpr int kMaxTreeDepth = 200;
 constexpr int kMaxNesting = 60;
-constexpr std::size_t kMaxArguments = 255;  // of a call
+constexpr std::size_t kMaxArguments = 255;  // arguments of a call
 
 bool ends_tuple(const TemplateToken& token) {
   return token.kind == TokenKind::print_end || token.kind == TokenKind::block_end || token.is_symbol(")") ||

@@ -10,7 +10,7 @@ namespace baton::jinja {
 namespace {
 
 constexpr int kMaxBlockDepth = 60;
-constexpr std::size_t kMaxParameters = 255;  // of a macro
+constexpr std::size_t kMaxParameters = 255;  // parameters of a macro
 
 std::string shown(const TemplateToken& token) {
   return token.kind == TokenKind::end ? "the end of the template" : fmt::format("'{}'", token.text);

@@ -44,7 +44,7 @@ struct Expression {
   std::vector<ExpressionPtr> items;
   std::vector<std::pair<std::string, ExpressionPtr>> named;
   std::vector<std::string> operators;
-  int depth = 1;  // of the tree below
+  int depth = 1;  // depth of the tree below
 };
 
 enum class StatementKind : std::uint8_t {
@@ -71,7 +71,7 @@ using Block = std::vector<StatementPtr>;
 
 struct Target {
   std::string name;
-  std::string member;  // of a namespace: set ns.member = ...
+  std::string member;  // for a namespace: set ns.member = ...
 };
 
 struct Statement {

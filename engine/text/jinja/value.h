@@ -78,7 +78,7 @@ struct SequenceValue {
 
   SequenceKind kind = SequenceKind::list;
   Values items;
-  int depth = 1;  // of lists in lists
+  int depth = 1;  // depth of lists in lists
   mutable bool used_up = false;
 };
 
@@ -178,7 +178,8 @@ struct Callable {
   Value operator()(const Arguments& arguments) const { return call(self, arguments); }
 
   std::string name;
-  Value self;  // of a bound method. `call` itself must hold no value, so that chains can be freed without recursion
+  Value self;  // what a method is bound to. `call` itself must hold no value, so that chains can be freed without
+               // recursion
   Call call;
 };
 Value callable(std::string name, Callable::Call call);

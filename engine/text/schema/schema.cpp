@@ -295,7 +295,7 @@ OrderedJson merged_schema(const OrderedJson& a, const OrderedJson& b, const std:
       fail_merge(pointer, keyword);
     }
   }
-  // Where one allows no other properties, those of the other may not be there.
+  // If one schema allows no other properties, the other may not have any.
   for (const auto& [one, other] : {std::pair(&a, &b), std::pair(&b, &a)}) {
     if (!one->contains("additionalProperties") || (*one)["additionalProperties"] == true) continue;
     const OrderedJson own = one->value("properties", OrderedJson::object());

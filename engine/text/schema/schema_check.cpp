@@ -20,7 +20,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::size_t kUnitsOfStep = 64;  // of an Effort: one value against one schema
+constexpr std::size_t kUnitsOfStep = 64;  // Effort of one value against one schema
 
 bool has_type(const Json& value, const std::string& type) {
   if (type == "null") return value.is_null();
@@ -49,7 +49,7 @@ class ValueChecker {
   /// `bytes`: of the text.
   ValueChecker(const Json& root, std::size_t bytes) : root_(root), effort_(effort_for_output(bytes)) {}
 
-  /// Throws std::runtime_error where it takes too many steps: nested alternatives double them with each level.
+  /// Throws std::runtime_error if it takes too many steps: nested alternatives double them with each level.
   std::string check(const Json& value, const Json& schema, const std::string& pointer, int depth = 0) {
     if (depth > kMaxSchemaDepth)
       return at(pointer, fmt::format("too much nesting for the schema: expected at most {} levels", kMaxSchemaDepth));

@@ -28,7 +28,7 @@ constexpr std::size_t kMaxName = 256;  // each character is a level of nesting
 constexpr std::size_t kMaxSchemas = 4096;
 constexpr std::size_t kMaxMerged = 1'000'000;  // values of schemas that are merged, all merges together
 constexpr std::int32_t kMaxOpen = 256;    // schemas that are read within one another; each takes up to 1 KiB of stack
-constexpr std::size_t kMaxValues = 1024;  // of one enum
+constexpr std::size_t kMaxValues = 1024;  // values in one enum
 constexpr std::uint64_t kMaxSize = 100'000;  // that a length of a text or list may have as a bound
 
 ExpressionPtr blank() { return maybe(text(" ")); }
@@ -151,7 +151,7 @@ NumberBounds bounds_of(const OrderedJson& schema) {
   return {bound("minimum"), bound("maximum"), bound("exclusiveMinimum")};
 }
 
-/// At least and at most how many; throws where a number is larger than what can be written out.
+/// At least and at most how many; throws if a number is larger than what can be written out.
 std::pair<std::int32_t, std::int32_t> sizes_of(const OrderedJson& schema, const char* least, const char* most,
                                                const std::string& pointer) {
   const auto size = [&](const char* keyword, std::int32_t otherwise) {
@@ -265,7 +265,7 @@ class SchemaCompiler {
     return ways.size() == 1 ? ways[0] : choice(std::move(ways));
   }
 
-  /// What the schema refers to; `depth` becomes that of it, where it is deeper.
+  /// What the schema refers to; `depth` becomes its depth, if that is greater.
   const OrderedJson& resolved(const OrderedJson& schema, const std::string& pointer, std::int32_t own,
                               std::int32_t& depth) {
     const OrderedJson* at = &schema;
@@ -347,7 +347,7 @@ class SchemaCompiler {
     return members;
   }
 
-  /// Properties come in the order in which the schema has them. Others come last, and only where the schema speaks of
+  /// Properties come in the order in which the schema has them. Others come last, and only if the schema speaks of
   /// them, or of no property at all.
   ExpressionPtr object(const OrderedJson& schema, const std::string& pointer, std::int32_t depth) {
     const OrderedJson properties = schema.value("properties", OrderedJson::object()),
@@ -422,7 +422,7 @@ class SchemaCompiler {
 
   const OrderedJson& root_;
   std::vector<Rule> rules_;
-  std::vector<std::int32_t> depths_;  // of each rule: how deep its schemas are nested, as the check counts
+  std::vector<std::int32_t> depths_;  // for each rule: how deep its schemas are nested, as the check counts
   std::map<std::string, Definition> definitions_;
   std::vector<std::int32_t> heights_;    // the same, with the rules that they call
   std::optional<std::string> too_deep_;  // the first schema whose rule is higher than allowed

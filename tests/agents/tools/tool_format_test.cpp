@@ -4,6 +4,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "agents/prompts/prompt.h"
 #include "agents/tools/tool.h"
 #include "tests/support/toy_model.h"
 

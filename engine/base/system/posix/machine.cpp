@@ -145,7 +145,7 @@ struct GroupFiles {
 const GroupFiles kVersion2 = {"memory.current", {"memory.max", "memory.high"}, "inactive_file"};
 const GroupFiles kVersion1 = {"memory.usage_in_bytes", {"memory.limit_in_bytes"}, "total_inactive_file"};
 
-/// Of lines "name: number unit" or "name number".
+/// The numbers of lines "name: number unit" or "name number".
 std::int64_t line_of(const fs::path& file, const std::string& name) {
   std::ifstream stream(file);
   for (std::string line; std::getline(stream, line);) {
