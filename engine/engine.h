@@ -12,7 +12,6 @@
 
 #include "engine/kv/segment_handle.h"
 #include "engine/request.h"
-#include "engine/reuse/anchors/anchor_stats.h"
 #include "engine/reuse/between_models.h"
 #include "engine/text/chat_template.h"
 
@@ -42,7 +41,7 @@ struct EngineStats {
   /// by it.
   std::int32_t measuring = 0;
   SegmentStoreStats segments;
-  AnchorStoreStats anchors;
+  std::int64_t method_bytes = 0;  // that methods keep from prompt to prompt (engine/reuse/method_state.h)
 };
 
 /// All members are safe from any thread.

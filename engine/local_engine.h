@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // LocalEngine: an engine in this process. It adds to InferenceEngine the members that need direct access to the model,
-// its KV and its anchors: measuring, learning, and the settings that result from them. The implementation is
+// its KV and what methods keep: measuring, learning, and the settings that result from them. The implementation is
 // engine/loop/step_engine.h.
 #pragma once
 
@@ -14,8 +14,8 @@
 #include "engine/engine.h"
 #include "engine/kv/segment.h"
 #include "engine/model/model.h"
-#include "engine/reuse/anchors/anchor_store.h"
 #include "engine/reuse/calibration.h"
+#include "engine/reuse/method_state.h"
 
 namespace baton {
 
@@ -24,8 +24,8 @@ class LocalEngine : public InferenceEngine {
  public:
   virtual const Model& model() const = 0;
 
-  /// The anchor pools of this engine's model (method anchors).
-  virtual AnchorStore& anchors() = 0;
+  /// What a method keeps in this engine, or null if it keeps nothing. Valid for as long as the engine.
+  virtual MethodState* method_state(const Method& method) = 0;
 
   /// Returns the segment of a handle of this engine, or null when the segment was evicted. The call is for inspection
   /// and does not count as a planned reader. The segment may be in host memory (Segment::on_host).
@@ -81,10 +81,11 @@ struct LocalEngineOptions {
   std::int64_t segment_budget_bytes = 0;  // of segments kept for later prompts; 0: a third of kv_budget_bytes
   /// Budget of the host tier of a device's segments; 0: a quarter of the machine's available memory; below 0: no tier.
   std::int64_t host_segment_budget_bytes = 0;
-  std::int64_t anchor_budget_bytes = 0;  // of anchors, within segment_budget_bytes; 0: half of segment_budget_bytes
-  std::int32_t max_step_rows = 512;      // maximum rows of one step in which sequences decode
-  std::int32_t max_prefill_rows = 0;     // of other steps; 0: max_step_rows or, on a GPU, kPrefillRowsGpu
-  std::int32_t max_sequences = 64;       // sequences that run concurrently; further requests wait
+  std::int64_t method_budget_bytes =
+      0;                              // of a method's state, in segment_budget_bytes; 0: half of segment_budget_bytes
+  std::int32_t max_step_rows = 512;   // maximum rows of one step in which sequences decode
+  std::int32_t max_prefill_rows = 0;  // of other steps; 0: max_step_rows or, on a GPU, kPrefillRowsGpu
+  std::int32_t max_sequences = 64;    // sequences that run concurrently; further requests wait
   /// The fraction by which rows of prompts, submitted ones and those computed ahead, may lengthen decode steps on
   /// average; 0: kSlowdownCpu or kSlowdownGpu. Prompts that arrived before an agent began to decode are not bound by
   /// its steps.

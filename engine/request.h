@@ -17,6 +17,7 @@
 #include "engine/kv/segment_handle.h"
 #include "engine/model/sampler.h"
 #include "engine/reuse/options.h"
+#include "engine/reuse/prompt_part.h"
 #include "engine/text/tokenizer.h"
 
 namespace baton {
@@ -32,41 +33,6 @@ class EngineError : public std::runtime_error {
 
 using RequestId = std::uint64_t;
 using EarlyId = std::uint64_t;
-
-/// A prompt is a list of parts, each already token ids: fixed text, or the value of a placeholder.
-struct PromptPart {
-  std::string slot;  // placeholder name; empty for fixed text
-  std::vector<TokenId> tokens;
-  SegmentHandle segment;     // KV of exactly these tokens, from the same engine; may be null
-  std::int64_t readers = 0;  // above 0: the part becomes a segment for this many later readers
-  bool export_kv = false;    // some of these readers are engines of other models (InferenceEngine::exported_kv)
-  /// Used when `segment` is null: KV of exactly these tokens from an engine of another model in the same format
-  /// (kv_difference). May be null.
-  std::shared_ptr<const Segment> imported_kv;
-  std::string why_no_kv;  // for the report: why both `segment` and `imported_kv` are null
-};
-
-/// How the anchors judged the text of a placeholder.
-struct AnchorUse {
-  std::int32_t anchors = 0;       // anchors that corrected the text, or would have corrected it
-  float ambiguity = 0.0f;         // entropy of the anchors' weights over log(anchors)
-  float distance = 0.0f;          // distance of the text from the nearest anchor
-  float predicted_error = -1.0f;  // predicted relative error of K and V; below 0: unknown
-};
-
-/// How the KV of one part of the prompt was obtained.
-struct PartUse {
-  const Method* method = &method_of(MethodId::full);  // full, prefix, or the request's method
-  bool from_segment = false;
-  bool corrected = false;          // a learned correction was added (Calibration::corrections)
-  std::string reason;              // why the method differs from the one that the request names
-  std::int64_t reused_tokens = 0;  // tokens neither computed in full nor chosen by the method to be recomputed
-  std::int64_t kv_reused = 0;      // reused entries (tokens x layers)
-  std::int64_t kv_reusable = 0;    // upper bound of kv_reused: the method recomputes its layers and chooses no token
-  std::int64_t ahead_tokens = 0;   // tokens computed before all of the prompt was known
-  int hops = 0;                    // the segment's hops
-  std::optional<AnchorUse> anchors;
-};
 
 /// The phases of a prefill, in milliseconds.
 struct PrefillTimes {
@@ -99,7 +65,7 @@ struct GenerationResult {
   std::int64_t tentative_tokens = 0;    // verified: tokens written before the prompt had exact KV
   std::int64_t confirmed_tokens = 0;    // tentative tokens that are in the answer
   std::vector<double> choices;          // probabilities of GenerationRequest::choices (engine/loop/choice_scores.h)
-  float expected_nats = -1.0f;          // ReuseOptions::predicted, where texts were handed over
+  float expected_nats = -1.0f;          // ReuseDecision::predicted, if texts were handed over
   float guard_left = -1.0f;             // Guard::left of the prompt; below 0: nothing was measured
   float guard_nats = -1.0f;             // auto: the divergence that the guard expects, nats per token; below 0: unknown
   int hops = 0;                         // 0: exact KV; n: the context held segments of n - 1 hops
@@ -146,7 +112,7 @@ struct GenerationRequest {
   bool keep_context = false;        // the result has the context of the prompt and the answer
   std::int64_t output_readers = 0;  // with reuse.record: number of later prompts that will hold the answer
   bool export_output = false;       // some of these later prompts are for other models
-  std::string output_slot;          // the answer's placeholder in the later prompts, for anchors
+  std::string output_slot;          // the answer's placeholder in the later prompts
   std::string reader;               // whose prompt this is: "inspector", "inspector#2"
   std::uint64_t run = 0;  // running requests of the same number, above 0, hand the texts of their prompts to each other
   std::vector<TokenId> forced;  // teacher forcing: the answer consists of exactly these tokens

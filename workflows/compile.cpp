@@ -199,7 +199,7 @@ void check_references(const WorkflowSpec& spec, Diagnostics& diagnostics) {
 void check_method(const WorkflowSpec& spec, const std::vector<PlannedTurn>& turns, Diagnostics& diagnostics) {
   const Method& method = *spec.relay.method;
   const auto here = [](const PlannedTurn& turn) { return turn.has_prompt() && !turn.served; };
-  if (!method.segments || decides(method) || turns.empty() || std::any_of(turns.begin(), turns.end(), here)) return;
+  if (!hands_over(method) || decides(method) || turns.empty() || std::any_of(turns.begin(), turns.end(), here)) return;
   if (std::none_of(turns.begin(), turns.end(), [](const PlannedTurn& turn) { return turn.served; })) return;
   diagnostics.error(
       spec.relay.where, "E0412",

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "engine/base/files.h"
+#include "engine/base/hash.h"
 #include "engine/base/json_fields.h"
 #include "engine/learning/model_profile.h"
 #include "engine/model/model.h"
@@ -23,13 +24,13 @@ static_assert(std::endian::native == std::endian::little);
 constexpr const char* kChecksum = "checksum";
 constexpr std::uint64_t kMaxFile = std::uint64_t{8} << 30;
 
-std::uint64_t hash_of_bytes(std::span<const std::byte> bytes) {
+std::uint64_t hash_of_padded(std::span<const std::byte> bytes) {
   std::vector<TokenId> words((bytes.size() + sizeof(TokenId) - 1) / sizeof(TokenId), 0);
   if (!bytes.empty()) std::memcpy(words.data(), bytes.data(), bytes.size());
-  return hash_of(words, bytes.size());
+  return hash_bytes(words.data(), words.size() * sizeof(TokenId), bytes.size());
 }
 
-std::uint64_t key_of(const Model& model) { return hash_of_bytes(std::as_bytes(std::span(model.fingerprint))); }
+std::uint64_t key_of(const Model& model) { return hash_of_padded(std::as_bytes(std::span(model.fingerprint))); }
 
 class CorrectionFileWriter {
  public:
@@ -40,7 +41,7 @@ class CorrectionFileWriter {
     header_[name] = {{"dtype", type}, {"shape", shape}, {"data_offsets", {data_.size(), data_.size() + bytes.size()}}};
     data_.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   }
-  std::uint64_t hash() const { return hash_of_bytes(std::as_bytes(std::span(data_))); }
+  std::uint64_t hash() const { return hash_of_padded(std::as_bytes(std::span(data_))); }
   std::string file() const {
     std::string header = header_.dump();
     header.resize((header.size() + 7) / 8 * 8, ' ');
@@ -102,7 +103,7 @@ bool finite(const std::vector<float>& values) {
 }
 
 std::shared_ptr<const LinearCorrection> read(const CorrectionFileReader& reader, const std::string& place,
-                                             AnchorShape shape, std::int64_t rank) {
+                                             KvWidth shape, std::int64_t rank) {
   auto correction = std::make_shared<LinearCorrection>();
   correction->shape = shape;
   correction->rank = static_cast<std::int32_t>(rank);
@@ -140,8 +141,8 @@ Corrections load_corrections(const fs::path& file, const Model& model) {
   const CorrectionFileReader reader(file);
   const auto checksum = reader.array<std::uint64_t>(kChecksum, "I64", {2});
   if (checksum[0] != key_of(model)) reader.fail("belongs to other weights or another configuration");
-  if (checksum[1] != hash_of_bytes(reader.data_before(kChecksum))) reader.fail("is damaged: the checksum differs");
-  const AnchorShape shape{model.config.layers, model.config.kv_heads * model.config.head_dim};
+  if (checksum[1] != hash_of_padded(reader.data_before(kChecksum))) reader.fail("is damaged: the checksum differs");
+  const KvWidth shape{model.config.layers, model.config.kv_heads * model.config.head_dim};
   constexpr std::string_view kEncoder = "/encoder";
   Corrections corrections;
   for (const auto& [name, tensor] : reader.tensors()) {
@@ -156,7 +157,7 @@ Corrections load_corrections(const fs::path& file, const Model& model) {
       reader.fail(fmt::format("\"{}\" has a rank of {}, expected 1 to 1048576", name, rank));
     const std::string slot =
         slash + 1 < place.size() ? place.substr(slash + 1, place.size() - slash - 2) : std::string();
-    corrections.emplace(AnchorKey{std::stoull(context, nullptr, 16), slot, {}}, read(reader, place, shape, rank));
+    corrections.emplace(PlaceKey{std::stoull(context, nullptr, 16), slot, {}}, read(reader, place, shape, rank));
   }
   return corrections;
 }

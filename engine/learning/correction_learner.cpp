@@ -22,7 +22,7 @@ constexpr double kPenalties[] = {1e-2, 1e-3, 1e-4, 1e-5};  // fractions of the m
 constexpr int kIterations = 4;                             // subspace iterations; the spectra decay fast
 
 /// Returns a matrix with a row for each token and columns for layers [first, L).
-Rows rows_of(std::span<const std::uint16_t> kv, AnchorShape shape, std::int32_t n, std::int32_t first) {
+Rows rows_of(std::span<const std::uint16_t> kv, KvWidth shape, std::int32_t n, std::int32_t first) {
   const std::int64_t width = std::int64_t{2} * shape.width;
   Rows rows(n, (shape.layers - first) * width);
   for (std::int32_t layer = first; layer < shape.layers; ++layer) {
@@ -66,7 +66,7 @@ MatrixXd leading(std::int64_t outputs, std::int64_t rank, const Product& product
 }  // namespace
 
 struct LinearFit::State {
-  AnchorShape shape;
+  KvWidth shape;
   LinearFitOptions options;
   std::int64_t inputs = 0, outputs = 0;
   std::int32_t texts = 0;
@@ -156,7 +156,7 @@ struct LinearFit::State {
   }
 };
 
-LinearFit::LinearFit(AnchorShape shape, const LinearFitOptions& options) : state_(std::make_unique<State>()) {
+LinearFit::LinearFit(KvWidth shape, const LinearFitOptions& options) : state_(std::make_unique<State>()) {
   if (shape.layers < 2 || shape.width < 1)
     throw std::invalid_argument("linear fit: expected at least 2 layers and a width of at least 1");
   state_->shape = shape;
@@ -250,7 +250,7 @@ std::vector<float> apply(const LinearCorrection& correction, std::span<const std
   return {change.data(), change.data() + change.size()};
 }
 
-void CorrectionLearner::add(const AnchorSample& sample) {
+void CorrectionLearner::add(const PlaceSample& sample) {
   if (!sample.generated) return;
   const std::lock_guard lock(mutex_);
   auto found = std::find_if(places_.begin(), places_.end(), [&](const Place& one) { return one.key == sample.key; });

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/reuse/anchors/anchor_store.h"
+#include "engine/reuse/place.h"
 #include "engine/reuse/rectify/corrections.h"
 
 namespace baton {
@@ -29,7 +29,7 @@ struct LinearFitOptions {
 /// Not thread-safe.
 class LinearFit {
  public:
-  explicit LinearFit(AnchorShape shape, const LinearFitOptions& options = {});
+  explicit LinearFit(KvWidth shape, const LinearFitOptions& options = {});
   ~LinearFit();
   LinearFit(LinearFit&&) noexcept;
 
@@ -53,7 +53,7 @@ class LinearFit {
 std::vector<float> apply(const LinearCorrection& correction, std::span<const std::uint16_t> base, std::int32_t n);
 
 struct LearnedPlace {
-  AnchorKey key;
+  PlaceKey key;
   std::set<std::string> readers;  // the turns whose prompts hold the place
   std::int32_t texts = 0;
   std::int64_t tokens = 0;
@@ -66,7 +66,7 @@ class CorrectionLearner {
   explicit CorrectionLearner(const LinearFitOptions& options = {}) : options_(options) {}
 
   /// Adds a sample if its text is an answer: the change of other texts hardly affects their readers.
-  void add(const AnchorSample& sample);
+  void add(const PlaceSample& sample);
 
   /// Fits and returns all places, in the order in which they were first seen. on_progress gets the fraction done, 0 to
   /// 1. Ends early when stopped.
@@ -76,7 +76,7 @@ class CorrectionLearner {
   LinearFitOptions options_;
   mutable std::mutex mutex_;
   struct Place {
-    AnchorKey key;
+    PlaceKey key;
     std::set<std::string> readers;
     LinearFit fit;
   };

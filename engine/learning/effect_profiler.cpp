@@ -10,7 +10,10 @@
 
 #include "engine/learning/hand_over_measurement.h"
 #include "engine/learning/layer_profile.h"
+#include "engine/registry.h"
 #include "engine/reuse/between_models.h"
+#include "engine/reuse/direct/direct.h"
+#include "engine/reuse/rectify/rectify.h"
 
 namespace baton {
 namespace {
@@ -97,9 +100,10 @@ double effective_size(std::span<const double> values) {
 ReuseOptions options_of(const RangeCandidate& candidate, std::int32_t layers) {
   ReuseOptions reuse;
   const bool group = candidate.range.is_group(layers);
-  reuse.method = &method_of(candidate.share <= 0 ? MethodId::direct : group ? MethodId::droidspeak : MethodId::rectify);
+  reuse.method = candidate.share <= 0 ? &direct_method() : group ? find_method("droidspeak") : &rectify_method();
+  if (reuse.method == nullptr) throw std::invalid_argument("this program lacks a method that is measured");
   reuse.range = candidate.range;
-  reuse.selection = {.suffix = 0, .share = candidate.share, .all = candidate.share >= 1};
+  own<RectifyOptions>(reuse).selection = {.suffix = 0, .share = candidate.share, .all = candidate.share >= 1};
   return reuse;
 }
 

@@ -223,7 +223,7 @@ std::optional<std::vector<SegmentHandle>> HandOverMeasurement::record(const Reus
     requests.back().reuse.record = true;
     requests.back().reuse.range = {range.start, range.start + 1, last_};
     if (range.is_group(last_ + 1)) {
-      requests.back().reuse.method = &method_of(MethodId::droidspeak);
+      requests.back().reuse.method = candidate.method;
       requests.back().reuse.range = range;
     }
   }

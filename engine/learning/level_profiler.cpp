@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "engine/learning/hand_over_measurement.h"
-#include "engine/reuse/auto/levels.h"
+#include "engine/reuse/rectify/rectify.h"
 
 namespace baton {
 namespace {
@@ -14,10 +14,10 @@ constexpr std::size_t kFew = 3;  // fewer measured hand-overs say too little, wh
 
 ReuseOptions candidate(const LayerRange& range, double reuse) {
   ReuseOptions options;
-  options.method = &method_of(MethodId::rectify);
+  options.method = &rectify_method();
   options.range = range;
-  options.correct = false;
-  options.reuse = reuse;
+  own<RectifyOptions>(options).correct = false;
+  own<RectifyOptions>(options).reuse = reuse;
   return options;
 }
 

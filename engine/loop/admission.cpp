@@ -33,8 +33,9 @@ bool probe_fits(const AdmissionSnapshot& now) {
   return now.running_bytes + now.early_bytes + now.request_bytes <= now.budget_bytes / 2;
 }
 
-bool begins_tentatively(const GenerationRequest& request, bool has_choices, std::int32_t left, std::int32_t min_left) {
-  if (request.reuse.method->id != MethodId::verified || !takes_segments(request.reuse)) return false;
+bool begins_tentatively(const GenerationRequest& request, const ReuseDecision& decision, bool has_choices,
+                        std::int32_t left, std::int32_t min_left) {
+  if (!may_begin_tentatively(*request.reuse.method) || decision.exact) return false;
   return request.forced.empty() && !has_choices && left >= min_left;
 }
 
@@ -43,7 +44,7 @@ AdmissionSnapshot Admission::snapshot(const Sequence& next) const {
           .running = static_cast<std::int32_t>(parts_.running.size()),
           .budget_bytes = parts_.options.kv_budget_bytes,
           .running_bytes = kv_bytes(parts_.running),
-          .request_bytes = bytes_for(parts_, next.request(), next.state.max_positions()),
+          .request_bytes = bytes_for(parts_, next.request(), next.state.decision, next.state.max_positions()),
           .early_bytes = parts_.ahead.bytes(),
           .has_probe = std::any_of(parts_.running.begin(), parts_.running.end(),
                                    [](const auto& one) { return one->state.probe; })};
@@ -94,7 +95,7 @@ bool Admission::begin(SequenceList::iterator at) {
     end_.end(parts_.work.waiting, at, FinishReason::error, message_of(error));
     return true;
   }
-  const bool copied = (*at)->prompt.assembly().placed_tokens() > 0;
+  const bool copied = (*at)->prompt.assembly().kv().placed_tokens() > 0;
   running.push_back(std::move(*at));
   parts_.work.waiting.erase(at);
   end_.count_kv();
@@ -121,10 +122,12 @@ void Admission::admit_probe() {
   end_.count_kv();
 }
 
-PromptKv Admission::kv_of(const GenerationRequest& request, std::span<const TokenId> prompt) {
+PromptKv Admission::kv_of(const RequestState& next) {
+  const GenerationRequest& request = next.request;
+  const std::span<const TokenId> prompt = next.prompt();
   return {.stored = takes_prefixes(request.reuse) ? parts_.prefixes.length(prompt) : 0,
           .early = parts_.ahead.computed(request.early, prompt),
-          .context = context_length(request, prompt, parts_.store)};
+          .context = context_length(request, next.decision, prompt, parts_.store)};
 }
 
 /// Returns true while a request waits for the beginning that it has in common with a running prompt.
@@ -140,7 +143,7 @@ bool Admission::follows(Sequence& next) {
   const std::int32_t longest = max_prefix(request);
   Lead lead = lead_of(live, prompt, longest, 0);
   // Only now, since the lookup compares the prompt with all stored prefixes.
-  if (lead.id != 0) lead = lead_of(kv_of(request, prompt), live, prompt, longest);
+  if (lead.id != 0) lead = lead_of(kv_of(next.state), live, prompt, longest);
   next.state.lead = lead;
   return lead.id != 0;
 }
@@ -154,12 +157,12 @@ bool Admission::follows_texts(Sequence& next) {
     const PromptPart& text = request.prompt[part];
     const std::int32_t at = begin;
     begin += static_cast<std::int32_t>(text.tokens.size());
-    if (!takes_text(request, text, 0)) continue;
+    if (!takes_text(request, next.state.decision, text, 0)) continue;
     const RunningText found = find_running_text(parts_.running, request.run, text.tokens);
     if (found.author == nullptr) continue;
     if (known < 0) known = known_beginning_of(next);
     const TextInPrompt there{found.author->speculation.is_tentative(), found.author->decoding(), found.hops};
-    const TextStep step = text_step(request, text, there, at, known);
+    const TextStep step = text_step(request, next.state.decision, text, there, at, known);
     if (step == TextStep::wait) return true;
     if (step == TextStep::compute) continue;
     if (SegmentHandle segment = keeper_.store_text(found)) give_segment(next.state.request, part, segment);
@@ -169,14 +172,14 @@ bool Admission::follows_texts(Sequence& next) {
 
 std::int32_t Admission::known_beginning_of(const Sequence& next) {
   const std::span<const TokenId> prompt = next.state.prompt();
-  return known_beginning(kv_of(next.request(), prompt), live_prefixes(parts_.running), prompt,
+  return known_beginning(kv_of(next.state), live_prefixes(parts_.running), prompt,
                          max_prefix_of(next.request()));
 }
 
 bool Admission::begins_tentatively(const Sequence& sequence) const {
   const RequestState& state = sequence.state;
   const std::int32_t left = state.prompt_length - parts_.ahead.computed(state.request.early, state.prompt());
-  return baton::begins_tentatively(state.request, sequence.answer.scores() != nullptr, left,
+  return baton::begins_tentatively(state.request, state.decision, sequence.answer.scores() != nullptr, left,
                                    parts_.options.min_tentative_rows);
 }
 
@@ -190,7 +193,8 @@ EarlyId Admission::twin_of(const Sequence& sequence) {
     return early;
   }
   const EarlyId id = parts_.inbox.next_id();
-  parts_.ahead.prepare(id, {std::move(whole), true, sequence.state.max_positions(), sequence.request().reuse});
+  parts_.ahead.prepare(id, {std::move(whole), true, sequence.state.max_positions(), sequence.request().reuse},
+                       sequence.state.decision);
   parts_.ahead.submitted(id);
   return id;
 }
@@ -226,7 +230,7 @@ void Admission::begin_check(Sequence& sequence) {
 /// What is left of the time in which the first token should come: none while other prompts wait or are computed, so
 /// that each recomputes as little as it may (DroidSpeak, Appendix B).
 PromptTime Admission::time_for(const Sequence& sequence) const {
-  const double ttft = sequence.request().reuse.ttft_ms;
+  const double ttft = wanted_ttft_ms(sequence.request().reuse);
   const auto delays = [&](const auto& other) {
     return other.get() != &sequence && !other->decoding() && !other->state.probe;
   };
@@ -244,17 +248,18 @@ std::vector<float> Admission::start(Sequence& sequence) {
   const GenerationRequest& request = sequence.request();
   const std::span<const TokenId> prompt = sequence.state.prompt();
   const std::int32_t positions = sequence.state.max_positions();
-  const KvLayout layout = layout_for(request, *parts_.model, request.reuse.range);
+  const KvLayout layout = layout_for(request, *parts_.model, sequence.state.decision.range);
   bool tentative = begins_tentatively(sequence);
-  if (!tentative && request.reuse.method->id == MethodId::verified) sequence.be_exact();
+  if (!tentative && may_begin_tentatively(*request.reuse.method)) sequence.be_exact();
   auto early = tentative ? std::nullopt : parts_.ahead.take(request.early, prompt, positions, layout);
   KvCache cache = early ? std::move(early->cache) : KvCache(*parts_.backend, layout, positions);
   const InPlace in_place = early ? InPlace{early->placed, early->ahead, early->length} : InPlace{};
-  parts_.corrector.use(parts_.measuring.with_calibration([](const Calibration& now) { return now.corrections; }));
   std::vector<LivePrefix> live = live_prefixes(parts_.running);
   parts_.ahead.add_live(live);
-  PromptAssembly assembly(request, prompt, *parts_.backend, *parts_.model, parts_.store, parts_.prefixes,
-                          parts_.anchors, parts_.corrector, live, in_place, time_for(sequence));
+  auto corrections = parts_.measuring.with_calibration([](const Calibration& now) { return now.corrections; });
+  PromptAssembly assembly({request, sequence.state.decision, prompt, in_place, time_for(sequence)},
+                          {*parts_.backend, *parts_.model, parts_.store, parts_.prefixes, parts_.states,
+                           std::move(corrections), live});
   if (tentative && assembly.hops == 0) {  // nothing could be handed over
     sequence.be_exact();
     if (parts_.ahead.computed(request.early, prompt) > 0) return start(sequence);
@@ -263,12 +268,12 @@ std::vector<float> Admission::start(Sequence& sequence) {
   if (tentative) sequence.be_tentative(twin_of(sequence));
   PrefillTimes times;
   times.match = milliseconds(Clock::now() - begin);
-  parts_.forward.alongside([&] { assembly.insert(*parts_.backend, parts_.forward.angles(), cache); });
-  parts_.copied.push_back({sequence.id(), assembly.placed_tokens()});
+  parts_.forward.alongside([&] { assembly.kv().insert(*parts_.backend, parts_.forward.angles(), cache); });
+  parts_.copied.push_back({sequence.id(), assembly.kv().placed_tokens()});
   sequence.start(std::move(cache), std::move(assembly), times);
   sequence.prompt.on_step_begin(begin, sequence.state.submitted);
   try_to([&] {
-    if (auto turn = parts_.measuring.begin(request)) sequence.state.measured = std::move(turn);
+    if (auto turn = parts_.measuring.begin(request, sequence.state.decision)) sequence.state.measured = std::move(turn);
   });
   return early ? std::move(early->logits) : std::vector<float>();
 }

@@ -43,7 +43,8 @@ Admit make_room(const AdmissionSnapshot& now);
 bool probe_fits(const AdmissionSnapshot& now);
 /// True when a request begins on approximate KV: its prompt has many rows left, its answer is not given, and no choice
 /// needs the exact prompt first. `left`: rows of the prompt that are not computed ahead.
-bool begins_tentatively(const GenerationRequest& request, bool has_choices, std::int32_t left, std::int32_t min_left);
+bool begins_tentatively(const GenerationRequest& request, const ReuseDecision& decision, bool has_choices,
+                        std::int32_t left, std::int32_t min_left);
 
 /// Used by the engine's thread only.
 class Admission {
@@ -61,7 +62,7 @@ class Admission {
  private:
   AdmissionSnapshot snapshot(const Sequence& next) const;
   bool begin(SequenceList::iterator at);
-  PromptKv kv_of(const GenerationRequest& request, std::span<const TokenId> prompt);
+  PromptKv kv_of(const RequestState& next);
   bool follows(Sequence& next);
   bool follows_texts(Sequence& next);
   std::int32_t known_beginning_of(const Sequence& next);

@@ -30,11 +30,11 @@ std::int32_t common_length(const KeptContext& context, std::span<const TokenId> 
       prompt.begin());
 }
 
-std::int32_t context_length(const GenerationRequest& request, std::span<const TokenId> prompt,
-                            const SegmentStore& store) {
-  if (!request.context || request.reuse.method->prefixes == Method::Prefixes::never) return 0;
+std::int32_t context_length(const GenerationRequest& request, const ReuseDecision& decision,
+                            std::span<const TokenId> prompt, const SegmentStore& store) {
+  if (!request.context || !reuses_prefixes(*request.reuse.method)) return 0;
   const std::int32_t length = std::min(common_length(*request.context, prompt, store), max_prefix(request));
-  return std::max(0, takes_segments(request.reuse) ? length : std::min(length, request.context->exact));
+  return std::max(0, takes_segments(request.reuse, decision) ? length : std::min(length, request.context->exact));
 }
 
 ContextHandle keep_context(const Sequence& sequence, Backend& backend, SegmentStore& store,

@@ -13,8 +13,8 @@ std::int32_t common_length(const KeptContext& context, std::span<const TokenId> 
 
 /// Returns the number of first tokens of the prompt whose KV the request's context has and the request may use. Whether
 /// the KV was evicted is not looked at.
-std::int32_t context_length(const GenerationRequest& request, std::span<const TokenId> prompt,
-                            const SegmentStore& store);
+std::int32_t context_length(const GenerationRequest& request, const ReuseDecision& decision,
+                            std::span<const TokenId> prompt, const SegmentStore& store);
 
 /// Keeps the KV of a complete sequence, whose prefix has been added to `prefixes`. KV that is there already is shared.
 /// Returns null when the budget has no room. Throws BackendError.

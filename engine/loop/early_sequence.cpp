@@ -9,8 +9,9 @@ namespace {
 const std::vector<TokenId>* none(RequestId) { return nullptr; }
 
 /// Drops the parts from the first one on that the request will rectify.
-void keep_exact(std::vector<EarlyPart>& parts, bool& complete, const ReuseOptions& reuse) {
-  if (!takes_segments(reuse) || reuse.method->exact) return;
+void keep_exact(std::vector<EarlyPart>& parts, bool& complete, const ReuseOptions& reuse,
+                const ReuseDecision& decision) {
+  if (!ends_at_segments(reuse, decision)) return;
   const auto rectified = std::find_if(parts.begin(), parts.end(), [&](const EarlyPart& part) {
     return part.handed_over && (part.follows != 0 || static_cast<std::int32_t>(part.tokens.size()) >= reuse.min_tokens);
   });
@@ -21,8 +22,9 @@ void keep_exact(std::vector<EarlyPart>& parts, bool& complete, const ReuseOption
 
 }  // namespace
 
-EarlySequence::EarlySequence(EarlyId id, EarlyPrompt prompt) : id_(id), prompt_(std::move(prompt)) {
-  keep_exact(prompt_.parts, prompt_.complete, prompt_.reuse);
+EarlySequence::EarlySequence(EarlyId id, EarlyPrompt prompt, ReuseDecision decision)
+    : id_(id), prompt_(std::move(prompt)), decision_(std::move(decision)) {
+  keep_exact(prompt_.parts, prompt_.complete, prompt_.reuse, decision_);
   refresh(none);
   whole_ = settled();
 }
@@ -34,7 +36,7 @@ void EarlySequence::update(std::vector<EarlyPart> parts, bool complete) {
     part.tokens = over->second;
     part.follows = 0;
   }
-  keep_exact(parts, complete, prompt_.reuse);
+  keep_exact(parts, complete, prompt_.reuse, decision_);
   const auto same_parts =
       static_cast<std::size_t>(std::mismatch(parts.begin(), parts.end(), prompt_.parts.begin(), prompt_.parts.end(),
                                              [](const EarlyPart& a, const EarlyPart& b) {

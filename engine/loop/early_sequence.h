@@ -14,6 +14,7 @@
 #include "engine/loop/kv_lookup.h"
 #include "engine/model/step.h"
 #include "engine/request.h"
+#include "engine/reuse/decision.h"
 
 namespace baton {
 
@@ -22,10 +23,11 @@ using DecodedTokens = std::function<const std::vector<TokenId>*(RequestId)>;
 
 class EarlySequence {
  public:
-  EarlySequence(EarlyId id, EarlyPrompt prompt);
+  EarlySequence(EarlyId id, EarlyPrompt prompt, ReuseDecision decision);
 
   EarlyId id() const { return id_; }
   const EarlyPrompt& prompt() const { return prompt_; }
+  const ReuseDecision& decision() const { return decision_; }
 
   /// Replaces the parts; the KV of the common prefix is kept. Where it throws, nothing has changed.
   void update(std::vector<EarlyPart> parts, bool complete);
@@ -84,6 +86,7 @@ class EarlySequence {
 
   EarlyId id_;
   EarlyPrompt prompt_;
+  ReuseDecision decision_;
   Known known_;
   std::optional<KvCache> cache_;
   bool whole_ = false;  // all of the prompt was known from the beginning

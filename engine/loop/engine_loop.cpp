@@ -41,7 +41,7 @@ bool EngineLoop::wait_for_work() {
   }
   parts_.work.orders.clear();
   if (forget_all) parts_.ahead.clear();
-  try_to([&] { parts_.store.settle(); });  // anchors may have been charged to the budget since the last step
+  try_to([&] { parts_.store.settle(); });  // methods may have charged their states to the budget since the last step
   end_.count_kv();
   return true;
 }

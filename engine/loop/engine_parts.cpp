@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "engine/base/system/machine.h"
+#include "engine/registry.h"
 
 namespace baton {
 namespace {
@@ -32,7 +33,7 @@ LocalEngineOptions with_defaults(LocalEngineOptions options, const BackendInfo& 
   if (options.segment_budget_bytes <= 0) options.segment_budget_bytes = options.kv_budget_bytes / 3;
   if (options.host_segment_budget_bytes == 0) options.host_segment_budget_bytes = available_memory() / 4;
   if (device.host_memory || options.host_segment_budget_bytes < 0) options.host_segment_budget_bytes = 0;
-  if (options.anchor_budget_bytes <= 0) options.anchor_budget_bytes = options.segment_budget_bytes / 2;
+  if (options.method_budget_bytes <= 0) options.method_budget_bytes = options.segment_budget_bytes / 2;
   return options;
 }
 
@@ -74,16 +75,15 @@ EngineParts::EngineParts(std::unique_ptr<Backend> with_backend, std::shared_ptr<
       measuring(model->config.vocabulary),
       counters(static_cast<std::int64_t>(model->weights.bytes)),
       store(options.segment_budget_bytes, options.host_segment_budget_bytes),
-      anchors(*backend, *model, options.anchor_budget_bytes),
+      states(methods(), *backend, *model, {options.method_budget_bytes}),
       forward(*backend, *model),
       prefixes(store),
-      corrector(*backend, *model),
       spare(options.slowdown, options.max_step_rows),
       drafts(kMaxDraftRows),
       ahead(*backend, *model, forward.angles(), prefixes, spare, options) {
   const std::int32_t usual = device.host_memory ? kUsualPositionsCpu : kUsualPositionsGpu;
   forward.angles().reserve(std::min(model->options.context, usual));
-  anchors.store().on_bytes([this](std::int64_t bytes) { store.charge(bytes); });
+  states.on_bytes([this](std::int64_t bytes) { store.charge(bytes); });
 }
 
 std::int64_t kv_bytes(const SequenceList& running) {
@@ -97,8 +97,9 @@ std::int64_t free_bytes(const EngineParts& parts) {
   return parts.options.kv_budget_bytes - kv_bytes(parts.running) - parts.ahead.bytes();
 }
 
-std::int64_t bytes_for(const EngineParts& parts, const GenerationRequest& request, std::int32_t positions) {
-  const KvLayout layout = layout_for(request, *parts.model, request.reuse.range);
+std::int64_t bytes_for(const EngineParts& parts, const GenerationRequest& request, const ReuseDecision& decision,
+                       std::int32_t positions) {
+  const KvLayout layout = layout_for(request, *parts.model, decision.range);
   return static_cast<std::int64_t>(KvCache::bytes_for(*parts.backend, layout, positions));
 }
 

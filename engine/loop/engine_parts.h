@@ -10,7 +10,6 @@
 
 #include "engine/backend/make_backend.h"
 #include "engine/local_engine.h"
-#include "engine/loop/anchors.h"
 #include "engine/loop/answer_writer.h"
 #include "engine/loop/inbox.h"
 #include "engine/loop/prefill_ahead.h"
@@ -20,7 +19,7 @@
 #include "engine/loop/spare_rows.h"
 #include "engine/loop/speculation.h"
 #include "engine/model/forward.h"
-#include "engine/reuse/rectify/corrections.h"
+#include "engine/reuse/method_state.h"
 
 namespace baton {
 
@@ -61,7 +60,7 @@ struct EngineParts {
   RelayMeasuring measuring;
   EngineCounters counters;
   SegmentStore store;  // peek, hold and stats; the rest belongs to the engine's thread
-  Anchors anchors;     // store(); the rest belongs to the engine's thread
+  MethodStates states;  // of(), bytes(); the rest belongs to the engine's thread
 
   // The engine's thread alone uses these.
   Inbox::Work work;  // the requests that wait, and cancels
@@ -69,7 +68,6 @@ struct EngineParts {
   SequenceList probes;  // that wait
   Forward forward;
   PrefixCache prefixes;
-  Corrector corrector;
   SpareRows spare;
   DraftLength drafts;
   PrefillAhead ahead;
@@ -81,8 +79,9 @@ struct EngineParts {
 std::int64_t kv_bytes(const SequenceList& running);
 /// Returns the bytes that early prompts may use.
 std::int64_t free_bytes(const EngineParts& parts);
-/// Returns the bytes of the cache of a request with so many positions.
-std::int64_t bytes_for(const EngineParts& parts, const GenerationRequest& request, std::int32_t positions);
+/// Returns the bytes of the cache that a request will have.
+std::int64_t bytes_for(const EngineParts& parts, const GenerationRequest& request, const ReuseDecision& decision,
+                       std::int32_t positions);
 /// Returns the exact KV of the running requests.
 std::vector<LivePrefix> live_prefixes(const SequenceList& running);
 /// True when early prompts have rows to run.

@@ -114,7 +114,7 @@ void KvKeeper::store_all(Sequence& sequence) {
                                    sequence.answer.entropy(),
                                    request.export_output});
     }
-    if (assembly.anchor_turn().learning) parts_.anchors.learn(assembly.anchor_turn(), cache, request.reuse.anchors);
+    assembly.kv().learn(cache);
     if (keeps_prefixes(request.reuse) && !has_imported_kv(request)) {
       const std::int32_t exact = assembly.hops == 0 ? cache.length() : assembly.exact_length;
       // A prompt that will go on behind this one is computed ahead from the prefix.
@@ -136,7 +136,7 @@ void KvKeeper::give_texts(Sequence& ended) {
     for (std::size_t part = 0; part < prompt.size(); ++part) {
       for (std::size_t from = 0; from < segments.size(); ++from) {
         if (!segments[from] || author.prompt[from].tokens != prompt[part].tokens) continue;
-        if (takes_text(next->request(), prompt[part], segments[from]->hops))
+        if (takes_text(next->request(), next->state.decision, prompt[part], segments[from]->hops))
           give_segment(next->state.request, part, segments[from]);
       }
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // KvKeeper: what a sequence leaves for other prompts: segments of its answer and of the texts in its prompt, prefixes,
-// contexts, anchors.
+// contexts, and what its method learns.
 #pragma once
 
 #include "engine/loop/engine_parts.h"

@@ -62,17 +62,17 @@ Lead lead_of(const PromptKv& kv, std::span<const LivePrefix> live, std::span<con
   return lead_of(live, prompt, max_prefix, std::max({kv.stored, kv.early, kv.context}));
 }
 
-bool takes_text(const GenerationRequest& request, const PromptPart& part, int hops) {
+bool takes_text(const GenerationRequest& request, const ReuseDecision& decision, const PromptPart& part, int hops) {
   const ReuseOptions& reuse = request.reuse;
-  if (request.run == 0 || !takes_segments(reuse) || reuse.method->anchors || reads_attention(reuse)) return false;
+  if (request.run == 0 || !takes_running_texts(reuse, decision)) return false;
   if (part.slot.empty() || part.segment || part.imported_kv) return false;
   if (reuse.max_hops > 0 && hops >= reuse.max_hops) return false;
   return static_cast<std::int32_t>(part.tokens.size()) >= std::max(reuse.min_tokens, kMinFollowedTokens);
 }
 
-TextStep text_step(const GenerationRequest& request, const PromptPart& part, const TextInPrompt& found,
-                   std::int32_t begin, std::int32_t known) {
-  if (found.tentative || !takes_text(request, part, found.hops) || begin < known) return TextStep::compute;
+TextStep text_step(const GenerationRequest& request, const ReuseDecision& decision, const PromptPart& part,
+                   const TextInPrompt& found, std::int32_t begin, std::int32_t known) {
+  if (found.tentative || !takes_text(request, decision, part, found.hops) || begin < known) return TextStep::compute;
   return found.complete ? TextStep::take : TextStep::wait;
 }
 

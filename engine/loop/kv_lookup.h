@@ -11,6 +11,7 @@
 
 #include "engine/loop/prefix_cache.h"
 #include "engine/request.h"
+#include "engine/reuse/decision.h"
 
 namespace baton {
 
@@ -65,7 +66,7 @@ Lead lead_of(const PromptKv& kv, std::span<const LivePrefix> live, std::span<con
 
 /// True when a request takes this part's KV from a prompt that computes the same text, `hops` hand-overs away from
 /// exact KV.
-bool takes_text(const GenerationRequest& request, const PromptPart& part, int hops);
+bool takes_text(const GenerationRequest& request, const ReuseDecision& decision, const PromptPart& part, int hops);
 
 /// What a request does about a text that a running prompt computes, too.
 enum class TextStep : std::uint8_t {
@@ -80,7 +81,7 @@ struct TextInPrompt {
   int hops = 0;            // of the text's KV
 };
 /// `begin`: position of the part in the request's prompt; `known`: known_beginning() of that prompt.
-TextStep text_step(const GenerationRequest& request, const PromptPart& part, const TextInPrompt& found,
-                   std::int32_t begin, std::int32_t known);
+TextStep text_step(const GenerationRequest& request, const ReuseDecision& decision, const PromptPart& part,
+                   const TextInPrompt& found, std::int32_t begin, std::int32_t known);
 
 }  // namespace baton

@@ -32,9 +32,9 @@ std::size_t PrefillAhead::index_of(EarlyId id) const {
   return static_cast<std::size_t>(found - early_.begin());
 }
 
-void PrefillAhead::prepare(EarlyId id, EarlyPrompt prompt) {
+void PrefillAhead::prepare(EarlyId id, EarlyPrompt prompt, ReuseDecision decision) {
   prompt.longest = std::min(prompt.longest, model_.options.context);
-  early_.push_back(std::make_unique<EarlySequence>(id, std::move(prompt)));
+  early_.push_back(std::make_unique<EarlySequence>(id, std::move(prompt), std::move(decision)));
 }
 
 void PrefillAhead::update(EarlyId id, std::vector<EarlyPart> parts, bool complete) {
@@ -90,7 +90,7 @@ std::int64_t PrefillAhead::bytes() const {
 KvLayout PrefillAhead::layout_for(const EarlySequence& sequence) const {
   GenerationRequest request;
   request.reuse = sequence.prompt().reuse;
-  return baton::layout_for(request, model_, request.reuse.record ? request.reuse.range : LayerRange{});
+  return baton::layout_for(request, model_, request.reuse.record ? sequence.decision().range : LayerRange{});
 }
 
 std::int64_t PrefillAhead::bytes_for(const EarlySequence& sequence) const {

@@ -19,7 +19,7 @@ class PrefillAhead {
   PrefillAhead(Backend& backend, const Model& model, RopeTable& angles, PrefixCache& prefixes, SpareRows& spare,
                const LocalEngineOptions& options);
 
-  void prepare(EarlyId id, EarlyPrompt prompt);
+  void prepare(EarlyId id, EarlyPrompt prompt, ReuseDecision decision);
   void update(EarlyId id, std::vector<EarlyPart> parts, bool complete);
   void forget(EarlyId id);
   /// Reports that the request of the early prompt has come, and waits for the rest of it.

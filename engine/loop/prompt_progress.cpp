@@ -33,7 +33,7 @@ void PromptProgress::start(PromptAssembly assembly, const PrefillTimes& times, K
   recomputed_.assign(static_cast<std::size_t>(length_), false);
   result_.prefill = times;
   result_.hops = assembly_->hops;
-  if (assembly_->hops > 0) result_.expected_nats = request_.reuse.predicted;
+  if (assembly_->hops > 0) result_.expected_nats = assembly_->decision().predicted;
   for (std::int32_t at = 0; at < length_; ++at) {
     if (!assembly_->computed(at)) continue;
     computed_[static_cast<std::size_t>(at)] = layers_;
@@ -97,13 +97,13 @@ void PromptProgress::commit(std::span<const RowPath> paths, const StepTimes& tim
 bool PromptProgress::fall_back(KvCache& cache) {
   if (ended_ || !is_complete() || !assembly_->schedule.guard) return false;
   result_.guard_left = assembly_->schedule.guard->left;
-  const float bound = request_.reuse.max_left;
-  if (bound > 0.0f) result_.guard_nats = result_.guard_left * request_.reuse.tolerance / bound;
+  const float bound = assembly_->decision().max_left;
+  if (bound > 0.0f) result_.guard_nats = result_.guard_left * assembly_->decision().tolerance / bound;
   if (bound < 0.0f || result_.guard_left <= bound) return false;
   assembly_->make_exact(length_, layers_,
                         fmt::format("the guard measured a change of {:.2g}; at most {:.2g} is expected to stay within "
                                     "{:.2g} nats",
-                                    result_.guard_left, bound, request_.reuse.tolerance));
+                                    result_.guard_left, bound, assembly_->decision().tolerance));
   sparse_ = sparse_layers_of(assembly_->schedule, layers_);
   detection_ends_.clear();
   next_row_ = 0;
@@ -134,7 +134,7 @@ bool PromptProgress::end() {
   assembly_->account(computed_, recomputed_, layers_);
   result_.uses = assembly_->uses;
   result_.continued_tokens = assembly_->recordable();
-  assembly_->release_segments();
+  assembly_->kv().release();
   return true;
 }
 

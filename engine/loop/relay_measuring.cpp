@@ -27,9 +27,8 @@ std::optional<RelayHistory> RelayMeasuring::changed_history() {
   return calibration_.history;
 }
 
-std::shared_ptr<MeasuredTurn> RelayMeasuring::begin(const GenerationRequest& request) {
-  if (request.reuse.method->id != MethodId::automatic || !request.reuse.history || !can_be_measured(request))
-    return nullptr;
+std::shared_ptr<MeasuredTurn> RelayMeasuring::begin(const GenerationRequest& request, const ReuseDecision& decision) {
+  if (!decision.measured || !can_be_measured(request)) return nullptr;
   if (request.context && request.context->hops > 0) return nullptr;  // the place did not make that KV approximate
   const PlaceId place = place_of(request.reader, request.prompt);
   const std::lock_guard lock(mutex_);
@@ -43,16 +42,17 @@ std::shared_ptr<MeasuredTurn> RelayMeasuring::begin(const GenerationRequest& req
 }
 
 std::optional<GenerationRequest> RelayMeasuring::probe_of(const GenerationRequest& request,
-                                                          const GenerationResult& result,
+                                                          const ReuseDecision& decision, const GenerationResult& result,
                                                           const std::shared_ptr<MeasuredTurn>& turn) {
   if (!turn) return std::nullopt;
   const RelayLevels levels = with_calibration([](const Calibration& now) { return now.levels; });
   if (levels.levels.empty()) return std::nullopt;
-  return make_probe(request, result, turn, levels, [this, place = turn->place()](const RelayObservation& observation) {
-    const std::lock_guard lock(mutex_);
-    calibration_.history.add(place, observation);
-    history_changed_ = true;
-  });
+  return make_probe({request, decision, result}, turn, levels,
+                    [this, place = turn->place()](const RelayObservation& observation) {
+                      const std::lock_guard lock(mutex_);
+                      calibration_.history.add(place, observation);
+                      history_changed_ = true;
+                    });
 }
 
 std::int32_t RelayMeasuring::measuring() const {

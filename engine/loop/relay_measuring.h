@@ -34,10 +34,10 @@ class RelayMeasuring {
 
   /// Counts a turn of method auto for its place. Returns where its logits are to be kept, or null when it is not to be
   /// measured.
-  std::shared_ptr<MeasuredTurn> begin(const GenerationRequest& request);
+  std::shared_ptr<MeasuredTurn> begin(const GenerationRequest& request, const ReuseDecision& decision);
   /// Returns the probe of a measured turn that has ended, or nothing when its answer is too short.
-  std::optional<GenerationRequest> probe_of(const GenerationRequest& request, const GenerationResult& result,
-                                            const std::shared_ptr<MeasuredTurn>& turn);
+  std::optional<GenerationRequest> probe_of(const GenerationRequest& request, const ReuseDecision& decision,
+                                            const GenerationResult& result, const std::shared_ptr<MeasuredTurn>& turn);
   /// Number of turns that are being measured for places about which too little is known.
   std::int32_t measuring() const;
 

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "engine/base/errors.h"
+#include "engine/reuse/auto/auto.h"
 
 namespace baton {
 namespace {
@@ -13,7 +14,6 @@ namespace {
 constexpr std::size_t kMaxRows = 48;
 constexpr std::size_t kMaxBytes = std::size_t{32} << 20;  // of all rows
 constexpr std::size_t kMinTokens = 8;                     // of an answer
-constexpr double kReuse = 0.8;                            // of a turn that auto does not rectify, or the nearest level
 
 bool is_rectified(const ReuseOptions& reuse, const PromptPart& part) {
   return part.segment && static_cast<std::int32_t>(part.tokens.size()) >= reuse.min_tokens &&
@@ -29,21 +29,6 @@ double reused(const std::vector<PartUse>& uses, const std::vector<std::int64_t>&
     all += entries[part];
   }
   return all == 0 ? 0.0 : static_cast<double>(kept) / static_cast<double>(all);
-}
-
-/// The options of a probe that rectifies; without a guard, which could end it.
-ReuseOptions rectified(const ReuseOptions& of_turn, const std::vector<RelayLevel>& levels) {
-  const auto nearest = std::min_element(levels.begin(), levels.end(), [](const RelayLevel& a, const RelayLevel& b) {
-    return std::abs(a.reuse - kReuse) < std::abs(b.reuse - kReuse);
-  });
-  ReuseOptions reuse;
-  reuse.method = &method_of(MethodId::rectify);
-  reuse.range = of_turn.range;
-  reuse.selection = of_turn.selection;
-  reuse.correct = of_turn.correct;
-  reuse.min_tokens = of_turn.min_tokens;
-  reuse.reuse = nearest->reuse;
-  return reuse;
 }
 
 }  // namespace
@@ -63,9 +48,11 @@ bool can_be_measured(const GenerationRequest& turn) {
                      [&](const PromptPart& part) { return is_rectified(turn.reuse, part); });
 }
 
-std::optional<GenerationRequest> make_probe(const GenerationRequest& turn, const GenerationResult& result,
-                                            std::shared_ptr<const MeasuredTurn> kept, const RelayLevels& levels,
+std::optional<GenerationRequest> make_probe(const EndedTurn& ended, std::shared_ptr<const MeasuredTurn> kept,
+                                            const RelayLevels& levels,
                                             std::function<void(const RelayObservation&)> on_measured) {
+  const GenerationRequest& turn = ended.request;
+  const GenerationResult& result = ended.result;
   // Rows behind a stop string belong to tokens that the answer has lost.
   const std::size_t rows = std::min(kept->rows().size(), result.tokens.size() + 1);
   if (result.tokens.size() < kMinTokens || rows < kMinTokens) return std::nullopt;
@@ -80,9 +67,9 @@ std::optional<GenerationRequest> make_probe(const GenerationRequest& turn, const
     entries.push_back(static_cast<std::int64_t>(part.tokens.size()) * result.kv_entries / result.prompt_tokens);
   }
   if (was_rectified) {
-    probe.reuse.method = &method_of(MethodId::prefix);
+    probe.reuse.method = &prefix_method();
   } else {
-    probe.reuse = rectified(turn.reuse, levels.levels);
+    probe.reuse = measuring_options(turn.reuse, ended.decision, levels.levels);
   }
   probe.reuse.prefix = false;  // it stores none, and an exact one would hold the texts that are to be rectified
   probe.forced.assign(result.tokens.begin(), result.tokens.begin() + static_cast<std::ptrdiff_t>(rows - 1));
@@ -98,10 +85,7 @@ std::optional<GenerationRequest> make_probe(const GenerationRequest& turn, const
     const std::span<const float> then = kept->rows()[compared->rows++];
     compared->sum += was_rectified ? divergence(logits, then) : divergence(then, logits);
   };
-  const auto guard = [scale = levels.guard_scale](const GenerationResult& of) {
-    const double nats = scale * static_cast<double>(of.guard_left);
-    return scale > 0.0 && nats >= 0.0 && std::isfinite(nats) ? nats : -1.0;
-  };
+  const auto guard = [levels](const GenerationResult& of) { return expected_by_guard(levels, of.guard_left); };
   const RelayObservation of_turn{was_rectified ? reused(result.uses, entries) : 0.0, 0.0, guard(result)};
   probe.callbacks.on_finished = [=, on_measured = std::move(on_measured)](const GenerationResult& measured) {
     if (measured.reason != FinishReason::eos || compared->rows != rows) return;

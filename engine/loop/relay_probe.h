@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "engine/request.h"
-#include "engine/reuse/auto/levels.h"
+#include "engine/reuse/decision.h"
 
 namespace baton {
 
@@ -38,8 +38,13 @@ bool can_be_measured(const GenerationRequest& turn);
 
 /// Makes the probe of a turn that has ended. Returns nothing when its answer is too short. `levels`: the model's, not
 /// empty. `on_measured` is called when the probe has ended, and has reused what it should.
-std::optional<GenerationRequest> make_probe(const GenerationRequest& turn, const GenerationResult& result,
-                                            std::shared_ptr<const MeasuredTurn> kept, const RelayLevels& levels,
+struct EndedTurn {
+  const GenerationRequest& request;
+  const ReuseDecision& decision;
+  const GenerationResult& result;
+};
+std::optional<GenerationRequest> make_probe(const EndedTurn& ended, std::shared_ptr<const MeasuredTurn> kept,
+                                            const RelayLevels& levels,
                                             std::function<void(const RelayObservation&)> on_measured);
 
 }  // namespace baton

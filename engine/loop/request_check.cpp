@@ -18,29 +18,7 @@ void check_tokens(const char* what, std::span<const TokenId> tokens, const Model
 }
 
 void check_method(const ReuseOptions& reuse) {
-  if (reuse.method == nullptr) invalid("reuse: the method is null; expected a row of the method table");
-  const auto fraction = [](const char* what, double value) {
-    if (!(value >= 0.0 && value <= 1.0))
-      invalid(fmt::format("reuse: {} is {}; expected a number from 0 to 1", what, value));
-  };
-  fraction("reuse", reuse.reuse);
-  fraction("cacheblend_share", reuse.cacheblend_share);
-  fraction("selection.share", reuse.selection.share);
-  fraction("anchors.recompute", reuse.anchors.recompute);
-  const auto not_negative = [](const char* what, double value) {
-    if (!(value >= 0.0)) invalid(fmt::format("reuse: {} is {}; expected at least 0", what, value));
-  };
-  not_negative("epic_tokens", reuse.epic_tokens);
-  not_negative("selection.suffix", reuse.selection.suffix);
-  not_negative("selection.head", reuse.selection.head);
-  not_negative("selection.deviation_threshold", reuse.selection.deviation_threshold);
-  not_negative("selection.influence_threshold", reuse.selection.influence_threshold);
-  not_negative("tolerance", reuse.tolerance);
-  not_negative("max_hops", reuse.max_hops);
-  not_negative("anchors.gamma", reuse.anchors.gamma);
-  if (reuse.reuse > 0.0 && !reuse.method->chosen_tokens)
-    invalid(fmt::format("reuse: method {} chooses no tokens; expected a reuse of 0, found {}", reuse.method->name,
-                        reuse.reuse));
+  if (const std::string problem = problem_of(reuse); !problem.empty()) invalid(problem);
 }
 
 }  // namespace
@@ -54,7 +32,7 @@ void check(const EarlyPrompt& prompt, const Model& model) {
   check_method(prompt.reuse);
   if (prompt.longest < 1)
     invalid(fmt::format("early prompt: longest is {}; expected at least 1 token", prompt.longest));
-  if (!prompt.reuse.method->ahead && (prompt.reuse.record || takes_segments(prompt.reuse)))
+  if (!computes_ahead(*prompt.reuse.method) && (prompt.reuse.record || takes_segments(prompt.reuse)))
     invalid(
         "early prompt: only exact KV can be computed ahead; expected method full, prefix or lockstep, without record, "
         "or auto");

@@ -32,7 +32,7 @@ void RequestEnd::end(std::unique_ptr<Sequence> sequence, FinishReason reason, co
   const std::vector<TokenId>* answer = reason == FinishReason::eos ? &sequence->result().tokens : nullptr;
   if (!try_to([&] { parts_.ahead.ended(sequence->id(), answer); })) parts_.ahead.clear();
   try_to([&] {
-    parts_.anchors.ended(sequence->id(), sequence->result().tokens,
+    parts_.states.on_end(sequence->id(), sequence->result().tokens,
                          sequence->cache_bytes() > 0 ? sequence->cache().length() - sequence->state.prompt_length : 0);
   });
   if (answer != nullptr) {
@@ -46,10 +46,11 @@ void RequestEnd::end(std::unique_ptr<Sequence> sequence, FinishReason reason, co
 
 /// Whatever goes wrong here loses a measurement, never an answer.
 void RequestEnd::make_probe_of(Sequence& ended) {
-  auto probe = parts_.measuring.probe_of(ended.request(), ended.result(), ended.state.measured);
+  auto probe = parts_.measuring.probe_of(ended.request(), ended.state.decision, ended.result(), ended.state.measured);
   if (!probe) return;
+  ReuseDecision decision = as_asked(probe->reuse);
   const RequestId id = parts_.inbox.next_id();
-  parts_.probes.push_back(std::make_unique<Sequence>(id, std::move(*probe), *parts_.model, nullptr));
+  parts_.probes.push_back(std::make_unique<Sequence>(id, std::move(*probe), std::move(decision), *parts_.model, nullptr));
   parts_.probes.back()->state.probe = true;
 }
 

@@ -6,8 +6,9 @@
 namespace baton {
 namespace {
 
-RequestState state_of(RequestId id, GenerationRequest request) {
-  RequestState state{.id = id, .request = std::move(request), .submitted = Clock::now()};
+RequestState state_of(RequestId id, GenerationRequest request, ReuseDecision decision) {
+  RequestState state{
+      .id = id, .request = std::move(request), .decision = std::move(decision), .submitted = Clock::now()};
   for (const PromptPart& part : state.request.prompt)
     state.tokens.insert(state.tokens.end(), part.tokens.begin(), part.tokens.end());
   state.prompt_length = static_cast<std::int32_t>(state.tokens.size());
@@ -22,8 +23,9 @@ bool is_scoring(const Sequence& sequence) {
 
 }  // namespace
 
-Sequence::Sequence(RequestId id, GenerationRequest request, const Model& model, std::shared_ptr<TokenMasks> masks)
-    : state(state_of(id, std::move(request))),
+Sequence::Sequence(RequestId id, GenerationRequest request, ReuseDecision decision, const Model& model,
+                   std::shared_ptr<TokenMasks> masks)
+    : state(state_of(id, std::move(request), std::move(decision))),
       prompt(state.request, state.result, state.prompt_length, model.config.layers),
       answer(state.request, state.result, model, std::move(masks)),
       model_(model) {}
@@ -34,7 +36,7 @@ void Sequence::be_tentative(EarlyId twin) {
 }
 
 void Sequence::be_exact() {
-  state.request.reuse.tolerance = 0.0f;
+  state.decision.exact = true;
   speculation.be_exact();
 }
 
@@ -209,7 +211,7 @@ LivePrefix live_prefix(const Sequence& sequence) {
   const std::int32_t cached = sequence.cache().length();
   const std::int32_t length = sequence.decoding() ? cached : state.prompt_length;
   const std::int32_t exact = assembly.hops == 0 ? length : std::min(length, assembly.exact_length);
-  const std::int32_t ready = assembly.is_uploading() ? 0 : std::min(cached, exact);
+  const std::int32_t ready = assembly.kv().is_uploading() ? 0 : std::min(cached, exact);
   return {state.id, &sequence.cache(), state.tokens, ready, sequence.decoding() ? ready : exact};
 }
 

@@ -16,6 +16,7 @@
 #include "engine/loop/relay_probe.h"
 #include "engine/loop/speculation.h"
 #include "engine/request.h"
+#include "engine/reuse/decision.h"
 
 namespace baton {
 
@@ -23,6 +24,7 @@ namespace baton {
 struct RequestState {
   RequestId id = 0;
   GenerationRequest request;
+  ReuseDecision decision;  // about the request's reuse
   GenerationResult result;
   std::int32_t prompt_length = 0;
   std::vector<TokenId> tokens;  // the prompt and the answer so far
@@ -40,7 +42,8 @@ struct RequestState {
 class Sequence {
  public:
   /// `masks`: those of the request's constraint; null: it has none.
-  Sequence(RequestId id, GenerationRequest request, const Model& model, std::shared_ptr<TokenMasks> masks);
+  Sequence(RequestId id, GenerationRequest request, ReuseDecision decision, const Model& model,
+           std::shared_ptr<TokenMasks> masks);
   Sequence(const Sequence&) = delete;
   Sequence& operator=(const Sequence&) = delete;
 

@@ -24,57 +24,13 @@ std::shared_ptr<EngineParts> make_parts(std::unique_ptr<Backend>& backend, std::
   }
 }
 
-/// `reuse.history` then says whether the prompt may be measured.
-void complete_auto(ReuseOptions& reuse, PlaceId place, const RelayMeasuring& measuring) {
-  if (reuse.method->id != MethodId::automatic) return;
-  measuring
-      .with_calibration([&](const Calibration& now) {
-        reuse.history = reuse.history && takes_segments(reuse) && !now.levels.levels.empty();
-        return reuse.history ? now.history.levels_for(place, now.levels, reuse.tolerance) : now.levels;
-      })
-      .complete(reuse);
-}
-
-void resolve_layers(ReuseOptions& reuse, const RelayMeasuring& measuring, std::int32_t layers) {
-  if (reuse.method->layers == Method::Layers::group) {
-    if (reuse.range.is_group(layers)) return;
-    throw EngineError(
-        EngineError::Kind::invalid,
-        fmt::format("reuse: {} needs the group of layers that readers recompute; expected start < end < {}, "
-                    "found {} to {}",
-                    reuse.method->name, layers, reuse.range.start, reuse.range.end));
-  }
-  const bool unused = reuse.method->layers == Method::Layers::none && reuse.range.is_group(layers);
-  if (reuse.range.given() && !reuse.range.valid(layers) && !unused) {
-    throw EngineError(EngineError::Kind::invalid,
-                      fmt::format("reuse: invalid layers: expected 0 <= start < detect < end < {}, found start {}, "
-                                  "detect {}, end {}",
-                                  layers, reuse.range.start, reuse.range.detect, reuse.range.end));
-  }
-  if (!reuse.range.valid(layers)) {
-    reuse.range = measuring.with_calibration(
-        [&](const Calibration& now) { return reuse.paper_layers ? now.paper_range : now.range; });
-  }
-  if (reuse.range.valid(layers)) return;
-  if (reuse.method->layers == Method::Layers::detection) {
-    throw EngineError(EngineError::Kind::invalid,
-                      fmt::format("reuse: {} needs the model's layer range, and the model has not been profiled",
-                                  reuse.method->name));
-  }
-  reuse.range = {};
-}
-
-/// Fills in what the calibration says. Throws EngineError when the method needs a layer range and the model has none.
-void resolve(ReuseOptions& reuse, PlaceId place, const RelayMeasuring& measuring, std::int32_t layers) {
-  complete_auto(reuse, place, measuring);
-  if (decides(*reuse.method) && !takes_segments(reuse) && !reuse.range.given()) return;
-  resolve_layers(reuse, measuring, layers);
-  if (reuse.reuse <= 0.0) return;
-  if (const double bound = max_reuse(reuse, layers); reuse.reuse > bound + 1e-6) {
-    throw EngineError(EngineError::Kind::invalid,
-                      fmt::format("reuse: method {} cannot reuse {:.3f} of the entries; expected at most {:.3f}, since "
-                                  "its layers up to the choice are computed for every token",
-                                  reuse.method->name, reuse.reuse, bound));
+/// baton::decide() with the engine's calibration.
+ReuseDecision decide_now(const ReuseOptions& reuse, PlaceId place, const EngineParts& parts) {
+  try {
+    return parts.measuring.with_calibration(
+        [&](const Calibration& now) { return decide(reuse, now, place, parts.model->config.layers); });
+  } catch (const std::invalid_argument& error) {
+    throw EngineError(EngineError::Kind::invalid, error.what());
   }
 }
 
@@ -122,8 +78,8 @@ RequestId StepEngine::add(GenerationRequest request) {
   if (longest > 0) request.max_tokens = static_cast<std::int32_t>(longest) + 1;
   if (!request.choices.empty()) request.stop.clear();
   request.max_tokens = std::min(request.max_tokens, model.options.context - length);
-  resolve(request.reuse, place_of(request.reader, request.prompt), parts_->measuring, model.config.layers);
-  const std::int64_t bytes = bytes_for(*parts_, request, length + request.max_tokens);
+  ReuseDecision decision = decide_now(request.reuse, place_of(request.reader, request.prompt), *parts_);
+  const std::int64_t bytes = bytes_for(*parts_, request, decision, length + request.max_tokens);
   if (const std::int64_t budget = parts_->options.kv_budget_bytes; bytes > budget) {
     throw EngineError(
         EngineError::Kind::memory,
@@ -132,7 +88,7 @@ RequestId StepEngine::add(GenerationRequest request) {
   }
   std::shared_ptr<TokenMasks> masks = parts_->masks.of(request.constraint);
   const RequestId id = parts_->inbox.next_id();
-  parts_->inbox.add(std::make_unique<Sequence>(id, std::move(request), model, std::move(masks)));
+  parts_->inbox.add(std::make_unique<Sequence>(id, std::move(request), std::move(decision), model, std::move(masks)));
   return id;
 }
 
@@ -141,13 +97,15 @@ void StepEngine::cancel(RequestId id) { parts_->inbox.cancel(id); }
 EarlyId StepEngine::prepare(EarlyPrompt prompt) {
   check(prompt, *parts_->model);
   const PlaceId place = place_of(prompt.reader, prompt.parts);
-  if (prompt.reuse.method->id == MethodId::verified)
-    resolve(prompt.reuse, place, parts_->measuring, parts_->model->config.layers);
-  else
-    complete_auto(prompt.reuse, place, parts_->measuring);
+  ReuseDecision decision = may_begin_tentatively(*prompt.reuse.method)
+                               ? decide_now(prompt.reuse, place, *parts_)
+                               : parts_->measuring.with_calibration(
+                                     [&](const Calibration& now) { return decide_early(prompt.reuse, now, place); });
   const EarlyId id = parts_->inbox.next_id();
   parts_->inbox.order(
-      [id, prompt = std::move(prompt)](PrefillAhead& ahead) mutable { ahead.prepare(id, std::move(prompt)); });
+      [id, prompt = std::move(prompt), decision = std::move(decision)](PrefillAhead& ahead) mutable {
+        ahead.prepare(id, std::move(prompt), std::move(decision));
+      });
   return id;
 }
 
@@ -181,12 +139,12 @@ EngineStats StepEngine::stats() const {
   stats.busy_ahead = stats.busy_ahead || orders;
   stats.measuring = parts_->measuring.measuring();
   stats.segments = parts_->store.stats();
-  stats.anchors = parts_->anchors.store().stats();
+  stats.method_bytes = parts_->states.bytes();
   return stats;
 }
 
 const Model& StepEngine::model() const { return *parts_->model; }
-AnchorStore& StepEngine::anchors() { return parts_->anchors.store(); }
+MethodState* StepEngine::method_state(const Method& method) { return parts_->states.of(method); }
 std::shared_ptr<const Segment> StepEngine::segment(const SegmentHandle& handle) const {
   return parts_->store.peek(handle);
 }

@@ -32,7 +32,7 @@ class StepEngine final : public LocalEngine {
   EngineStats stats() const override;
 
   const Model& model() const override;
-  AnchorStore& anchors() override;
+  MethodState* method_state(const Method& method) override;
   std::shared_ptr<const Segment> segment(const SegmentHandle& handle) const override;
   Calibration calibration() const override;
   void set_calibration(Calibration calibration) override;

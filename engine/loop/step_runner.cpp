@@ -24,8 +24,7 @@ void StepRunner::take(Sequence& sequence, const Advance& advance) {
     for (std::int32_t i = 0;; ++i) {
       const Sequence::Next next = advance(i);
       const GenerationRequest& request = sequence.request();
-      if (request.reuse.method->anchors && !request.output_slot.empty() && request.reuse.anchors.aligned)
-        parts_.anchors.follow(sequence.id(), request.output_slot, request.reuse.anchors.pool, sequence.result().tokens);
+      parts_.states.on_token({sequence.id(), request.reuse, request.output_slot, sequence.result().tokens});
       if (next == Sequence::Next::drafted) continue;
       if (next != Sequence::Next::end) return;
       if (sequence.speculation.is_tentative()) return sequence.speculation.end_tentative();
@@ -144,12 +143,12 @@ void StepRunner::add_sequence_rows(const StepPlan& plan) {
 void StepRunner::wait_for_layers() {
   std::vector<Sequence*> uploading;
   for (const Part& part : in_step_) {
-    if (part.sequence->prompt.assembly().is_uploading()) uploading.push_back(part.sequence);
+    if (part.sequence->prompt.assembly().kv().is_uploading()) uploading.push_back(part.sequence);
   }
   if (uploading.empty()) return;
   rows_.before_layer = [this, uploading = std::move(uploading)](std::int32_t layer) {
     for (Sequence* sequence : uploading)
-      sequence->prompt.assembly().insert_uploaded(*parts_.backend, parts_.forward.angles(), sequence->cache(), layer);
+      sequence->prompt.assembly().kv().insert_uploaded(*parts_.backend, parts_.forward.angles(), sequence->cache(), layer);
   };
 }
 

@@ -28,7 +28,7 @@ class LlamaApi final : public ServerApi {
     body.set("n_predict", request.max_tokens);
     body.set("stream", true);
     body.set("return_progress", true);
-    body.set("cache_prompt", request.reuse.method->prefixes != Method::Prefixes::never);
+    body.set("cache_prompt", reuses_prefixes(*request.reuse.method));
     // Everything that the server would otherwise take from its command line.
     body.set("samplers", kSamplers);
     body.set("temperature", sampling.temperature);

@@ -119,7 +119,7 @@ class VllmApi final : public ServerApi {
     if (request.constraint && is_old_) body.set("guided_grammar", gbnf_of(*request.constraint));
     if (request.constraint && !is_old_)
       body.set("structured_outputs", RequestBody().set("grammar", gbnf_of(*request.constraint)));
-    if (request.reuse.method->prefixes == Method::Prefixes::never && !is_old_) body.set("cache_salt", fresh_salt());
+    if (!reuses_prefixes(*request.reuse.method) && !is_old_) body.set("cache_salt", fresh_salt());
     return {"/v1/completions", body.text()};
   }
 
@@ -181,7 +181,7 @@ class SglangApi final : public ServerApi {
     if (request.constraint) params.set("ebnf", gbnf_of(*request.constraint));
     RequestBody body;
     body.set("input_ids", prompt).set("sampling_params", params).set("stream", true);
-    if (request.reuse.method->prefixes == Method::Prefixes::never) body.set("extra_key", fresh_salt());
+    if (!reuses_prefixes(*request.reuse.method)) body.set("extra_key", fresh_salt());
     return {"/generate", body.text()};
   }
 

@@ -342,10 +342,10 @@ GenerationResult RemoteEngine::Live::result(bool ids) const {
     use.reused_tokens = use.kv_reused = use.kv_reusable = within(0, before);
     use.ahead_tokens = within(before, cached);
     if (use.ahead_tokens > 0) {
-      use.method = &method_of(MethodId::lockstep);
+      use.method = &lockstep_method();
       use.reason = fmt::format("in the server's cache, sent ahead; {}", kNumerics);
     } else if (use.reused_tokens > 0) {
-      use.method = &method_of(MethodId::prefix);
+      use.method = &prefix_method();
       use.reason = fmt::format("in the server's cache; {}", kNumerics);
     } else {
       use.reason = seen.cached < 0 ? "on a server that does not tell what its cache had" : "computed by the server";

@@ -3,6 +3,12 @@
 
 #include <fmt/format.h>
 
+#include <cstring>
+#include <filesystem>
+#include <vector>
+
+#include "engine/base/hash.h"
+#include "engine/base/files.h"
 #include "engine/model/model.h"
 
 namespace baton {
@@ -16,6 +22,29 @@ KvFormat kv_format_of(const Model& model) {
           .head_dim = config.head_dim,
           .qk_norm = config.qk_norm,
           .dtype = model.options.kv_dtype};
+}
+
+std::uint64_t hash_of_bytes(std::span<const std::byte> bytes) {
+  const std::size_t whole = bytes.size() / sizeof(TokenId) * sizeof(TokenId);
+  const std::uint64_t hash = hash_bytes(bytes.data(), whole, 0x9e3779b97f4a7c15u);
+  TokenId rest = 0;
+  if (whole < bytes.size()) std::memcpy(&rest, bytes.data() + whole, bytes.size() - whole);
+  return hash_bytes(&rest, sizeof(rest), hash ^ bytes.size());
+}
+
+std::string kv_key_of(const Model& model) {
+  std::uint64_t tokenizer = 0;
+  std::error_code missing;
+  const std::filesystem::path file = model.path / "tokenizer.json";
+  if (!model.path.empty() && std::filesystem::is_regular_file(file, missing)) {
+    const InputFile input(file);
+    std::vector<std::byte> bytes(static_cast<std::size_t>(input.size()));
+    input.read(0, bytes);
+    tokenizer = hash_of_bytes(bytes);
+  } else if (model.tokenizer) {  // of a GGUF file
+    tokenizer = model.tokenizer->identity();
+  }
+  return fmt::format("{}-{:016x}-{}", model.fingerprint, tokenizer, name_of(model.options.kv_dtype));
 }
 
 std::string kv_difference(const KvFormat& author, const KvFormat& reader) {

@@ -2,7 +2,9 @@
 // The properties that two models must share for one to read the other's KV (Method::models).
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 
 #include "engine/tensor/tensor.h"
@@ -24,6 +26,11 @@ struct KvFormat {
 };
 
 KvFormat kv_format_of(const Model& model);
+/// Returns a key of the model's KV, made from its weights, its tokenizer and the type of the cache: KV that was written
+/// into a file can be read again by a model of the same key.
+std::string kv_key_of(const Model& model);
+/// The hash of a file's bytes, as kv_key_of and files of KV have it.
+std::uint64_t hash_of_bytes(std::span<const std::byte> bytes);
 
 /// Returns why `reader` cannot read KV that `author` made: the first difference, or empty.
 std::string kv_difference(const KvFormat& author, const KvFormat& reader);

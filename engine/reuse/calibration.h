@@ -6,14 +6,14 @@
 
 #include "engine/reuse/auto/levels.h"
 #include "engine/reuse/options.h"
-#include "engine/reuse/rectify/corrections.h"
+#include "engine/reuse/place.h"
 
 namespace baton {
 
 /// A plain record of data; an engine keeps one (LocalEngine::calibration).
 struct Calibration {
   LayerRange range;        // the layers that method rectify recomputes; invalid until the model has been profiled
-  LayerRange paper_range;  // the same by RelayCaching's own profiler (ReuseOptions::paper_layers)
+  LayerRange paper_range;  // the same by RelayCaching's own profiler
   RelayLevels levels;      // what rectification leaves on this model; empty until the model has been profiled
   RelayHistory history;    // what was measured in the places of prompts
   std::shared_ptr<const Corrections> corrections;  // learned corrections of texts in the slots of prompts; null: none

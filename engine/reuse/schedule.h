@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/kv/segment.h"
@@ -14,12 +16,12 @@
 #include "engine/reuse/options.h"
 
 namespace baton {
-/// Reused KV inside a prompt: a segment's n tokens at positions [begin, begin + n), or fixed text whose KV comes from
-/// anchors.
+/// Reused KV inside a prompt: a segment's n tokens at positions [begin, begin + n), or fixed text whose KV the
+/// method has.
 struct PlacedSegment {
   std::int32_t begin = 0;
   const Segment* segment = nullptr;  // null: fixed text
-  std::vector<bool> recompute{};     // anchors: [n] tokens that are recomputed; empty: none
+  std::vector<bool> recompute{};     // [n] tokens whose placed KV is uncertain and recomputed; empty: none
   std::int32_t text_length = 0;      // n of fixed text
   std::int32_t length() const { return segment != nullptr ? segment->length() : text_length; }
   std::int32_t end() const { return begin + length(); }
@@ -40,6 +42,7 @@ struct PromptSchedule {
   std::vector<ScheduledRow> rows;      // ascending positions; the last row is the prompt's last token, in all layers
   std::vector<Detection> detections;   // all rows of one detection, and its readers, must run in one step
   std::shared_ptr<const Guard> guard;  // null: nothing is measured
+  std::string note;                    // what was chosen for the reused texts, for the record; empty: nothing
 };
 
 /// Layers [begin, end) in which only text and chosen tokens run; after `end`, only text runs.
@@ -60,20 +63,13 @@ struct ScheduleInput {
   std::int32_t prefix = 0;                  // positions [0, prefix) of the cache hold exact KV
   std::span<const PlacedSegment> segments;  // ascending and disjoint; the prefix may reach into the first
   std::int32_t layers = 0;                  // L
-  PromptTime time;                          // droidspeak: for the choice of the group
+  PromptTime time;                          // for methods that recompute as much as the time allows
 };
 
-/// The largest fraction of the segments' (token, layer) entries that a method with a choice of tokens can leave reused:
-/// what is computed for every token, whatever is chosen, cannot be.
-double max_reuse(const ReuseOptions& options, std::int32_t layers);
-
-/// Returns droidspeak's group for a prompt: the largest of `range` and those of `group_ends` with which it is expected
-/// to be complete within the time that is left; that of `range` where none is, or the time of a row is unknown
-/// (DroidSpeak, Appendix B).
-LayerRange group_in_time(const ReuseOptions& options, const ScheduleInput& input);
-
-/// Returns the schedule of options.method. Throws std::invalid_argument when options.range does not fit the method.
-PromptSchedule make_schedule(const ReuseOptions& options, const ScheduleInput& input);
+/// Returns the schedule of the method for what was decided, or for what the options ask. Throws std::invalid_argument
+/// when the layer range does not fit the method.
+PromptSchedule make_schedule(const ReuseOptions& reuse, const ReuseDecision& decision, const ScheduleInput& input);
+PromptSchedule make_schedule(const ReuseOptions& reuse, const ScheduleInput& input);
 
 /// Returns how many of n tokens may be recomputed in `each` layers so that the fraction `reuse` of the n * L entries is
 /// kept, where `all` layers are computed for every token in any case.
@@ -106,6 +102,7 @@ class ScheduleBuilder {
 
   void add(std::int32_t position, RowPath path) { schedule_.rows.push_back({position, path}); }
   void add_full(std::int32_t position) { add(position, {0, input_.layers, -1}); }
+  void set_note(std::string note) { schedule_.note = std::move(note); }
   void set_guard(std::shared_ptr<const Guard> guard) { schedule_.guard = std::move(guard); }
   std::int32_t add_detection(Detection detection) {
     schedule_.detections.push_back(std::move(detection));
@@ -116,14 +113,5 @@ class ScheduleBuilder {
   const ScheduleInput& input_;
   PromptSchedule schedule_;
 };
-
-PromptSchedule full_schedule(const ReuseOptions& options, const ScheduleInput& input);  // also of prefix and lockstep
-PromptSchedule direct_schedule(const ReuseOptions& options, const ScheduleInput& input);
-PromptSchedule epic_schedule(const ReuseOptions& options, const ScheduleInput& input);
-PromptSchedule cacheblend_schedule(const ReuseOptions& options, const ScheduleInput& input);
-PromptSchedule rectify_schedule(const ReuseOptions& options, const ScheduleInput& input);
-PromptSchedule auto_schedule(const ReuseOptions& options, const ScheduleInput& input);
-PromptSchedule anchors_schedule(const ReuseOptions& options, const ScheduleInput& input);
-PromptSchedule droidspeak_schedule(const ReuseOptions& options, const ScheduleInput& input);
 
 }  // namespace baton

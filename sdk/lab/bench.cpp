@@ -14,6 +14,7 @@
 #include "engine/learning/model_profile.h"
 #include "engine/loop/step_engine.h"
 #include "engine/model/model.h"
+#include "engine/registry.h"
 #include "sdk/lab/bench_agents.h"
 #include "sdk/lab/bench_options.h"
 #include "sdk/src/internal.h"
@@ -26,7 +27,9 @@ constexpr std::int64_t kAsMuchAsAsked = std::int64_t{1} << 48;  // bytes
 constexpr std::int64_t kLargeModel = 1'000'000'000;             // parameters
 
 /// True for methods that need neither learning nor decoding nor a second model.
-bool takes_one_pass(const Method& method) { return !method.ahead && !method.anchors && !method.models; }
+bool takes_one_pass(const Method& method) {
+  return !computes_ahead(method) && !learns(method) && !reads_other_models(method);
+}
 
 /// The range published for the shape, or one of the same proportions, for `layers` layers.
 LayerRange usual_range(const Shape* shape, std::int32_t layers) {
@@ -44,8 +47,8 @@ class Bench {
   explicit Bench(const BenchOptions& options) : options_(options) {
     check(options_);
     if (options_.methods.empty()) {
-      for (const Method& method : methods()) {
-        if (takes_one_pass(method)) options_.methods.emplace_back(method.name);
+      for (const Method* method : methods()) {
+        if (takes_one_pass(*method)) options_.methods.emplace_back(method->name);
       }
     }
     for (const std::string& name : options_.methods) {
@@ -167,7 +170,7 @@ class Bench {
                       range_.start, range_.detect, range_.end, layers));
     }
     for (const Method* method : methods_) {
-      if (method->layers != Method::Layers::none)
+      if (needs_range(*method) || needs_group(*method))
         throw InputError(fmt::format("layers: {} needs at least 4 layers, the model has {}", method->name, layers));
     }
     range_ = {};
@@ -203,7 +206,7 @@ class Bench {
     own.max_draft = 0;  // decoding is measured token by token
     // Reused texts are measured where they can be read, or all where they cannot.
     own.host_segment_budget_bytes = options_.from_host ? kAsMuchAsAsked : -1;
-    if (measures(&Method::anchors)) own.segment_budget_bytes = own.anchor_budget_bytes = kAsMuchAsAsked;
+    if (measures(learns)) own.segment_budget_bytes = own.method_budget_bytes = kAsMuchAsAsked;
     StepEngine engine(std::move(backend_), std::move(model_), own);  // which the model must not outlive
     const std::vector<BenchAgents::Sizes> all = sizes();
     bool complete = true;
@@ -239,19 +242,19 @@ class Bench {
     progress(case_ + "KV of the question and the answers");
     if (!agents.prepare(engine)) return false;
     std::vector<Row> rows = rows_to_run();
-    if (measures(&Method::anchors)) {
+    if (measures(learns)) {
       progress(case_ + "anchors");
       if (!agents.learn_anchors(engine)) return false;
     }
     const bool all = run_passes(agents, engine, rows);
     for (Row& row : rows) {
-      if (row.way.method->ahead) {
+      if (computes_ahead(*row.way.method)) {
         if (all) methods.push_back({std::string(row.way.method->name)});
       } else if (all || !row.passes.back().empty()) {  // at least one whole repeat
         methods.push_back(summary(row));
       }
     }
-    if (!all || (measures(&Method::ahead) && !measure_rows(agents, engine, methods))) return false;
+    if (!all || (measures(computes_ahead) && !measure_rows(agents, engine, methods))) return false;
     if (options_.memory && result_.memory.empty() && !measure_memory(agents, engine, rows)) return false;
     if (engine.stats().segments.evicted > evicted)
       throw ResourceError(ResourceError::Kind::memory, "the KV budget is too small for the reused texts");
@@ -261,9 +264,9 @@ class Bench {
   std::vector<Row> rows_to_run() const {
     std::vector<Row> rows;
     for (const Method* method : methods_) {
-      const std::vector<int> anchors = method->anchors ? options_.anchors : std::vector<int>{0};
+      const std::vector<int> anchors = learns(*method) ? options_.anchors : std::vector<int>{0};
       const std::vector<double> selects =
-          method->chosen_tokens && options_.select.size() > 1 ? options_.select : std::vector<double>{0.0};
+          chooses_tokens(*method) && options_.select.size() > 1 ? options_.select : std::vector<double>{0.0};
       for (const int count : anchors) {
         for (const double select : selects) {
           Row& row = rows.emplace_back();
@@ -300,7 +303,7 @@ class Bench {
       for (int agent = 1; agent <= options_.agents; ++agent) {
         for (std::size_t turn = 0; turn < rows.size(); ++turn) {
           Row& row = rows[(turn + static_cast<std::size_t>(repeat + agent)) % rows.size()];
-          if (row.way.method->ahead) continue;
+          if (computes_ahead(*row.way.method)) continue;
           progress(fmt::format("{}repeat {} of {}, agent {}, {}", case_, repeat + 1, options_.repeat, agent,
                                row.way.method->name));
           if (options_.from_host) engine.park();
@@ -325,14 +328,14 @@ class Bench {
         auto row = agents.run_row(engine, {&way, method.anchors, method.select, 0});
         if (!row) return false;
         method.row_ms = row->wall_ms;
-        if (way.ahead) {
+        if (computes_ahead(way)) {
           method.agents = row->agents;
           method.wall_ms = row->wall_ms;
         }
         for (std::size_t i = 0; i < method.agents.size(); ++i)
           method.agents[i].decode_ms_per_token = row->agents[i].decode_ms_per_token;
       }
-      if (way.ahead && !measure_text_passes(agents, engine, method)) return false;
+      if (computes_ahead(way) && !measure_text_passes(agents, engine, method)) return false;
     }
     return true;
   }
@@ -361,19 +364,19 @@ class Bench {
 
   /// The first agent: nothing ran before, so that no part of the prompt can be computed ahead.
   std::optional<BenchAgent> first_agent(const BenchAgents& agents, LocalEngine& engine) const {
-    const auto pass = agents.run(engine, {&method_of(MethodId::lockstep)}, 1);
+    const auto pass = agents.run(engine, {&lockstep_method()}, 1);
     if (!pass) return std::nullopt;
     return pass->numbers;
   }
 
-  bool measures(bool Method::*trait) const {
-    return std::any_of(methods_.begin(), methods_.end(), [&](const Method* method) { return method->*trait; });
+  bool measures(bool (*property)(const Method&)) const {
+    return std::any_of(methods_.begin(), methods_.end(), [&](const Method* method) { return property(*method); });
   }
 
   BenchMethod summary(Row& row) {
     BenchMethod summary{std::string(row.way.method->name), row.way.anchors, row.way.select, {}};
     for (auto& passes : row.passes) {
-      if (row.way.method->id == MethodId::full) hash(passes.front().logits);
+      if (row.way.method == &full_method()) hash(passes.front().logits);
       const auto middle = passes.begin() + static_cast<std::ptrdiff_t>((passes.size() - 1) / 2);
       std::nth_element(passes.begin(), middle, passes.end(),
                        [](const auto& a, const auto& b) { return a.numbers.ttft_ms < b.numbers.ttft_ms; });
@@ -413,7 +416,7 @@ std::string bench_config(const std::string& shape) {
 
 std::vector<std::string> bench_methods() {
   std::vector<std::string> names;
-  for (const Method& method : methods()) names.emplace_back(method.name);
+  for (const Method* method : methods()) names.emplace_back(method->name);
   return names;
 }
 

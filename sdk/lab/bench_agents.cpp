@@ -90,7 +90,7 @@ bool BenchAgents::prepare(InferenceEngine& engine) {
   for (const auto& role : roles_) {
     GenerationRequest request;
     request.prompt = {{{}, role, nullptr, 0}};
-    request.reuse.method = &method_of(MethodId::prefix);
+    request.reuse.method = &prefix_method();
     request.reuse.record = true;  // with the hidden states that rectify wants
     request.reuse.range = range_;
     if (!answer(engine, std::move(request))) return false;
@@ -102,30 +102,34 @@ ReuseOptions BenchAgents::reuse(const Way& way, int agent) const {
   const double select = way.select > 0 ? way.select : options_.select.front();
   ReuseOptions reuse;
   reuse.method = way.method;
-  reuse.range = way.method->layers == Method::Layers::group ? LayerRange::group(range_.start, range_.end) : range_;
+  reuse.range = needs_group(*way.method) ? LayerRange::group(range_.start, range_.end) : range_;
   reuse.min_tokens = 1;
-  reuse.selection.share = select;
-  reuse.cacheblend_share = select;
   const double tokens = options_.question + static_cast<double>(agent - 1) * sizes_.output;
-  reuse.epic_tokens = std::max(1, static_cast<std::int32_t>(std::lround(select * tokens / agent)));  // per segment
-  reuse.anchors.pool = pool_name(way.anchors, way.repeat);
-  reuse.anchors.gate = AnchorOptions::Gate::none;
-  reuse.anchors.check = 0;
-  reuse.anchors.size = 1000;
+  if (way.method->recompute != nullptr) {
+    const auto each = std::max(1, static_cast<std::int32_t>(std::lround(select * tokens / agent)));  // per segment
+    way.method->recompute(reuse, select, each);
+  }
+  if (learns(*way.method)) {
+    AnchorOptions& anchors = own<AnchorOptions>(reuse);
+    anchors.pool = pool_name(way.anchors, way.repeat);
+    anchors.gate = AnchorOptions::Gate::none;
+    anchors.check = 0;
+    anchors.size = 1000;
+  }
   const bool relays = takes_segments(reuse);
-  reuse.record = relays && agent < options_.agents;                       // its answer would be handed over
-  if (relays && agent == 1) reuse.method = &method_of(MethodId::prefix);  // there is nothing to reuse yet
+  reuse.record = relays && agent < options_.agents;           // its answer would be handed over
+  if (relays && agent == 1) reuse.method = &prefix_method();  // there is nothing to reuse yet
   // What one pass computed exactly must not be a prefix of the next: only the role texts are.
-  if (reuse.method->prefixes == Method::Prefixes::always) reuse.prefix = false;
+  if (always_reuses_prefixes(*reuse.method)) reuse.prefix = false;
   return reuse;
 }
 
 bool BenchAgents::learn_anchors(InferenceEngine& engine) const {
   for (int agent = 2; agent <= options_.agents; ++agent) {
     GenerationRequest request;
-    request.reuse = reuse({&method_of(MethodId::anchors)}, agent);
+    request.reuse = reuse({&anchors_method()}, agent);
     request.reuse.record = true;
-    request.reuse.anchors.pool = learned_pool();
+    own<AnchorOptions>(request.reuse).pool = learned_pool();
     request.reuse.prefix = false;  // what it computes must not be a prefix of what is measured
     request.prompt = prompt(agent, true);
     if (!answer(engine, std::move(request))) return false;
@@ -148,7 +152,7 @@ std::vector<std::uint16_t> BenchAgents::numbers_like(std::size_t count, std::uin
 
 void BenchAgents::add_anchors(LocalEngine& engine, int count, int repeat) {
   std::uint64_t state = options_.seed * 2 + 1 + static_cast<std::uint64_t>(repeat);
-  for (const auto& [key, pool] : engine.anchors().all()) {
+  for (const auto& [key, pool] : anchor_store_of(*engine.method_state(anchors_method())).all()) {
     if (key.pool != learned_pool()) continue;
     const Anchor& like = *pool.anchors.front();
     if (like.length == 0) continue;  // of sizes measured before
@@ -174,17 +178,18 @@ void BenchAgents::add_anchors(LocalEngine& engine, int count, int repeat) {
       anchor->length = like.length;
       anchor->offset = *offset;
       anchor->owner = offset;
-      engine.anchors().add({key.context, key.slot, pool_name(count, repeat)}, std::move(anchor), count);
+      anchor_store_of(*engine.method_state(anchors_method()))
+          .add({key.context, key.slot, pool_name(count, repeat)}, std::move(anchor), count);
     }
   }
 }
 
 /// A pool keeps its youngest anchor, so the last one is of nothing.
 void BenchAgents::drop_anchors(LocalEngine& engine) {
-  for (const auto& [key, pool] : engine.anchors().all()) {
+  for (const auto& [key, pool] : anchor_store_of(*engine.method_state(anchors_method())).all()) {
     auto empty = std::make_shared<Anchor>();
     empty->text = std::make_shared<SketchedText>();
-    engine.anchors().add(key, std::move(empty), 1);
+    anchor_store_of(*engine.method_state(anchors_method())).add(key, std::move(empty), 1);
   }
 }
 
@@ -211,7 +216,7 @@ std::optional<BenchAgents::Pass> BenchAgents::run(InferenceEngine& engine, const
   request.prompt = prompt(agent, agent > 1);
   if (request.reuse.record) request.output_readers = options_.agents - agent;
   if (request.reuse.record && agent == 1) request.prompt[2].readers = options_.agents - 1;
-  if (way.method->id == MethodId::full) {
+  if (way.method == &full_method()) {
     request.callbacks.on_logits = [&pass](std::span<const float> logits) {
       pass.logits.assign(logits.begin(), logits.end());
     };
@@ -229,7 +234,7 @@ EarlyPrompt BenchAgents::early(int agent, int decoding, RequestId request) const
   EarlyPrompt early;
   early.complete = decoding == agent - 1;
   early.longest = static_cast<std::int32_t>(length(agent) + sizes_.output + 1);
-  early.reuse = reuse({&method_of(MethodId::lockstep)}, agent);
+  early.reuse = reuse({&lockstep_method()}, agent);
   int slot = 0;  // 0: the question
   for (PromptPart& part : prompt(agent, false)) {
     if (part.slot.empty()) {
@@ -245,7 +250,7 @@ EarlyPrompt BenchAgents::early(int agent, int decoding, RequestId request) const
 }
 
 std::optional<BenchAgents::Row> BenchAgents::run_row(InferenceEngine& engine, const Way& way) const {
-  const bool ahead = way.method->ahead;
+  const bool ahead = computes_ahead(*way.method);
   Row row;
   std::vector<EarlyId> early(static_cast<std::size_t>(options_.agents) + 1, 0);
   const auto begin = std::chrono::steady_clock::now();
@@ -293,7 +298,7 @@ std::optional<BenchAgents::Row> BenchAgents::run_row(InferenceEngine& engine, co
 EarlyPrompt BenchAgents::all_but_last_text(int agent) const {
   EarlyPrompt before;
   before.longest = static_cast<std::int32_t>(length(agent) + 1);
-  before.reuse = reuse({&method_of(MethodId::lockstep)}, agent);
+  before.reuse = reuse({&lockstep_method()}, agent);
   const std::vector<PromptPart> parts = prompt(agent, false);
   for (std::size_t i = 0; i + 1 < parts.size(); ++i) before.parts.push_back({parts[i].tokens});
   return before;
@@ -309,7 +314,7 @@ bool BenchAgents::wait_ahead(InferenceEngine& engine) const {
 std::optional<BenchAgent> BenchAgents::text_pass(InferenceEngine& engine, int agent) const {
   GenerationRequest request;
   request.prompt = prompt(agent, false);
-  request.reuse = reuse({&method_of(MethodId::lockstep)}, agent);
+  request.reuse = reuse({&lockstep_method()}, agent);
   request.early = engine.prepare(all_but_last_text(agent));
   wait_ahead(engine);
   const auto result = answer(engine, std::move(request));
@@ -396,7 +401,7 @@ std::optional<BenchMemory> BenchAgents::memory(LocalEngine& engine, const Way& w
     memory.cache = static_cast<double>(engine.stats().kv_bytes - idle) / static_cast<double>(length(agent) + 1);
   };
   if (!answer(engine, std::move(request))) return std::nullopt;
-  if (way.method->ahead) {  // before anything of the same prompt is a prefix
+  if (computes_ahead(*way.method)) {  // before anything of the same prompt is a prefix
     const EarlyId id = engine.prepare(all_but_last_text(agent));
     if (!wait_ahead(engine)) return std::nullopt;
     memory.ahead = static_cast<double>(engine.stats().kv_bytes - idle) / static_cast<double>(length(agent) + 1);
@@ -404,10 +409,12 @@ std::optional<BenchMemory> BenchAgents::memory(LocalEngine& engine, const Way& w
     while (engine.stats().kv_bytes > idle && !options_.stop.stop_requested())
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
-  if (way.method->id != MethodId::full && !remember(engine, way, memory)) return std::nullopt;
+  if (way.method != &full_method() && !remember(engine, way, memory)) return std::nullopt;
   double bytes = 0, tokens = 0;
-  for (const auto& [key, pool] : engine.anchors().all()) {
-    if (!way.method->anchors || key.pool != learned_pool()) continue;
+  const auto pools = learns(*way.method) ? anchor_store_of(*engine.method_state(*way.method)).all()
+                                         : std::map<PlaceKey, AnchorPoolView>();
+  for (const auto& [key, pool] : pools) {
+    if (key.pool != learned_pool()) continue;
     for (const SharedAnchor& anchor : pool.anchors) {
       bytes += static_cast<double>(anchor->bytes()) - static_cast<double>(anchor->text_kv.size_bytes());
       tokens += anchor->length;

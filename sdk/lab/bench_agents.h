@@ -6,6 +6,7 @@
 
 #include <baton/lab/bench.h>
 
+#include "engine/reuse/anchors/anchors.h"
 #include "engine/reuse/options.h"
 #include "sdk/src/internal.h"
 
@@ -42,7 +43,7 @@ class BenchAgents {
 
   /// A method and the settings of its variant.
   struct Way {
-    const Method* method = &method_of(MethodId::full);
+    const Method* method = &full_method();
     int anchors = 0;
     double select = 0;
     int repeat = 0;

@@ -99,7 +99,7 @@ Workflow EvalMethod::load(const WorkflowArguments& arguments, const std::string&
   if (method == nullptr || !(method->segments && method->ahead)) changed.set.push_back("relay.min_tokens=1");
   if (method == nullptr || !method->prefixes || method->ahead)
     changed.set.push_back("relay.prefix=false");  // the methods see the same prompts one after the other
-  if (method != nullptr && method->anchors) changed.set.push_back("relay.anchors.pool=eval-" + pool);
+  if (method != nullptr && method->anchors) changed.set.push_back("relay.lab.anchors.pool=eval-" + pool);
   return load_with(std::move(changed), arguments);
 }
 

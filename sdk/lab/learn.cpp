@@ -14,6 +14,8 @@
 
 #include "engine/learning/correction_file.h"
 #include "engine/learning/correction_learner.h"
+#include "engine/reuse/anchors/anchors.h"
+#include "engine/reuse/rectify/rectify.h"
 #include "sdk/src/internal.h"
 #include "sdk/src/open_models.h"
 
@@ -96,6 +98,9 @@ Workflow with_method(const Workflow& workflow, const Method& method, const std::
   auto impl = std::make_shared<Workflow::Impl>(workflow.impl());
   auto plan = std::make_shared<Plan>(*impl->plan);
   plan->relay = method.name;
+  const Method& before = *plan->reuse.method;
+  if (before.rectify_options != nullptr && &method == &rectify_method())
+    plan->reuse.own = RectifyOptions(*before.rectify_options(plan->reuse));
   plan->reuse.method = &method;
   plan->reuse.record = takes_segments(plan->reuse);
   change(plan->reuse);
@@ -107,10 +112,10 @@ std::map<std::string, TurnDivergence> check_corrections(const Engine& engine, co
                                                         const std::vector<std::map<std::string, std::string>>& inputs,
                                                         std::uint64_t seed, const std::stop_token& stop,
                                                         const std::function<void(double)>& on_progress) {
-  const Workflow full = with_method(workflow, method_of(MethodId::full), [](ReuseOptions&) {});
+  const Workflow full = with_method(workflow, full_method(), [](ReuseOptions&) {});
   const auto rectify = [&](bool correct) {
-    return with_method(workflow, method_of(MethodId::rectify), [&](ReuseOptions& reuse) {
-      reuse.correct = correct;
+    return with_method(workflow, rectify_method(), [&](ReuseOptions& reuse) {
+      own<RectifyOptions>(reuse).correct = correct;
       reuse.min_tokens = 1;
     });
   };
@@ -153,9 +158,7 @@ namespace {
 /// would be wrong for short ones.
 void look_at_all(ReuseOptions& reuse) {
   reuse.min_tokens = 1;
-  reuse.anchors = {};
-  reuse.anchors.size = 1;   // nothing is corrected by them
-  reuse.anchors.check = 1;  // every turn
+  reuse.own = AnchorOptions{.size = 1, .check = 1};  // nothing is corrected by them; every turn is looked at
   reuse.prefix = false;
 }
 
@@ -221,11 +224,11 @@ std::optional<LearnResult> learn_corrections(const Workflow& workflow, const Lea
   engine_options.threads = options.threads;
   engine_options.on_load = options.on_load;
   const Engine engine = Engine::open(engine_options);
-  const Workflow full = with_method(workflow, method_of(MethodId::anchors), look_at_all);
+  const Workflow full = with_method(workflow, anchors_method(), look_at_all);
   auto impl = std::make_shared<LearnResult::Impl>();
   for (const auto& opened : open_models(engine, full).distinct_engines()) {
     auto learner = std::make_shared<CorrectionLearner>(LinearFitOptions{.rank = options.rank});
-    opened->anchors().on_sample([learner](const AnchorSample& sample) { learner->add(sample); });
+    opened->method_state(anchors_method())->on_sample([learner](const PlaceSample& sample) { learner->add(sample); });
     impl->models.push_back({opened, learner, {}});
   }
   const std::size_t checks = std::min(kMaxChecks, options.inputs.size() / kCheckEvery);
@@ -236,8 +239,8 @@ std::optional<LearnResult> learn_corrections(const Workflow& workflow, const Lea
   result.failed_runs = run_all(engine, full, learned, options, result.first_error);
   std::vector<std::vector<LearnedPlace>> places;
   for (const LearnResult::Impl::OfModel& model : impl->models) {
-    model.engine->anchors().flush();
-    model.engine->anchors().on_sample(nullptr);
+    model.engine->method_state(anchors_method())->flush();
+    model.engine->method_state(anchors_method())->on_sample(nullptr);
     places.push_back(model.learner->fit(
         [&](double share) {
           const double all = (static_cast<double>(places.size()) + share) / static_cast<double>(impl->models.size());

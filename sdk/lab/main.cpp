@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The program `baton-lab`: what is measured with the library, and what is learned from it.
+#include "engine/reuse/lab/lab_methods.h"
 #include "engine/base/system/terminal.h"
 #include "sdk/console/command_line.h"
 #include "sdk/lab/verbs.h"
@@ -31,5 +32,6 @@ int lab_main(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   baton::open_standard_files();
+  baton::register_lab_methods();
   return baton::lab::lab_main(argc, argv);
 }

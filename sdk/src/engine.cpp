@@ -16,7 +16,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/utf8.h"
 #include "engine/learning/correction_file.h"
-#include "engine/reuse/anchors/anchor_file.h"
+#include "engine/registry.h"
 #include "engine/reuse/between_models.h"
 #include "sdk/src/model_ranges.h"
 
@@ -57,7 +57,7 @@ struct Engine::Impl {
   ~Impl() {
     for (const auto& [key, opened] : models) {
       try {
-        keep_anchors(*opened.get().engine);
+        keep_states(*opened.get().engine);
         keep_relay_history(*opened.get().engine);
       } catch (const std::exception& error) {
         try_to([&] { warn(error.what()); });
@@ -95,14 +95,14 @@ struct Engine::Impl {
     }
     for (const auto& [name, engine] : open.engines) check_layers(*plan->spec, name, engine->model());
     const auto begin = Clock::now();
-    if (plan->reuse.method->id == MethodId::automatic)
+    if (uses_levels(*plan->reuse.method))
       find_levels(*plan, open, inputs, stop);
-    else if (plan->reuse.method->layers == Method::Layers::detection)
+    else if (needs_range(*plan->reuse.method))
       find_ranges(*plan, open, stop);
     for (const auto& [name, engine] : open.engines) {
       if (!stop.stop_requested()) check_reuse(*plan->spec, plan->reuse, name, *engine);
     }
-    open.plan = plan->reuse.method->layers == Method::Layers::group ? with_group(*plan, open, stop) : std::move(plan);
+    open.plan = needs_group(*plan->reuse.method) ? with_group(*plan, open, stop) : std::move(plan);
     open.measure_ms = std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
     return open;
   }
@@ -114,7 +114,7 @@ struct Engine::Impl {
       if (plan.reuse.range.valid(engine.model().config.layers)) continue;
       const std::lock_guard lock(profiling);
       with_resource_errors(
-          [&] { ensure_layer_range(engine, plan.reuse.paper_layers, profile_progress(engine.model()), stop); });
+          [&] { ensure_layer_range(engine, wants_paper_range(plan.reuse), profile_progress(engine.model()), stop); });
     }
   }
 
@@ -156,7 +156,7 @@ struct Engine::Impl {
       }
     });
     for (const auto& [names, pair] : pairs)
-      completed->group_ends[names] = ends_of(LayerRange::group(range.start, pair.group().end), pair.effect.points);
+      completed->larger_ends[names] = ends_of(LayerRange::group(range.start, pair.group().end), pair.effect.points);
     if (range.end == 0) range = LayerRange::group(0, 1);  // nothing is handed over
     return completed;
   }
@@ -257,20 +257,17 @@ struct Engine::Impl {
     return std::make_unique<RunRecorder>(of, workflow, run, std::move(head), options.on_warning);
   }
 
-  std::filesystem::path anchor_file(const LocalEngine& engine) const {
-    return std::filesystem::path(options.anchors_folder) / (anchor_model_key(engine.model()) + ".anchors");
-  }
-  void read_anchors(LocalEngine& engine) const {
+  /// What methods kept of the model in an earlier process.
+  void read_states(LocalEngine& engine) const {
     if (options.anchors_folder.empty()) return;
-    std::error_code missing;
-    const std::filesystem::path file = anchor_file(engine);
-    if (!std::filesystem::exists(file, missing)) return;
-    try {
-      const ModelConfig& config = engine.model().config;
-      load_anchors(file, anchor_model_key(engine.model()), {config.layers, config.kv_heads * config.head_dim},
-                   engine.anchors());
-    } catch (const std::exception& error) {
-      warn(error.what());
+    for (const Method* method : methods()) {
+      MethodState* state = engine.method_state(*method);
+      if (state == nullptr) continue;
+      try {
+        state->load(options.anchors_folder, engine.model());
+      } catch (const std::exception& error) {
+        warn(error.what());
+      }
     }
   }
   /// The corrections learned for the model: next to its weights, else in the user's cache.
@@ -287,10 +284,11 @@ struct Engine::Impl {
       }
     }
   }
-  void keep_anchors(LocalEngine& engine) const {
-    if (options.anchors_folder.empty() || engine.anchors().stats().learned == 0) return;
-    std::filesystem::create_directories(options.anchors_folder);
-    save_anchors(anchor_file(engine), anchor_model_key(engine.model()), engine.anchors());
+  void keep_states(LocalEngine& engine) const {
+    if (options.anchors_folder.empty()) return;
+    for (const Method* method : methods()) {
+      if (const MethodState* state = engine.method_state(*method)) state->save(options.anchors_folder, engine.model());
+    }
   }
 
   OpenModel load(const LocatedModel& model, const RelaySpec& relay, const std::stop_token& stop) const {
@@ -313,7 +311,7 @@ struct Engine::Impl {
     auto opened = open_engine(model.folder, engine);
     if (const std::string& reason = opened->info().device_fallback; !reason.empty())
       warn(fmt::format("{} runs on the CPU: {}", model.folder.string(), reason));
-    read_anchors(*opened);
+    read_states(*opened);
     read_corrections(*opened);
     const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - begin;
     return {std::move(opened), took.count(), relay.device_bytes, relay.host_bytes};

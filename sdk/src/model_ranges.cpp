@@ -199,7 +199,7 @@ void keep(const std::filesystem::path& file, const std::string& text) {
 }
 
 bool can_be_relayed(const Plan& plan, const SlotSource& slot, const Inputs* inputs, const Model& model) {
-  if (!slot.method->segments) return false;
+  if (!hands_over(*slot.method)) return false;
   std::int64_t most = plan.reuse.min_tokens;
   if (slot.kind == SlotSource::Kind::agent_output) {
     const PlannedTurn& author = plan.turns[static_cast<std::size_t>(slot.turn)];
@@ -225,13 +225,15 @@ void check_layers(const WorkflowSpec& spec, const std::string& name, const Model
   diagnostics.fail();
 }
 
-void check_reuse(const WorkflowSpec& spec, ReuseOptions reuse, const std::string& name, const LocalEngine& engine) {
-  if (reuse.reuse <= 0.0) return;
+void check_reuse(const WorkflowSpec& spec, const ReuseOptions& reuse, const std::string& name,
+                 const LocalEngine& engine) {
+  const double asked = asked_reuse(reuse);
+  if (asked <= 0.0) return;
   const std::int32_t layers = engine.model().config.layers;
-  if (!reuse.range.given())
-    reuse.range = reuse.paper_layers ? engine.calibration().paper_range : engine.calibration().range;
-  const double bound = max_reuse(reuse, layers);
-  if (reuse.reuse <= bound + 1e-6) return;
+  LayerRange range = reuse.range;
+  if (!range.given()) range = wants_paper_range(reuse) ? engine.calibration().paper_range : engine.calibration().range;
+  const double bound = max_reuse(reuse, range, layers);
+  if (asked <= bound + 1e-6) return;
   Diagnostics diagnostics;
   diagnostics.add_sources(spec.sources);
   diagnostics.error(
@@ -239,7 +241,7 @@ void check_reuse(const WorkflowSpec& spec, ReuseOptions reuse, const std::string
       fmt::format(
           "relay: method {} cannot reuse {:.3f} of the entries of model '{}'; expected at most {:.3f}, since its "
           "layers up to the choice are computed for every token",
-          reuse.method->name, reuse.reuse, name, bound));
+          reuse.method->name, asked, name, bound));
   diagnostics.fail();
 }
 

@@ -39,7 +39,8 @@ using Inputs = std::map<std::string, std::string>;
 /// Throws WorkflowError where the layers that the file gives end at none of the model's, which it calls `name`.
 void check_layers(const WorkflowSpec& spec, const std::string& name, const Model& model);
 /// Throws WorkflowError where the model, whose layers are known by now, cannot leave the fraction `reuse` untouched.
-void check_reuse(const WorkflowSpec& spec, ReuseOptions reuse, const std::string& name, const LocalEngine& engine);
+void check_reuse(const WorkflowSpec& spec, const ReuseOptions& reuse, const std::string& name,
+                 const LocalEngine& engine);
 
 /// Whether a text that the turn reads may be relayed and can be long enough to be. `inputs`: null, they are not known.
 bool can_be_relayed(const Plan& plan, const PlannedTurn& turn, const Inputs* inputs, const Model& model);

@@ -121,7 +121,7 @@ std::vector<std::size_t> depths(const Plan& plan) {
 
 /// The largest sum over waiting turns that read an output that is complete or being decoded.
 std::int64_t ahead(const Plan& plan, const std::vector<TurnPreview>& turns) {
-  if (!plan.reuse.method->ahead) return 0;
+  if (!computes_ahead(*plan.reuse.method)) return 0;
   const std::vector<std::size_t> depth = depths(plan);
   std::vector<std::int64_t> sums(turns.size(), 0);  // by depth of the turns under way
   for (std::size_t i = 0; i < turns.size(); ++i) {

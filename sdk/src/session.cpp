@@ -16,7 +16,7 @@
 #include "engine/base/files.h"
 #include "engine/base/hash.h"
 #include "engine/base/json_fields.h"
-#include "engine/reuse/anchors/anchor_file.h"
+#include "engine/reuse/between_models.h"
 #include "sdk/src/in_callback.h"
 #include "sdk/src/internal.h"
 #include "sdk/src/open_models.h"
@@ -72,7 +72,7 @@ std::string key_of(const OpenPlan& open, const std::string& name, const LocalEng
     if (model.name == name || name.empty()) dtype = model.dtype, activations = model.activations;
   }
   const std::string& device = engine.info().device;
-  return fmt::format("{} {} {} {}", anchor_model_key(engine.model()), device.substr(0, device.find(':')),
+  return fmt::format("{} {} {} {}", kv_key_of(engine.model()), device.substr(0, device.find(':')),
                      static_cast<int>(dtype), static_cast<int>(activations));
 }
 

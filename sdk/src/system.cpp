@@ -8,10 +8,9 @@
 #include "engine/backend/make_backend.h"
 #include "engine/backend/self_test.h"
 #include "engine/model/forward.h"
-#include "engine/reuse/methods.h"
+#include "engine/registry.h"
 #include "sdk/hub/hub_cache.h"
 #include "sdk/src/internal.h"
-#include "workflows/format/relay_reader.h"
 
 #include <baton/reuse_method.h>
 #include <baton/system.h>
@@ -132,18 +131,18 @@ void check_device(const std::string& device, const std::function<void(const Devi
 const std::vector<ReuseMethod>& reuse_methods() {
   static const std::vector<ReuseMethod> all = [] {
     std::vector<ReuseMethod> found;
-    for (const Method& method : methods()) {
-      found.push_back({.name = std::string(method.name),
-                       .alias = std::string(method.id == kMethodAlias.method ? kMethodAlias.name : ""),
-                       .summary = std::string(method.summary),
-                       .exact = method.exact,
-                       .reuses = method.prefixes != Method::Prefixes::never,
-                       .prefixes = method.prefixes == Method::Prefixes::always,
-                       .segments = method.segments,
-                       .ahead = method.ahead,
-                       .anchors = method.anchors,
-                       .models = method.models,
-                       .group = method.layers == Method::Layers::group});
+    for (const Method* method : methods()) {
+      found.push_back({.name = std::string(method->name),
+                       .alias = std::string(method->alias),
+                       .summary = std::string(method->summary),
+                       .exact = is_exact(*method),
+                       .reuses = reuses_prefixes(*method),
+                       .prefixes = always_reuses_prefixes(*method),
+                       .segments = hands_over(*method),
+                       .ahead = computes_ahead(*method),
+                       .anchors = learns(*method),
+                       .models = reads_other_models(*method),
+                       .group = needs_group(*method)});
     }
     return found;
   }();

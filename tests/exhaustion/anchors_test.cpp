@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory runs out where an answer is compared with anchors while it is decoded: that only saves its readers work.
-#include "engine/loop/anchors.h"
+#include "engine/reuse/anchors/anchors.h"
 
 #include <catch2/catch.hpp>
 

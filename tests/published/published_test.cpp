@@ -19,6 +19,10 @@
 #include "engine/loop/step_engine.h"
 #include "engine/model/forward.h"
 #include "engine/model/gguf.h"
+#include "engine/registry.h"
+#include "engine/reuse/lab/cacheblend/cacheblend.h"
+#include "engine/reuse/lab/epic/epic.h"
+#include "engine/reuse/rectify/rectify.h"
 #include "engine/text/constrain/grammar.h"
 #include "engine/text/constrain/token_masks.h"
 #include "engine/text/schema/schema.h"
@@ -75,7 +79,7 @@ ReuseOptions method(const std::string& name, std::int32_t layers) {
   ReuseOptions reuse;
   reuse.method = find_method(name);
   reuse.range = {1, 2, layers - 2};
-  reuse.selection = {};
+  own<RectifyOptions>(reuse).selection = {};
   reuse.min_tokens = 1;
   reuse.prefix = false;
   return reuse;
@@ -356,10 +360,10 @@ TEST_CASE("published: every row recomputed in every layer is full prefill, bit f
     CHECK(full.result.kv_computed == full.result.kv_entries);
     ReuseOptions epic = method("epic", layers), blend = method("cacheblend", layers),
                  rectify = method("rectify", layers);
-    epic.epic_tokens = std::numeric_limits<std::int32_t>::max();
-    blend.cacheblend_share = 1.0;
+    own<EpicOptions>(epic).tokens = std::numeric_limits<std::int32_t>::max();
+    own<CacheblendOptions>(blend).share = 1.0;
     rectify.range = {0, 2, layers - 1};
-    rectify.selection.all = true;
+    own<RectifyOptions>(rectify).selection.all = true;
     for (const ReuseOptions& reuse : {epic, blend, rectify}) {
       INFO(reuse.method->name);
       const Answer other = ask(engine, prompt, reuse);

@@ -35,12 +35,12 @@ class PlanBuilder {
     turn.needs = needs;
     turn.model = "main";
     std::vector<PromptPiece> pieces{{"role:" + agent + "|", ""}, {"", "question"}, {"|", ""}};
-    turn.slots.push_back({"question", SlotSource::Kind::input, -1, &method_of(MethodId::full), "an input"});
+    turn.slots.push_back({"question", SlotSource::Kind::input, -1, &full_method(), "an input"});
     for (const int need : needs) {
       const PlannedTurn& from = plan.turns[static_cast<std::size_t>(need)];
       const std::string name =
           "agent_" + from.agent + (from.round == round ? "_current" : "_history_" + std::to_string(round - from.round));
-      turn.slots.push_back({name, SlotSource::Kind::agent_output, need, &method_of(MethodId::full), ""});
+      turn.slots.push_back({name, SlotSource::Kind::agent_output, need, &full_method(), ""});
       pieces.push_back({"", name});
       pieces.push_back({"|", ""});
     }

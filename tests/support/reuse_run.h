@@ -9,8 +9,12 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "engine/reuse/lab/lab_methods.h"
 
 namespace baton::test {
+
+/// Tests of the engine know the laboratory's methods, too.
+inline const bool kHasLaboratory = (register_lab_methods(), true);
 
 struct Run {
   GenerationResult result;

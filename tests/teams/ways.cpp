@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/teams/ways.h"
+#include "engine/reuse/rectify/rectify.h"
 
 #include <fmt/format.h>
 
@@ -244,7 +245,7 @@ class TeamTrials::Trial {
       tentative_ += turn.tentative_tokens;
       dropped_ += turn.tentative_tokens - turn.confirmed_tokens;
       drafted_ += turn.drafted_tokens;
-      for (const SlotRecord& slot : turn.slots) rectified_ += slot.method == method_of(MethodId::rectify).name ? 1 : 0;
+      for (const SlotRecord& slot : turn.slots) rectified_ += slot.method == rectify_method().name ? 1 : 0;
     }
     for (const auto& [turn, attempts] : found.answers) {
       for (const TurnAnswer& answer : attempts) {

@@ -224,7 +224,7 @@ std::span<const ErrorCode> error_codes_of_values() {
       {"E0412", "Settings of `relay` contradict each other, or one leaves another without an effect.",
        "A setting belongs to another method, or two decide the same thing.",
        "Keep the one that is meant; docs/methods.md says which settings each method has.",
-       "relay: {method: rectify, select: {all: true, share: 0.2}}", "relay: {method: rectify, select: {share: 0.2}}"},
+       "relay: {method: rectify, tolerance: 0.1}", "relay: {method: auto, tolerance: 0.1}"},
       {"E0413", "A grammar or a list of texts for an output is invalid or too large.",
        "A rule is missing or begins with itself, or the expression is not closed.",
        "Correct the rule that the message names.",

@@ -161,9 +161,11 @@ class FormatChecker {
     for (YamlEntry& entry : node.entries) {
       if (is_extension_key(entry.key.text) || std::find(known.begin(), known.end(), entry.key.text) != known.end())
         continue;
+      const std::string moved = moved_key_help(type.name, entry.key.text);
       diagnostics_.error(entry.key.where(), "E0401",
                          fmt::format("unknown key '{}'{}", entry.key.text, path.empty() ? "" : " in " + path),
-                         diagnostics_.suggestion(entry.key.text, known));
+                         moved.empty() ? diagnostics_.suggestion(entry.key.text, known) : moved);
+      if (!moved.empty()) continue;
       // A misspelt key is reported once: from here on it is the one that was meant, with a broken value.
       const std::string meant = closest(entry.key.text, known);
       if (meant.empty() || node.entry(meant) != nullptr) continue;

@@ -314,6 +314,7 @@ std::string_view format_object_title(std::string_view object) {
       {"condition", "A condition (`when`, `until`)"},
       {"relay", "`relay`"},
       {"layers", "`layers`"},
+      {"lab", "`relay.lab`"},
       {"select", "`select`"},
       {"memory", "`memory`"},
   };

@@ -76,4 +76,7 @@ void expand_short_forms(YamlNode& node, const FormatType& type);
 bool is_extension_key(std::string_view key);
 bool is_id(std::string_view text);
 
+/// Where an unknown key of an object has moved to, as a help text; empty: nowhere.
+std::string moved_key_help(std::string_view object_name, std::string_view key);
+
 }  // namespace baton

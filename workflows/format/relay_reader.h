@@ -1,22 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The section `relay` of a workflow file: the method, and the settings of all methods.
+// The section `relay` of a workflow file: the method and its settings.
 #pragma once
 
-#include <string_view>
-
-#include "engine/reuse/methods.h"
 #include "workflows/format/diagnostics.h"
 #include "workflows/format/fields.h"
 #include "workflows/format/spec.h"
 
 namespace baton {
-
-/// Another name of a method in workflow files and options.
-struct MethodAlias {
-  std::string_view name;
-  MethodId method;
-};
-inline constexpr MethodAlias kMethodAlias = {"exact", MethodId::lockstep};
 
 /// Reads `relay` of a file whose types have been checked, if it has the section. What contradicts another setting, or
 /// would have no effect with it, is reported.

@@ -18,6 +18,7 @@
 #include "agents/prompts/prompt_template.h"
 #include "agents/tools/tool.h"
 #include "engine/model/sampler.h"
+#include "engine/registry.h"
 #include "engine/reuse/options.h"
 #include "engine/tensor/tensor.h"
 #include "engine/text/value_expression.h"
@@ -195,7 +196,7 @@ struct TopologySpec {
 };
 
 struct RelaySpec {
-  const Method* method = &method_of(MethodId::automatic);
+  const Method* method = &default_method();
   ReuseOptions options;           // parameters; options.method is what `method` comes to
   SourceLocation layers_where;    // of `layers.end`
   SourceLocation reuse_where;     // of `reuse`

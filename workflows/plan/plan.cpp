@@ -100,7 +100,7 @@ class Forecast {
       } else if (!never.empty()) {
         slot.reason = never;
       } else {
-        slot.method = &method_of(MethodId::lockstep);
+        slot.method = &lockstep_method();
         slot.reason = reason(turn, slot, before);
       }
       before.add(slot.turn);
@@ -180,7 +180,7 @@ bool is_decoded(const Plan& plan, const SlotSource& slot) {
 /// The first turns that show each value, of those that were passed.
 class FirstTurns {
  public:
-  explicit FirstTurns(const Method& method) : any_model_(method.models) {}
+  explicit FirstTurns(const Method& method) : any_model_(reads_other_models(method)) {}
 
   /// The turn whose KV of the slot a turn after those that were passed can have: its author, or the first that shows
   /// it. Null: there is none.
@@ -213,15 +213,16 @@ class FirstTurns {
 void forecast_hand_over(const Plan& plan, const FirstTurns& before, const PlannedTurn& reader, SlotSource& slot) {
   const PlannedTurn* source = before.source_of(plan, reader, slot);
   if (source == nullptr) {
-    if (!plan.reuse.method->ahead) slot.reason = "computed here first";
+    if (!computes_ahead(*plan.reuse.method)) slot.reason = "computed here first";
     return;
   }
   const bool between = source->model != reader.model;
-  if (between && !plan.reuse.method->models) {
-    if (!plan.reuse.method->ahead) slot.reason = fmt::format("decoded by {}, of another model", source->id);
+  if (between && !reads_other_models(*plan.reuse.method)) {
+    if (!computes_ahead(*plan.reuse.method)) slot.reason = fmt::format("decoded by {}, of another model", source->id);
     return;
   }
-  const std::string otherwise = plan.reuse.method->ahead && !slot.reason.empty() ? "; if exact: " + slot.reason : "";
+  const std::string otherwise =
+      computes_ahead(*plan.reuse.method) && !slot.reason.empty() ? "; if exact: " + slot.reason : "";
   slot.method = &segment_method(plan.reuse);
   slot.reason = fmt::format("{} by {}{}{}", is_decoded(plan, slot) ? "decoded" : "computed", source->id,
                             between ? ", of another model" : "", otherwise);
@@ -231,9 +232,9 @@ void forecast_hand_over(const Plan& plan, const FirstTurns& before, const Planne
 /// model's profile decide in the run.
 void forecast(Plan& plan) {
   const Method& method = *plan.reuse.method;
-  forecast_ahead(plan.turns, [&](const PlannedTurn& turn) { return plan.reuse_of(turn).method->ahead; });
+  forecast_ahead(plan.turns, [&](const PlannedTurn& turn) { return computes_ahead(*plan.reuse_of(turn).method); });
   const bool segments = takes_segments(plan.reuse);
-  if (!segments && (method.ahead || method.prefixes == Method::Prefixes::never)) return;
+  if (!segments && (computes_ahead(method) || !reuses_prefixes(method))) return;
   FirstTurns before(method);
   for (std::size_t i = 0; i < plan.turns.size(); ++i) {
     PlannedTurn& turn = plan.turns[i];
@@ -242,7 +243,7 @@ void forecast(Plan& plan) {
       if (slot.kind == SlotSource::Kind::empty) continue;
       if (!segments) {
         slot.reason = "exact where the prompt begins like one before it";
-      } else if (!turn.exact || !method.ahead) {
+      } else if (!turn.exact || !computes_ahead(method)) {
         forecast_hand_over(plan, before, turn, slot);
       }
     }
@@ -257,8 +258,8 @@ void choose_group(const Plan& plan, const PlannedTurn& reader, ReuseOptions& opt
   std::int32_t end = 0;
   for (const SlotSource& slot : reader.slots) {
     if (slot.kind != SlotSource::Kind::agent_output) continue;
-    const auto found = plan.group_ends.find({plan.turns[static_cast<std::size_t>(slot.turn)].model, reader.model});
-    if (found == plan.group_ends.end()) continue;
+    const auto found = plan.larger_ends.find({plan.turns[static_cast<std::size_t>(slot.turn)].model, reader.model});
+    if (found == plan.larger_ends.end()) continue;
     const std::vector<std::int32_t>& ends = found->second;
     end = std::max(end, ends.front());
     std::vector<std::int32_t> both;
@@ -269,13 +270,13 @@ void choose_group(const Plan& plan, const PlannedTurn& reader, ReuseOptions& opt
   if (!common) return;
   std::erase_if(*common, [&](std::int32_t larger) { return larger <= end; });
   options.range = LayerRange::group(options.range.start, end);
-  options.group_ends = std::move(*common);
+  options.larger_ends = std::move(*common);
 }
 
 /// What differs where a server has the KV.
 void describe_server(const Plan& plan, PlannedTurn& turn) {
   const Method& method = *plan.reuse.method;
-  const std::string replaced = method.segments && !decides(method)
+  const std::string replaced = hands_over(method) && !decides(method)
                                    ? fmt::format("; {} needs the KV, which the server keeps", method.name)
                                    : std::string();
   for (SlotSource& slot : turn.slots) {
@@ -323,12 +324,9 @@ int Plan::last_turn_of(const std::string& agent, int round) const {
 
 ReuseOptions Plan::reuse_of(const PlannedTurn& turn) const {
   ReuseOptions options = reuse;
-  if (!group_ends.empty()) choose_group(*this, turn, options);
-  if (turn.served && options.method->segments) options.method = &method_of(MethodId::lockstep);  // which auto comes to
-  if (turn.exact && options.method->id == MethodId::automatic) {
-    options.tolerance = 0.0f;
-    options.exact_because = "its reader is declared exact";
-  }
+  if (!larger_ends.empty()) choose_group(*this, turn, options);
+  if (turn.served && hands_over(*options.method)) options.method = &lockstep_method();  // which auto comes to
+  if (turn.exact && uses_levels(*options.method)) options.exactness = Exactness::exact_reader;
   return options;
 }
 

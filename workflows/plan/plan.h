@@ -20,10 +20,10 @@ namespace baton {
 /// Where a slot's value comes from.
 struct SlotSource {
   enum class Kind : std::uint8_t { input, agent_output, agent_answer, tool_result, empty };
-  std::string name;         // as the prompt names it: "agent_analyst_current"
-  Kind kind = Kind::empty;  // empty: a history that reaches back before the first round
-  int turn = -1;            // index into Plan::turns: whose output or answer, or whose tools ran
-  const Method* method = &baton::method_of(MethodId::full);  // of the forecast
+  std::string name;                       // as the prompt names it: "agent_analyst_current"
+  Kind kind = Kind::empty;                // empty: a history that reaches back before the first round
+  int turn = -1;                          // index into Plan::turns: whose output or answer, or whose tools ran
+  const Method* method = &full_method();  // of the forecast
   std::string reason;
 
   /// A member of an answer, or its probabilities: never the output.
@@ -75,7 +75,7 @@ struct Plan {
   ReuseOptions reuse;              // the method's parameters for the engine
   /// droidspeak: by the models of an author and of its reader, the last layer of the group that the reader recomputes,
   /// then those of larger groups. All begin at reuse.range.start. Empty: reuse.range is the group of every reader.
-  std::map<std::pair<std::string, std::string>, std::vector<std::int32_t>> group_ends;
+  std::map<std::pair<std::string, std::string>, std::vector<std::int32_t>> larger_ends;
   int rounds = 1;
   int last_turn_of(const std::string& agent, int round) const;  // -1: none
   ReuseOptions reuse_of(const PlannedTurn& turn) const;         // of the turn's request

@@ -18,7 +18,8 @@ EarlyTurns::EarlyTurns(const Plan& plan, const RunProgress& state, TextIds& text
 
 bool EarlyTurns::wants(std::size_t turn) const {
   const PlannedTurn& planned = plan_.turns[turn];
-  return plan_.reuse_of(planned).method->ahead && planned.has_prompt() && !planned.needs.empty() && !planned.when;
+  return computes_ahead(*plan_.reuse_of(planned).method) && planned.has_prompt() && !planned.needs.empty() &&
+         !planned.when;
 }
 
 void EarlyTurns::add(std::size_t turn, PromptFrame frame, std::shared_ptr<InferenceEngine> engine,
@@ -105,7 +106,7 @@ void EarlyTurns::tell(std::size_t turn) {
     const std::vector<TokenId>* tokens = &part.tokens;
     const SlotSource* slot = part.slot.empty() ? nullptr : planned.slot(part.slot);
     const bool handed_over =
-        slot != nullptr ? slot->method->segments : parts.empty() && early.context && early.context->hops > 0;
+        slot != nullptr ? hands_over(*slot->method) : parts.empty() && early.context && early.context->hops > 0;
     if (source != nullptr) {
       const bool known = state_.known(turn, *source);
       tokens =

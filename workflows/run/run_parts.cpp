@@ -72,7 +72,7 @@ void RunSegments::attach(std::size_t turn, const InferenceEngine* engine, std::v
     if (source == nullptr) continue;
     const auto found = entries_.find({engine, part.tokens});
     part.segment = found == entries_.end() ? nullptr : found->second.handle;
-    if (!part.segment && plan_.reuse.method->models) attach_portable(engine, part);
+    if (!part.segment && reads_other_models(*plan_.reuse.method)) attach_portable(engine, part);
     const std::set<std::size_t> readers = readers_of(*source, turn);
     const bool refused = part.segment && plan_.reuse.max_hops > 0 && part.segment->hops >= plan_.reuse.max_hops;
     part.readers = part.segment && !refused ? 0 : static_cast<std::int64_t>(readers.size());
@@ -93,7 +93,7 @@ void RunSegments::attach_portable(const InferenceEngine* engine, PromptPart& par
 }
 
 bool RunSegments::read_by_other_models(std::size_t turn, const std::set<std::size_t>& readers) const {
-  return plan_.reuse.method->models && std::any_of(readers.begin(), readers.end(), [&](std::size_t reader) {
+  return reads_other_models(*plan_.reuse.method) && std::any_of(readers.begin(), readers.end(), [&](std::size_t reader) {
            return plan_.turns[reader].model != plan_.turns[turn].model;
          });
 }

@@ -14,6 +14,18 @@
 namespace baton {
 namespace {
 
+/// The numbers of a method as the record has them.
+SlotAnchors described(const std::vector<NamedNumber>& numbers) {
+  SlotAnchors slot;
+  for (const NamedNumber& one : numbers) {
+    if (one.name == "anchors") slot.anchors = static_cast<int>(one.value);
+    if (one.name == "ambiguity") slot.ambiguity = one.value;
+    if (one.name == "distance") slot.distance = one.value;
+    if (one.name == "predicted_error") slot.predicted_error = one.value;
+  }
+  return slot;
+}
+
 std::string reason_of(const RunProgress& state, std::size_t turn, const SlotSource& source) {
   if (source.kind == SlotSource::Kind::empty) return "empty: there is no such round";
   if (state.lacks_output(turn, source)) return "empty: the agent has no output";
@@ -46,7 +58,7 @@ std::vector<SlotRecord> slot_records(const RunProgress& state, std::size_t turn,
     for (const PromptPart& part : prompt) {
       if (part.slot == source.name) record.tokens += static_cast<std::int64_t>(part.tokens.size());
     }
-    record.method = method_of(MethodId::full).name;
+    record.method = full_method().name;
     record.recomputed_tokens = record.tokens;
     record.reason = reason_of(state, turn, source);
     records.push_back(std::move(record));
@@ -59,7 +71,7 @@ void fill_slots(std::vector<SlotRecord>& slots, const std::vector<PromptPart>& p
   for (SlotRecord& slot : slots) {
     std::int64_t reused_entries = 0, reusable_entries = 0;
     std::int64_t reused_tokens = 0, ahead_tokens = 0;
-    const Method* method = &method_of(MethodId::full);
+    const Method* method = &full_method();
     for (std::size_t i = 0; i < prompt.size() && i < uses.size(); ++i) {
       if (prompt[i].slot != slot.name) continue;
       reused_entries += uses[i].kv_reused;
@@ -70,15 +82,14 @@ void fill_slots(std::vector<SlotRecord>& slots, const std::vector<PromptPart>& p
       slot.hops = std::max(slot.hops, uses[i].hops);
       slot.corrected = slot.corrected || uses[i].corrected;
       if (!uses[i].reason.empty()) slot.reason = uses[i].reason;
-      if (const auto& anchors = uses[i].anchors)
-        slot.anchors = {anchors->anchors, anchors->ambiguity, anchors->distance, anchors->predicted_error};
+      if (!uses[i].numbers.empty()) slot.anchors = described(uses[i].numbers);
     }
     slot.method = method->name;
     if (slot.tokens == 0) continue;
     slot.reused_tokens = reused_tokens;
     slot.recomputed_tokens = slot.tokens - reused_tokens;
     slot.ahead_tokens = ahead_tokens;
-    if (method->ahead && ahead_tokens == 0)  // the plan promised more
+    if (computes_ahead(*method) && ahead_tokens == 0)  // the plan promised more
       slot.reason = "not reached ahead: the steps of the agents before it had no room left";
     const auto entries = static_cast<double>(slot.tokens * layers);
     slot.kv_reuse_rate = static_cast<double>(reused_entries) / entries;
@@ -183,7 +194,7 @@ void describe_engines(RunRecord& record, const RunRequest& request) {
     record.memory.kv_peak_bytes += stats.kv_peak_bytes;
     record.memory.segments_peak_bytes += stats.segments.peak_bytes;
     record.memory.host_segments_peak_bytes += stats.segments.host_peak_bytes;
-    record.memory.anchors_bytes += stats.anchors.bytes;
+    record.memory.anchors_bytes += stats.method_bytes;
   }
   const auto first_turn =
       std::find_if(plan.turns.begin(), plan.turns.end(), [](const PlannedTurn& turn) { return turn.has_prompt(); });

@@ -11,20 +11,14 @@
 #include <vector>
 
 #include "engine/reuse/anchors/token_sketch.h"
+#include "engine/reuse/place.h"
 
 namespace baton {
 
 using SharedText = std::shared_ptr<const SketchedText>;
 
-/// The shape of an anchor's KV.
-struct AnchorShape {
-  std::int32_t layers = 0;  // L
-  std::int32_t width = 0;   // K * D
-  bool operator==(const AnchorShape&) const = default;
-};
-
 struct Anchor {
-  AnchorShape shape;
+  KvWidth shape;
   SharedText text;                 // its first `length` tokens have KV
   std::vector<SharedText> before;  // the texts of the placeholders before it in the same prompt
   std::int32_t length = 0;         // n
@@ -48,14 +42,6 @@ struct Anchor {
 };
 
 using SharedAnchor = std::shared_ptr<const Anchor>;
-
-/// The place in the prompts of the store's model.
-struct AnchorKey {
-  std::uint64_t context = 0;  // hash of the fixed text and names before the placeholder, and of the text after it
-  std::string slot;
-  std::string pool;  // AnchorOptions::pool
-  auto operator<=>(const AnchorKey&) const = default;
-};
 
 /// The measured error of a pool's correction, from a turn that was computed in full.
 struct AnchorRecord {

@@ -10,9 +10,43 @@
 
 #include "engine/reuse/anchors/anchor.h"
 #include "engine/reuse/anchors/token_sketch.h"
-#include "engine/reuse/options.h"
 
 namespace baton {
+
+/// KVComm (docs/methods.md): the KV of a placeholder is corrected by the measured change of similar texts.
+struct AnchorOptions {
+  enum class Gate : std::uint8_t { error, entropy, none };
+  enum class Offsets : std::uint8_t { weighted, nearest, none };
+  enum class Text : std::uint8_t { computed, offset, base };
+  std::int32_t size = 20;  // maximum anchors of one pool
+  /// error (ours): the expected error of the correction, from the errors measured in this pool at the text's distance.
+  /// entropy: the paper's eq. 5. none: every text is corrected if the pool has an anchor.
+  Gate gate = Gate::error;
+  float trust = 0.1f;       // gate error: up to this relative error of K and V, a placeholder is only corrected
+  float refuse = 0.16f;     // above this error it is computed in full; in between, uncertain tokens are recomputed
+  double recompute = 0.15;  // the fraction of tokens that are recomputed in between
+  float gamma = 0.3f;       // gate entropy: a text whose weights have more than gamma log(anchors) nats is a new anchor
+  Offsets offsets = Offsets::weighted;
+  Text text = Text::computed;  // fixed text after a placeholder: run, from the anchors' offsets, or as first seen
+  bool aligned = true;         // tokens are paired by edit distance; false: by index, as in the paper
+  bool rotate = true;          // false: keys stay at their author's positions (to measure the effect of rotation)
+  std::int32_t check = 32;     // one turn in `check` is computed in full to measure the error; 0: none
+  std::string pool;            // name of the pools; pools of different names share nothing
+  /// Weights and gate as KVComm published them: a softmax over -d, d the distance of the input embeddings, without a
+  /// temperature; a text is an anchor where eq. 5 says so, and nothing else is looked at.
+  bool as_published = false;
+  static AnchorOptions by_paper(AnchorOptions options) {
+    options.gate = Gate::entropy;
+    options.offsets = Offsets::weighted;
+    options.text = Text::offset;
+    options.aligned = false;
+    options.rotate = true;
+    options.check = 0;
+    options.as_published = true;
+    return options;
+  }
+  bool operator==(const AnchorOptions&) const = default;
+};
 
 /// A pool at one moment.
 struct AnchorPoolView {

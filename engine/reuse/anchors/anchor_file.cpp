@@ -12,6 +12,7 @@
 
 #include "engine/base/files.h"
 #include "engine/base/hash.h"
+#include "engine/reuse/between_models.h"
 
 namespace baton {
 namespace {
@@ -33,14 +34,6 @@ struct Head {
 static_assert(sizeof(Head) == kAlignment);
 
 /// The bytes may lie at any address.
-std::uint64_t hash_of_bytes(std::span<const std::byte> bytes) {
-  const std::size_t whole = bytes.size() / sizeof(TokenId) * sizeof(TokenId);
-  const std::uint64_t hash = hash_bytes(bytes.data(), whole, 0x9e3779b97f4a7c15u);
-  TokenId rest = 0;
-  if (whole < bytes.size()) std::memcpy(&rest, bytes.data() + whole, bytes.size() - whole);
-  return hash_bytes(&rest, sizeof(rest), hash ^ bytes.size());
-}
-
 std::uint64_t hash_of_text(const std::string& text) { return hash_of_bytes(std::as_bytes(std::span(text))); }
 std::uint64_t hash_of_head(const Head& head) { return hash_of_bytes(std::as_bytes(std::span(&head.magic, 4))); }
 
@@ -163,7 +156,7 @@ std::shared_ptr<Anchor> read_anchor(AnchorFileReader& reader) {
   return anchor;
 }
 
-using Pools = std::map<AnchorKey, AnchorPoolView>;
+using Pools = std::map<PlaceKey, AnchorPoolView>;
 
 std::vector<std::byte> read_bytes(const InputFile& file, std::uint64_t begin) {
   std::vector<std::byte> bytes(static_cast<std::size_t>(file.size() - begin));
@@ -171,7 +164,7 @@ std::vector<std::byte> read_bytes(const InputFile& file, std::uint64_t begin) {
   return bytes;
 }
 
-Pools read_pools(const InputFile& file, const std::string& model_key, AnchorShape shape) {
+Pools read_pools(const InputFile& file, const std::string& model_key, KvWidth shape) {
   Head head;
   if (file.size() < sizeof(Head)) throw AnchorFileError("it ends too early");
   file.read(0, std::as_writable_bytes(std::span(&head, 1)));
@@ -184,7 +177,7 @@ Pools read_pools(const InputFile& file, const std::string& model_key, AnchorShap
   AnchorFileReader reader(file, index);
   Pools pools;
   for (std::uint32_t i = reader.count(); i > 0; --i) {
-    AnchorKey key;
+    PlaceKey key;
     key.context = reader.number<std::uint64_t>();
     const std::vector<char> slot = reader.array<char>(), pool = reader.array<char>();
     key.slot.assign(slot.begin(), slot.end());
@@ -203,18 +196,6 @@ Pools read_pools(const InputFile& file, const std::string& model_key, AnchorShap
 }
 
 }  // namespace
-
-std::string anchor_model_key(const Model& model) {
-  std::uint64_t tokenizer = 0;
-  std::error_code missing;
-  const std::filesystem::path file = model.path / "tokenizer.json";
-  if (!model.path.empty() && std::filesystem::is_regular_file(file, missing)) {
-    tokenizer = hash_of_bytes(read_bytes(InputFile(file), 0));
-  } else if (model.tokenizer) {  // of a GGUF file
-    tokenizer = model.tokenizer->identity();
-  }
-  return fmt::format("{}-{:016x}-{}", model.fingerprint, tokenizer, name_of(model.options.kv_dtype));
-}
 
 void save_anchors(const std::filesystem::path& file, const std::string& model_key, const AnchorStore& store) try {
   const Pools pools = store.all();
@@ -266,7 +247,7 @@ void save_anchors(const std::filesystem::path& file, const std::string& model_ke
   throw AnchorFileError(fmt::format("{}: the anchors could not be written: {}", file.string(), error.code().message()));
 }
 
-std::int64_t load_anchors(const std::filesystem::path& file, const std::string& model_key, AnchorShape shape,
+std::int64_t load_anchors(const std::filesystem::path& file, const std::string& model_key, KvWidth shape,
                           AnchorStore& store) {
   Pools pools;
   try {

@@ -16,15 +16,12 @@ class AnchorFileError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// Returns the key of a model's anchors, made from its weights, its tokenizer and the type of its KV.
-std::string anchor_model_key(const Model& model);
-
 /// Writes all pools; an existing file is replaced atomically. Throws AnchorFileError when writing fails.
 void save_anchors(const std::filesystem::path& file, const std::string& model_key, const AnchorStore& store);
 
 /// Adds the pools of the file to the store and returns the number of anchors. Throws AnchorFileError and leaves the
 /// store unchanged when the file is damaged or belongs to another model, shape or version.
-std::int64_t load_anchors(const std::filesystem::path& file, const std::string& model_key, AnchorShape shape,
+std::int64_t load_anchors(const std::filesystem::path& file, const std::string& model_key, KvWidth shape,
                           AnchorStore& store);
 
 }  // namespace baton

@@ -6,7 +6,7 @@
 namespace baton {
 namespace {
 
-AnchorMemory::Layers layers_of(const std::byte* data, std::int64_t rows, const AnchorShape& shape) {
+AnchorMemory::Layers layers_of(const std::byte* data, std::int64_t rows, const KvWidth& shape) {
   const std::int64_t width = 2 * std::int64_t{shape.width};
   return {BasicView<const std::byte>{data, DType::bf16, rows, width, width}};
 }

@@ -47,7 +47,7 @@ AnchorStore::~AnchorStore() {
   wake_.notify_all();
 }
 
-AnchorPoolView AnchorStore::ask(const AnchorKey& key) {
+AnchorPoolView AnchorStore::ask(const PlaceKey& key) {
   flush();
   std::int64_t freed = 0;
   AnchorPoolView view;
@@ -64,7 +64,7 @@ AnchorPoolView AnchorStore::ask(const AnchorKey& key) {
 
 /// Returns the pool, and makes it where it is missing. Where there are too many pools, the least recently used one is
 /// removed.
-AnchorStore::Pool& AnchorStore::pool_of(const AnchorKey& key, std::int64_t& freed) {
+AnchorStore::Pool& AnchorStore::pool_of(const PlaceKey& key, std::int64_t& freed) {
   if (pools_.size() >= kMaxPools && pools_.find(key) == pools_.end()) {
     const auto oldest = std::min_element(pools_.begin(), pools_.end(), [](const auto& a, const auto& b) {
       return a.second.last_use < b.second.last_use;
@@ -77,7 +77,7 @@ AnchorStore::Pool& AnchorStore::pool_of(const AnchorKey& key, std::int64_t& free
   return pool;
 }
 
-void AnchorStore::learning(const AnchorKey& key) {
+void AnchorStore::learning(const PlaceKey& key) {
   const std::lock_guard lock(mutex_);
   pools_[key].view.since_learning = 0;
 }
@@ -97,7 +97,7 @@ void AnchorStore::flush() const {
 void AnchorStore::work() {
   for (;;) {
     AnchorSample sample;
-    std::function<void(const AnchorSample&)> seen;
+    std::function<void(const PlaceSample&)> seen;
     {
       std::unique_lock lock(mutex_);
       wake_.wait(lock, [this] { return stopping_ || !samples_.empty(); });
@@ -124,7 +124,7 @@ void AnchorStore::work() {
   }
 }
 
-void AnchorStore::on_sample(std::function<void(const AnchorSample&)> seen) {
+void AnchorStore::on_sample(std::function<void(const PlaceSample&)> seen) {
   const std::lock_guard lock(mutex_);
   on_sample_ = std::move(seen);
 }
@@ -163,7 +163,7 @@ void AnchorStore::make(AnchorSample& sample) {
   add(sample.key, std::move(anchor), sample.size, sample.choice.anchors.empty() ? nullptr : &record);
 }
 
-void AnchorStore::add(const AnchorKey& key, SharedAnchor anchor, std::int32_t size, const AnchorRecord* record) {
+void AnchorStore::add(const PlaceKey& key, SharedAnchor anchor, std::int32_t size, const AnchorRecord* record) {
   std::int64_t change = anchor->bytes();
   if (change > budget_) return;
   {
@@ -261,15 +261,15 @@ AnchorStoreStats AnchorStore::stats() const {
   return stats;
 }
 
-std::map<AnchorKey, AnchorPoolView> AnchorStore::all() const {
+std::map<PlaceKey, AnchorPoolView> AnchorStore::all() const {
   flush();
   const std::lock_guard lock(mutex_);
-  std::map<AnchorKey, AnchorPoolView> views;
+  std::map<PlaceKey, AnchorPoolView> views;
   for (const auto& [key, pool] : pools_) views.emplace(key, pool.view);
   return views;
 }
 
-void AnchorStore::restore(const AnchorKey& key, AnchorPoolView view) {
+void AnchorStore::restore(const PlaceKey& key, AnchorPoolView view) {
   const auto size = static_cast<std::int32_t>(view.anchors.size());
   for (SharedAnchor& anchor : view.anchors) add(key, std::move(anchor), size);
   const std::lock_guard lock(mutex_);

@@ -13,24 +13,26 @@
 #include <thread>
 
 #include "engine/reuse/anchors/anchor_choice.h"
-#include "engine/reuse/anchors/anchor_stats.h"
 
 namespace baton {
 
-/// A text with its computed KV in a prompt and the KV that was handed over with it. bf16, in host memory.
-struct AnchorSample {
-  AnchorKey key;
-  std::string reader;     // the agent whose prompt holds the text
+/// The statistics of an anchor store.
+struct AnchorStoreStats {
+  std::int64_t bytes = 0;
+  std::int64_t peak_bytes = 0;
+  std::int64_t pools = 0;
+  std::int64_t anchors = 0;
+  std::int64_t learned = 0;  // samples since the store was made
+  std::int64_t pruned = 0;
+};
+
+/// A text that is learned from, with what an anchor of it needs.
+struct AnchorSample : PlaceSample {
   std::int32_t size = 0;  // maximum anchors of the pool
-  AnchorShape shape;
   SharedText text;
   std::vector<SharedText> before;
-  std::int32_t length = 0;             // n
-  std::vector<std::uint16_t> truth;    // [L, n, 2 K D] keys before RoPE, then values
-  std::vector<std::uint16_t> base;     // [L, n, 2 K D]
   std::int32_t following = 0;          // t
   std::vector<std::uint16_t> text_kv;  // [L, t, 2 K D]
-  bool generated = false;              // the text is an answer
   AnchorChoice choice;                 // how the pool would have corrected the text; empty: the pool had no anchor
 };
 
@@ -43,9 +45,9 @@ class AnchorStore {
   AnchorStore& operator=(const AnchorStore&) = delete;
 
   /// Returns the pool with all samples that were given before. The call counts as a turn of the pool.
-  AnchorPoolView ask(const AnchorKey& key);
+  AnchorPoolView ask(const PlaceKey& key);
   /// Reports that the turn was computed in full, which restarts the pool's count of turns up to `check`.
-  void learning(const AnchorKey& key);
+  void learning(const PlaceKey& key);
 
   /// Queues a sample: the store's thread measures the error that the pool's correction would have left, and adds the
   /// sample as an anchor. Returns at once.
@@ -54,7 +56,7 @@ class AnchorStore {
   void flush() const;
 
   /// Adds an anchor. An anchor with the same key and texts is replaced.
-  void add(const AnchorKey& key, SharedAnchor anchor, std::int32_t size, const AnchorRecord* record = nullptr);
+  void add(const PlaceKey& key, SharedAnchor anchor, std::int32_t size, const AnchorRecord* record = nullptr);
 
   /// Returns the anchors of all pools of that name and slot, at most `max_count`.
   std::vector<SharedAnchor> anchors(const std::string& slot, const std::string& pool, std::size_t max_count) const;
@@ -66,11 +68,11 @@ class AnchorStore {
   void on_bytes(std::function<void(std::int64_t)> changed) { on_bytes_ = std::move(changed); }
 
   /// Sets a callback that gets every learned sample, on the store's thread, one at a time; null: no callback.
-  void on_sample(std::function<void(const AnchorSample&)> seen);
+  void on_sample(std::function<void(const PlaceSample&)> seen);
 
   /// Returns all pools in the order of their keys.
-  std::map<AnchorKey, AnchorPoolView> all() const;
-  void restore(const AnchorKey& key, AnchorPoolView pool);
+  std::map<PlaceKey, AnchorPoolView> all() const;
+  void restore(const PlaceKey& key, AnchorPoolView pool);
 
  private:
   struct Pool {
@@ -82,15 +84,15 @@ class AnchorStore {
   void make(AnchorSample& sample);
   std::int64_t prune(Pool& pool, std::size_t size);
   std::int64_t keep_budget();
-  Pool& pool_of(const AnchorKey& key, std::int64_t& freed);
+  Pool& pool_of(const PlaceKey& key, std::int64_t& freed);
 
   const std::int64_t budget_;
   std::function<void(std::int64_t)> on_bytes_;
   mutable std::mutex mutex_;
   mutable std::condition_variable wake_, idle_;
-  std::map<AnchorKey, Pool> pools_;
+  std::map<PlaceKey, Pool> pools_;
   std::deque<AnchorSample> samples_;
-  std::function<void(const AnchorSample&)> on_sample_;
+  std::function<void(const PlaceSample&)> on_sample_;
   std::size_t pending_ = 0;  // samples that are not anchors yet
   bool stopping_ = false;
   std::uint64_t clock_ = 0;

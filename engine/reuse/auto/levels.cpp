@@ -21,25 +21,6 @@ const RelayLevel* RelayLevels::within(double tolerance) const {
   return found == levels.end() ? nullptr : &*found;
 }
 
-void RelayLevels::complete(ReuseOptions& reuse) const {
-  if (!reuse.range.given()) reuse.range = range;
-  if (!takes_segments(reuse)) return;
-  if (const RelayLevel* level = within(reuse.tolerance)) {
-    reuse.reuse = level->reuse;
-    reuse.predicted = static_cast<float>(level->divergence);
-    reuse.turns = turns;
-    if (guard_scale > 0.0) reuse.max_left = static_cast<float>(reuse.tolerance / guard_scale);
-    return;
-  }
-  reuse.exact_because =
-      levels.empty() ? std::string("nothing is known about rectification on this model")
-                     : fmt::format("{}rectification is expected to reach {:.3g} nats {}{}; the tolerance is {:.3g}",
-                                   measured_turns(turns), levels.back().high,
-                                   turns > 0 ? fmt::format("at {:.0f} %", 100 * levels.back().reuse) : "on this model",
-                                   unguarded.empty() ? "" : " and " + unguarded, reuse.tolerance);
-  reuse.tolerance = 0.0f;
-}
-
 namespace {
 
 constexpr double kMinDeviation = 0.5;  // of the logarithms: a few values can agree by chance

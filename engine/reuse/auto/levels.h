@@ -40,16 +40,13 @@ struct RelayLevels {
   /// kMaxGuardedReuse, on average, since the guard then decides each prompt, if it is known and not `unguarded`. Null:
   /// none.
   const RelayLevel* within(double tolerance) const;
-  /// Completes options of method auto: takes the range and the reuse of a level, or becomes exact and says why.
-  void complete(ReuseOptions& reuse) const;
   bool operator==(const RelayLevels&) const = default;
 };
 
 /// The beginning of a reason that follows from measured turns; empty without them.
 std::string measured_turns(std::int32_t turns);
 
-/// A place is a reader and the fixed text that its prompt begins with.
-using PlaceId = std::uint64_t;
+/// A PlaceId means a reader and the fixed text that its prompt begins with.
 
 /// Returns the place of a prompt. Its parts have `slot` and `tokens` (PromptPart, EarlyPart).
 template <class Part>

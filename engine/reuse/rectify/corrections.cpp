@@ -13,12 +13,12 @@ void Corrector::use(std::shared_ptr<const Corrections> corrections) {
   corrections_ = std::move(corrections);
 }
 
-std::shared_ptr<const LinearCorrection> Corrector::find(const AnchorKey& place) const {
+std::shared_ptr<const LinearCorrection> Corrector::find(const PlaceKey& place) const {
   if (!corrections_) return nullptr;
   const auto found = corrections_->find({place.context, place.slot, {}});
   if (found == corrections_->end()) return nullptr;
   const ModelConfig& config = model_.config;
-  const bool fits = found->second->shape == AnchorShape{config.layers, config.kv_heads * config.head_dim};
+  const bool fits = found->second->shape == KvWidth{config.layers, config.kv_heads * config.head_dim};
   return fits ? found->second : nullptr;
 }
 

@@ -13,13 +13,13 @@
 #include "engine/kv/segment.h"
 #include "engine/model/model.h"
 #include "engine/model/rope.h"
-#include "engine/reuse/anchors/anchor.h"
+#include "engine/reuse/place.h"
 
 namespace baton {
 /// The change of a token's KV in layers 1 to L - 1 is decoder (encoder x) + bias, where x is the token's KV in all
 /// layers as handed over: for each layer the keys before RoPE, then the values. Layer 0 depends on the token alone.
 struct LinearCorrection {
-  AnchorShape shape;
+  KvWidth shape;
   std::int32_t rank = 0;               // r
   std::vector<std::uint16_t> encoder;  // [r, L * 2 K D] bf16
   std::vector<std::uint16_t> decoder;  // [(L - 1) * 2 K D, r] bf16
@@ -31,9 +31,6 @@ struct LinearCorrection {
   std::int64_t outputs() const { return (std::int64_t{shape.layers} - 1) * 2 * shape.width; }
 };
 
-/// The corrections by place, an AnchorKey without a pool. Immutable, so safe from any thread.
-using Corrections = std::map<AnchorKey, std::shared_ptr<const LinearCorrection>>;
-
 class Corrector {
  public:
   Corrector(Backend& backend, const Model& model) : backend_(backend), model_(model) {}
@@ -42,7 +39,7 @@ class Corrector {
   void use(std::shared_ptr<const Corrections> corrections);
 
   /// Returns the correction of a place, or null.
-  std::shared_ptr<const LinearCorrection> find(const AnchorKey& place) const;
+  std::shared_ptr<const LinearCorrection> find(const PlaceKey& place) const;
 
   /// Copies tokens [first, n) of the segment to positions [position + first, position + n), corrected in all layers but
   /// the first. Throws BackendError when there is no memory.

@@ -16,6 +16,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/local_engine.h"
+#include "engine/registry.h"
 
 namespace {
 

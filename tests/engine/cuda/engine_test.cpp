@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The engine on the CUDA backend: answers recorded, segments placed, methods scheduled, detected and recomputed.
 #include "engine/loop/step_engine.h"
+#include "engine/registry.h"
+#include "engine/reuse/anchors/anchors.h"
+#include "engine/reuse/lab/cacheblend/cacheblend.h"
+#include "engine/reuse/rectify/rectify.h"
 
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -8,7 +12,7 @@
 #include <random>
 
 #include "engine/cpu/cpu.h"
-#include "engine/loop/anchors.h"
+#include "engine/reuse/anchors/anchors.h"
 #include "tests/engine/cuda/models.h"
 #include "tests/support/asking.h"
 #include "tests/support/tiny_model.h"
@@ -52,8 +56,9 @@ std::vector<Answer> relay(InferenceEngine& engine, bool exact_choices) {
   first.forced = random_tokens(30, 2);
   const Answer upstream = respond(engine, std::move(first));
   REQUIRE(upstream.result.output);
-  for (const Method& method : methods()) {
-    if (method.ahead) continue;  // rows ahead: other tests
+  for (const Method* each : methods()) {
+    const Method& method = *each;
+    if (computes_ahead(method)) continue;  // rows ahead: other tests
     GenerationRequest second;
     second.prompt = {{"", random_tokens(33, 3), nullptr, 0},
                      {"answer", upstream.result.tokens, upstream.result.output, 0},
@@ -61,9 +66,10 @@ std::vector<Answer> relay(InferenceEngine& engine, bool exact_choices) {
     second.reuse.method = &method;
     second.reuse.min_tokens = 1;
     second.reuse.range = {1, 2, kLayers - 2};
-    if (method.layers == Method::Layers::group) second.reuse.range = LayerRange::group(1, kLayers - 2);
-    second.reuse.selection.all = !exact_choices;  // which tokens are chosen hangs on the last bits
-    if (!exact_choices) second.reuse.cacheblend_share = 1.0;
+    if (needs_group(method)) second.reuse.range = LayerRange::group(1, kLayers - 2);
+    // Which tokens are chosen hangs on the last bits.
+    if (method.name == "rectify") own<RectifyOptions>(second.reuse).selection.all = !exact_choices;
+    if (method.name == "cacheblend" && !exact_choices) own<CacheblendOptions>(second.reuse).share = 1.0;
     second.max_tokens = 2;
     answers.push_back(respond(engine, std::move(second)));
   }
@@ -168,14 +174,14 @@ TEST_CASE("anchors on the kernels correct as on the CPU", "[engine]") {
   reuse.min_tokens = 1;
   reuse.prefix = false;
   reuse.record = true;
-  reuse.anchors.gate = AnchorOptions::Gate::none;
-  reuse.anchors.check = 0;
+  own<AnchorOptions>(reuse).gate = AnchorOptions::Gate::none;
+  own<AnchorOptions>(reuse).check = 0;
   CHECK(pair.ask_both(11, reuse).result.uses[1].reason == "the pool has no anchor yet");
   CHECK(pair.ask_both(11, reuse).result.uses[1].method->name == "anchors");  // copied when it was needed, or before
   CHECK(pair.ask_both(12, reuse).result.kv_computed < 56 * kLayers);
-  reuse.anchors.text = AnchorOptions::Text::offset;
+  own<AnchorOptions>(reuse).text = AnchorOptions::Text::offset;
   pair.ask_both(13, reuse);
-  reuse.anchors.offsets = AnchorOptions::Offsets::nearest;
+  own<AnchorOptions>(reuse).offsets = AnchorOptions::Offsets::nearest;
   pair.ask_both(14, reuse);
 }
 
@@ -189,7 +195,7 @@ TEST_CASE("learned corrections on the kernels are those of the CPU", "[engine]")
   reuse.prefix = false;
   reuse.record = true;
   reuse.range = {1, 2, kLayers - 2};
-  reuse.selection.all = true;
+  own<RectifyOptions>(reuse).selection.all = true;
   const Run plain = pair.ask_both(11, reuse);
   CHECK_FALSE(plain.result.uses[1].corrected);
   LinearCorrection map;
@@ -207,7 +213,7 @@ TEST_CASE("learned corrections on the kernels are those of the CPU", "[engine]")
   map.bias.resize(static_cast<std::size_t>(map.outputs()));
   for (float& value : map.bias) value = normal(random);
   std::vector<PromptPart> prompt = {text(10, 1), {"answer", random_tokens(40, 11), nullptr, 0}, text(6, 2)};
-  const AnchorKey place = places_of(prompt, {})[1];
+  const PlaceKey place = places_of(prompt, {})[1];
   for (LocalEngine* engine : {&pair.device(), &pair.cpu()}) {
     Corrections all;
     all[{place.context, place.slot, {}}] = std::make_shared<const LinearCorrection>(map);

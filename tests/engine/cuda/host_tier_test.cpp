@@ -6,6 +6,8 @@
 
 #include "engine/kv/segment_store.h"
 #include "engine/loop/step_engine.h"
+#include "engine/registry.h"
+#include "engine/reuse/anchors/anchors.h"
 #include "tests/engine/cuda/models.h"
 #include "tests/support/asking.h"
 
@@ -281,12 +283,13 @@ TEST_CASE("segments from the host tier are corrected by anchors as without press
     for (std::uint64_t seed = 1; seed <= 4; ++seed) answers.push_back(recorded_answer(engine, seed));
     ReuseOptions reuse = reuse_of("anchors");
     reuse.record = true;  // the first prompt is learned
-    reuse.anchors.gate = AnchorOptions::Gate::none;
-    reuse.anchors.check = 0;
+    own<AnchorOptions>(reuse).gate = AnchorOptions::Gate::none;
+    own<AnchorOptions>(reuse).check = 0;
     std::vector<Run> runs;
     for (std::size_t i = 0; i < 9; ++i) {
       runs.push_back(ask(engine, {text(9, 7), answers[i % 4], text(6, 8), answers[(i + 1) % 4], text(5, 9)}, reuse));
-      while (engine.stats().anchors.anchors < 2) std::this_thread::yield();  // anchors are made on another thread
+      while (anchor_store_of(*engine.method_state(anchors_method())).stats().anchors < 2)
+        std::this_thread::yield();  // anchors are made on another thread
     }
     return runs;
   };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The life of segments: bytes, who goes first, what readers keep, and that nothing is left over.
 #include "engine/kv/segment_store.h"
+#include "engine/registry.h"
 
 #include <atomic>
 #include <catch2/catch.hpp>

@@ -8,6 +8,9 @@
 #include "engine/cpu/cpu.h"
 #include "engine/learning/correction_file.h"
 #include "engine/learning/correction_learner.h"
+#include "engine/registry.h"
+#include "engine/reuse/anchors/anchors.h"
+#include "engine/reuse/rectify/rectify.h"
 #include "tests/support/asking.h"
 #include "tests/support/folders.h"
 #include "tests/support/tiny_engine.h"
@@ -26,8 +29,8 @@ ReuseOptions learning() {
   reuse.min_tokens = 1;
   reuse.prefix = false;
   reuse.record = true;
-  reuse.anchors.size = 1;
-  reuse.anchors.check = 1;
+  own<AnchorOptions>(reuse).size = 1;
+  own<AnchorOptions>(reuse).check = 1;
   return reuse;
 }
 
@@ -35,9 +38,10 @@ ReuseOptions learning() {
 ReuseOptions relay(bool correct) {
   ReuseOptions reuse = learning();
   reuse.method = find_method("rectify");
-  reuse.correct = correct;
+  own<RectifyOptions>(reuse).correct = correct;
   reuse.range = {0, 1, 2};
-  reuse.selection = {.suffix = 0, .head = 0, .share = 1e-9, .score = SelectionOptions::Score::author};
+  own<RectifyOptions>(reuse).selection = {
+      .suffix = 0, .head = 0, .share = 1e-9, .score = SelectionOptions::Score::author};
   return reuse;
 }
 
@@ -64,10 +68,12 @@ std::vector<PromptPart> prompt_of(InferenceEngine& engine, std::uint64_t seed, s
 
 Corrections learn(LocalEngine& engine, const std::vector<std::vector<PromptPart>>& prompts) {
   const auto learner = std::make_shared<CorrectionLearner>();
-  engine.anchors().on_sample([learner](const AnchorSample& sample) { learner->add(sample); });
+  anchor_store_of(*engine.method_state(anchors_method())).on_sample([learner](const PlaceSample& sample) {
+    learner->add(sample);
+  });
   for (const auto& prompt : prompts) ask(engine, prompt, learning());
-  engine.anchors().flush();
-  engine.anchors().on_sample(nullptr);
+  anchor_store_of(*engine.method_state(anchors_method())).flush();
+  anchor_store_of(*engine.method_state(anchors_method())).on_sample(nullptr);
   Corrections found;
   for (const LearnedPlace& place : learner->fit({}, {})) {
     if (place.correction) found[place.key] = place.correction;
@@ -106,7 +112,7 @@ TEST_CASE("corrections: no change is relay as it was, bit for bit, and all token
   const Run full = ask(*engine, prompt, named("full")), plain = ask(*engine, prompt, relay(true));
   Corrections learned = learn(*engine, {prompt, prompt});
   ReuseOptions all = relay(true);
-  all.selection.share = 1.0;
+  own<RectifyOptions>(all).selection.share = 1.0;
   update_calibration(*engine,
                      [&](Calibration& now) { now.corrections = std::make_shared<const Corrections>(learned); });
   CHECK(same(ask(*engine, prompt, all), full));

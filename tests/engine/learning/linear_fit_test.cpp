@@ -10,7 +10,7 @@
 namespace baton {
 namespace {
 
-constexpr AnchorShape kShape{3, 4};  // 24 inputs, 16 outputs
+constexpr KvWidth kShape{3, 4};  // 24 inputs, 16 outputs
 
 struct Text {
   std::vector<std::uint16_t> base, truth;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Admission without a model: who has a place, what has to go for it, and who begins on approximate KV.
+#include "engine/registry.h"
 #include "engine/loop/admission.h"
 
 #include <catch2/catch.hpp>
@@ -91,17 +92,17 @@ TEST_CASE("a verified request begins tentatively if many rows are left and nothi
           "[admission]") {
   GenerationRequest request;
   request.reuse.method = find_method("verified");
-  CHECK(begins_tentatively(request, false, 64, 64));
-  CHECK(!begins_tentatively(request, false, 63, 64));
-  CHECK(!begins_tentatively(request, true, 64, 64));
+  CHECK(begins_tentatively(request, as_asked(request.reuse), false, 64, 64));
+  CHECK(!begins_tentatively(request, as_asked(request.reuse), false, 63, 64));
+  CHECK(!begins_tentatively(request, as_asked(request.reuse), true, 64, 64));
   GenerationRequest forced = request;
   forced.forced = {1};
-  CHECK(!begins_tentatively(forced, false, 64, 64));
-  request.reuse.tolerance = 0.0f;  // it was told to be exact
-  CHECK(!begins_tentatively(request, false, 64, 64));
+  CHECK(!begins_tentatively(forced, as_asked(forced.reuse), false, 64, 64));
+  request.reuse.exactness = Exactness::exact;  // it was told to be exact
+  CHECK(!begins_tentatively(request, as_asked(request.reuse), false, 64, 64));
   GenerationRequest other;
   other.reuse.method = find_method("rectify");
-  CHECK(!begins_tentatively(other, false, 64, 64));
+  CHECK(!begins_tentatively(other, as_asked(other.reuse), false, 64, 64));
 }
 
 }  // namespace admission_test

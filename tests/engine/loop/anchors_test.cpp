@@ -7,6 +7,8 @@
 
 #include "engine/cpu/cpu.h"
 #include "engine/loop/step_engine.h"
+#include "engine/registry.h"
+#include "engine/reuse/anchors/anchors.h"
 #include "tests/support/asking.h"
 #include "tests/support/folders.h"
 #include "tests/support/tiny_engine.h"
@@ -24,8 +26,8 @@ ReuseOptions anchors(AnchorOptions::Gate gate = AnchorOptions::Gate::none) {
   reuse.min_tokens = 1;
   reuse.prefix = false;
   reuse.record = true;
-  reuse.anchors.gate = gate;
-  reuse.anchors.check = 0;
+  own<AnchorOptions>(reuse).gate = gate;
+  own<AnchorOptions>(reuse).check = 0;
   return reuse;
 }
 
@@ -73,10 +75,10 @@ TEST_CASE("anchors: the first prompt is computed in full, the same prompt again 
     CHECK(again.result.hops == 1);
     CHECK(again.result.kv_computed == (10 + 5 + 6) * 3);  // the text alone, in three layers
     CHECK(distance(again, full) < 0.1 * distance(direct, full));
-    AnchorOptions with_text = anchors().anchors;
+    AnchorOptions with_text = own<AnchorOptions>(anchors());
     with_text.text = AnchorOptions::Text::offset;
     ReuseOptions less = anchors();
-    less.anchors = with_text;
+    own<AnchorOptions>(less) = with_text;
     const Run fewer = ask(*engine, prompt, less);
     CHECK(fewer.result.kv_computed == (10 + 1) * 3);  // all but the last token of the text behind placeholders
     CHECK(distance(fewer, full) < 0.1 * distance(direct, full));
@@ -89,19 +91,19 @@ TEST_CASE("anchors: no offsets are direct reuse, bit for bit", "[anchors]") {
   const Run direct = ask(*engine, prompt, named("direct"));
   ask(*engine, prompt, anchors());
   ReuseOptions none = anchors();
-  none.anchors.offsets = AnchorOptions::Offsets::none;
+  own<AnchorOptions>(none).offsets = AnchorOptions::Offsets::none;
   CHECK(same(ask(*engine, prompt, none), direct));
-  none.anchors.rotate = false;
+  own<AnchorOptions>(none).rotate = false;
   CHECK(!same(ask(*engine, prompt, none), direct));
 }
 
 TEST_CASE("anchors: every token recomputed is full prefill, bit for bit", "[anchors]") {
   const auto engine = tiny_engine();
   ReuseOptions reuse = anchors(AnchorOptions::Gate::error);
-  reuse.anchors.size = 2;
-  reuse.anchors.trust = -1.0f;  // corrected and recomputed, always
-  reuse.anchors.refuse = 1e9f;
-  reuse.anchors.recompute = 1.0;
+  own<AnchorOptions>(reuse).size = 2;
+  own<AnchorOptions>(reuse).trust = -1.0f;  // corrected and recomputed, always
+  own<AnchorOptions>(reuse).refuse = 1e9f;
+  own<AnchorOptions>(reuse).recompute = 1.0;
   for (std::uint64_t seed = 0; seed < 3; ++seed) ask(*engine, prompt_of(*engine, 20 + seed, 30 + seed), reuse);
   const std::vector<PromptPart> prompt = prompt_of(*engine, 24, 34);
   const Run run = ask(*engine, prompt, reuse);
@@ -112,23 +114,23 @@ TEST_CASE("anchors: every token recomputed is full prefill, bit for bit", "[anch
 TEST_CASE("anchors: a placeholder that cannot be predicted is computed alone", "[anchors]") {
   const auto engine = tiny_engine();
   ReuseOptions reuse = anchors(AnchorOptions::Gate::error);
-  reuse.anchors.size = 4;
-  reuse.anchors.trust = reuse.anchors.refuse = 1e-6f;  // unrelated random texts correct nothing
+  own<AnchorOptions>(reuse).size = 4;
+  own<AnchorOptions>(reuse).trust = own<AnchorOptions>(reuse).refuse = 1e-6f;  // unrelated random texts correct nothing
   std::vector<Run> runs;
   for (std::uint64_t seed = 0; seed < 12; ++seed)
     runs.push_back(ask(*engine, prompt_of(*engine, 20, 40 + seed), reuse));  // the first answer is always the same
   const Run& last = runs.back();
   CHECK(last.result.uses[3].method->name == "full");
   CHECK(last.result.uses[3].reason.find("expected error") != std::string::npos);
-  REQUIRE(last.result.uses[3].anchors);
-  CHECK(last.result.uses[3].anchors->predicted_error > 1e-6f);
+  REQUIRE(!last.result.uses[3].numbers.empty());
+  CHECK(last.result.uses[3].numbers[3].value > 1e-6f);
   CHECK(last.result.uses[1].method->name == "anchors");  // the same text was seen in this place
 }
 
 TEST_CASE("anchors: one turn in so many is computed in full, to measure", "[anchors]") {
   const auto engine = tiny_engine();
   ReuseOptions reuse = anchors();
-  reuse.anchors.check = 4;
+  own<AnchorOptions>(reuse).check = 4;
   std::string kinds;
   for (int i = 0; i < 10; ++i) kinds += ask(*engine, prompt_of(*engine, 11, 12), reuse).result.hops == 0 ? 'F' : 'a';
   CHECK(kinds == "FaaaFaaaFa");
@@ -148,29 +150,29 @@ TEST_CASE("anchors: prompts at the same time lose none of each other's anchors",
     runs.push_back(start(*engine, std::move(request)));
   }
   for (auto& run : runs) CHECK(run.get().result.error.empty());
-  engine->anchors().flush();
-  CHECK(engine->stats().anchors.anchors == 16);
+  anchor_store_of(*engine->method_state(anchors_method())).flush();
+  CHECK(anchor_store_of(*engine->method_state(anchors_method())).stats().anchors == 16);
 }
 
 TEST_CASE("anchors: 2000 prompts stay in the budget, beside segments", "[anchors]") {
   LocalEngineOptions options;
   options.segment_budget_bytes = 1 << 20;
-  options.anchor_budget_bytes = 1 << 18;
+  options.method_budget_bytes = 1 << 18;
   const auto engine = tiny_engine(options, {.layers = 2, .width = 32, .heads = 2, .kv_heads = 1});
   ReuseOptions reuse = anchors(AnchorOptions::Gate::error);
-  reuse.anchors.size = 20;
+  own<AnchorOptions>(reuse).size = 20;
   std::int64_t after_warm_up = 0;
   for (std::uint64_t i = 0; i < 2000; ++i) {
     ask(*engine, {text(4, 1), answer(*engine, random_tokens(30, i), 7), text(3, 2)}, reuse, {1});
     const EngineStats stats = engine->stats();
-    REQUIRE(stats.anchors.bytes <= options.anchor_budget_bytes);
+    REQUIRE(stats.method_bytes <= options.method_budget_bytes);
     REQUIRE(stats.segments.bytes + stats.segments.charged_bytes <= options.segment_budget_bytes);
-    if (i == 200) after_warm_up = stats.anchors.bytes;
+    if (i == 200) after_warm_up = stats.method_bytes;
   }
-  engine->anchors().flush();
+  anchor_store_of(*engine->method_state(anchors_method())).flush();
   const EngineStats stats = engine->stats();
-  CHECK(stats.anchors.bytes <= after_warm_up);
-  CHECK(stats.segments.charged_bytes == stats.anchors.bytes);
+  CHECK(stats.method_bytes <= after_warm_up);
+  CHECK(stats.segments.charged_bytes == stats.method_bytes);
   CHECK(stats.segments.bytes == 0);  // all handles are gone
 }
 

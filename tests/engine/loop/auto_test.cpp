@@ -6,6 +6,8 @@
 
 #include "engine/cpu/cpu.h"
 #include "engine/loop/step_engine.h"
+#include "engine/registry.h"
+#include "engine/reuse/auto/auto.h"
 #include "tests/support/reuse_run.h"
 #include "tests/support/tiny_model.h"
 
@@ -40,7 +42,7 @@ Run ask(InferenceEngine& engine, std::vector<PromptPart> prompt, const ReuseOpti
 ReuseOptions automatic(float tolerance = 0.02f) {
   ReuseOptions reuse;
   reuse.method = find_method("auto");
-  reuse.tolerance = tolerance;
+  own<AutoOptions>(reuse).tolerance = tolerance;
   reuse.min_tokens = 8;
   reuse.record = true;
   return reuse;
@@ -50,7 +52,7 @@ ReuseOptions rectify() {
   ReuseOptions reuse = automatic();
   reuse.method = find_method("rectify");
   reuse.range = kRange;
-  reuse.reuse = kReuse;
+  own<RectifyOptions>(reuse).reuse = kReuse;
   return reuse;
 }
 
@@ -94,8 +96,8 @@ TEST_CASE("auto: without a level within the tolerance every token is exact, and 
 
 TEST_CASE("auto: the answer of an exact agent can still be rectified by others", "[reuse][auto]") {
   const auto engine = engine_with_levels();
-  ReuseOptions judge = automatic(0.0f);
-  judge.exact_because = "its reader is declared exact";
+  ReuseOptions judge = automatic();
+  judge.exactness = Exactness::exact_reader;
   const PromptPart read = question(*engine, judge);
   REQUIRE(read.segment);
   const std::vector<PromptPart> prompt = {text(20, 3), read, text(6, 4)};
@@ -170,7 +172,7 @@ TEST_CASE("auto: what stands before the first rectified text is computed ahead, 
   CHECK(relayed.result.uses[1].method->name == "rectify");
   CHECK(same(relayed, ask(*engine, prompt, rectify())));
 
-  early.reuse.tolerance = 0.0f;  // for an exact reader all of it is
+  early.reuse.exactness = Exactness::exact;  // for an exact reader all of it is
   early.parts[0].tokens = random_tokens(20, 30);
   const EarlyId whole = engine->prepare(early);
   while (engine->stats().rows_ahead < 20 + 66) std::this_thread::yield();

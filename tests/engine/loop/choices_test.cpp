@@ -9,6 +9,8 @@
 #include "engine/base/errors.h"
 #include "engine/loop/choice_scores.h"
 #include "engine/loop/step_engine.h"
+#include "engine/reuse/direct/direct.h"
+#include "engine/reuse/verified/verified.h"
 #include "engine/text/constrain/grammar.h"
 #include "tests/support/asking.h"
 #include "tests/support/tiny_engine.h"
@@ -27,7 +29,7 @@ GenerationRequest request_for(std::vector<TokenId> prompt, Choices choices) {
   GenerationRequest request;
   request.prompt = {{"", std::move(prompt)}};
   request.choices = std::move(choices);
-  request.reuse.method = &method_of(MethodId::full);
+  request.reuse.method = &full_method();
   return request;
 }
 
@@ -140,7 +142,7 @@ TEST_CASE("choices are the same bit for bit concurrently with other requests, fr
     const auto engine = tiny_engine();
     for (int i = 0; i < 2; ++i) {
       auto request = request_for(prompt, one.choices);
-      request.reuse.method = &method_of(MethodId::prefix);
+      request.reuse.method = &prefix_method();
       const GenerationResult result = result_of(*engine, request).get();
       CHECK(result.choices == alone.choices);
       CHECK((result.kv_computed < result.kv_entries) == (i == 1));
@@ -151,13 +153,13 @@ TEST_CASE("choices are the same bit for bit concurrently with other requests, fr
     auto request = request_for(longer, {});
     request.max_tokens = 20;
     const std::vector<TokenId> tokens = result_of(*tiny_engine(), request).get().tokens;
-    request.reuse.method = &method_of(MethodId::prefix);
+    request.reuse.method = &prefix_method();
     CHECK(result_of(*engine, request).get().tokens == tokens);
   }
   SECTION("computed ahead") {
     const auto engine = tiny_engine();
     auto request = request_for(prompt, one.choices);
-    request.reuse.method = &method_of(MethodId::lockstep);
+    request.reuse.method = &lockstep_method();
     request.early = engine->prepare({{{prompt}}, true, 300, request.reuse});
     CHECK(result_of(*engine, request).get().choices == alone.choices);
   }
@@ -177,11 +179,11 @@ TEST_CASE("verified choices are scored on exact KV", "[engine][choices]") {
   reader.prompt.push_back({"answer", author.forced, written.output, 0});
   reader.prompt.push_back({"", random_tokens(10, 4)});
   const GenerationResult full = result_of(*engine, reader).get();
-  reader.reuse.method = &method_of(MethodId::direct);
+  reader.reuse.method = &direct_method();
   const GenerationResult direct = result_of(*engine, reader).get();
   CHECK(direct.hops == 1);
   CHECK(direct.choices != full.choices);
-  reader.reuse.method = &method_of(MethodId::verified);
+  reader.reuse.method = &verified_method();
   const GenerationResult verified = result_of(*engine, reader).get();
   CHECK(verified.choices == full.choices);
   CHECK(verified.tokens == full.tokens);
@@ -202,7 +204,7 @@ TEST_CASE("a chosen answer is handed on like a decoded one", "[engine][choices]"
     auto reader = request_for(random_tokens(10, 3), {});
     reader.prompt.push_back({"answer", chosen.tokens, output, 0});
     reader.prompt.push_back({"", random_tokens(10, 4)});
-    reader.reuse.method = &method_of(MethodId::direct);
+    reader.reuse.method = &direct_method();
     reader.max_tokens = 20;
     std::vector<float> rows;
     reader.callbacks.on_logits = [&](std::span<const float> logits) {

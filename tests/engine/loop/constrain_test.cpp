@@ -5,6 +5,7 @@
 
 #include "engine/base/errors.h"
 #include "engine/loop/step_engine.h"
+#include "engine/registry.h"
 #include "engine/text/constrain/grammar.h"
 #include "tests/support/asking.h"
 #include "tests/support/tiny_engine.h"

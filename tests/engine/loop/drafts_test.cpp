@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Answers with drafts are those without, token for token.
 #include "engine/loop/speculation.h"
+#include "engine/registry.h"
+#include "engine/reuse/rectify/rectify.h"
 
 #include <catch2/catch.hpp>
 
@@ -127,7 +129,7 @@ TEST_CASE("A stop string inside a draft ends the answer where it ends without dr
 TEST_CASE("A draft whose step failed is not counted", "[drafts]") {
   const auto backend = make_cpu_backend(1);
   const auto model = make_tiny_model(*backend, {});
-  Sequence sequence(1, request(1, 0.0f), *model, nullptr);
+  Sequence sequence(1, request(1, 0.0f), {}, *model, nullptr);
   const std::vector<TokenId> tokens = {1, 2, 3};
   for (int step = 0; step < 2; ++step) sequence.speculation.set_draft({tokens, 4}, 3);  // the step is run again
   CHECK(sequence.result().drafted_tokens == 0);
@@ -137,7 +139,7 @@ TEST_CASE("Recorded attention is not touched by drafts", "[drafts]") {
   const auto drafting = engine_with(11);
   GenerationRequest author = request(5, 0.0f, 40);
   author.reuse.method = find_method("rectify");
-  author.reuse.selection = SelectionOptions::by_author();
+  own<RectifyOptions>(author.reuse).selection = SelectionOptions::by_author();
   author.reuse.range = {0, 1, 2};
   author.reuse.record = true;
   author.output_readers = 1;

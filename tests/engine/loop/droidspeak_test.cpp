@@ -11,7 +11,9 @@
 #include "engine/learning/effect_profiler.h"
 #include "engine/learning/pair_profile.h"
 #include "engine/loop/step_engine.h"
+#include "engine/registry.h"
 #include "engine/reuse/between_models.h"
+#include "engine/reuse/droidspeak/droidspeak.h"
 #include "tests/support/asking.h"
 #include "tests/support/reuse_cases.h"
 #include "tests/support/schedule_oracle.h"
@@ -249,11 +251,11 @@ TEST_CASE("droidspeak: larger groups are those that begin alike and leave less",
 
 TEST_CASE("droidspeak: the group follows from the rows and the time that is left", "[reuse][droidspeak]") {
   ReuseOptions reuse = droidspeak(2, 3);
-  reuse.group_ends = {4, 5};
-  reuse.ttft_ms = 100;
+  reuse.larger_ends = {4, 5};
+  own<DroidspeakOptions>(reuse).ttft_ms = 100;
   const std::vector<PlacedSegment> segments = {{.begin = 20, .text_length = 60}};
   const auto end = [&](double left, double row, std::int32_t prefix = 0) {
-    return group_in_time(reuse, {100, prefix, segments, kLayers, {left, row}}).end;
+    return group_in_time(reuse, reuse.range, {100, prefix, segments, kLayers, {left, row}}).end;
   };
   CHECK(end(69, 1) == 3);  // 40 rows of text, and 60 in 3 of 6 layers, take 70
   CHECK(end(70, 1) == 4);
@@ -264,30 +266,30 @@ TEST_CASE("droidspeak: the group follows from the rows and the time that is left
   CHECK(end(80, 0) == 3);      // nothing is known of the rows
   CHECK(end(40, 1, 50) == 5);  // 20 rows of text, and 30 in 4 of 6 layers
   CHECK(end(39, 1, 50) == 4);
-  reuse.ttft_ms = 0;
+  own<DroidspeakOptions>(reuse).ttft_ms = 0;
   CHECK(end(80, 1) == 3);
 }
 
 TEST_CASE("droidspeak: a prompt that has time recomputes more layers", "[reuse][droidspeak]") {
   const auto author = engine_of(1), reader = engine_of(2);
   ReuseOptions reuse = droidspeak(2, 3);
-  reuse.group_ends = {4, 5};
+  reuse.larger_ends = {4, 5};
   const PromptPart part = portable(*author, answer(*author, 30, reuse));
   const std::vector<PromptPart> prompt = {text(8, 3), part, text(6, 4)};
   const auto reason = [](const Run& run) { return run.result.uses[1].reason; };
   const std::string smallest = "layers 2 to 3 recomputed";
-  reuse.ttft_ms = 1e9;
+  own<DroidspeakOptions>(reuse).ttft_ms = 1e9;
   CHECK(reason(ask(*reader, prompt, reuse)) == smallest);  // the first prompt shows how long a row takes
   const Run in_time = ask(*reader, prompt, reuse);
   CHECK(reason(in_time) == "layers 2 to 5 recomputed");
   CHECK(reused(in_time.result) == 30 * (kLayers - 4));
   CHECK(same(in_time, ask(*reader, prompt, droidspeak(2, 5))));
-  reuse.ttft_ms = 1e-3;
+  own<DroidspeakOptions>(reuse).ttft_ms = 1e-3;
   CHECK(reason(ask(*reader, prompt, reuse)) == smallest);
-  reuse.ttft_ms = 0;
+  own<DroidspeakOptions>(reuse).ttft_ms = 0;
   CHECK(reason(ask(*reader, prompt, reuse)).empty());
 
-  reuse.ttft_ms = 1e9;
+  own<DroidspeakOptions>(reuse).ttft_ms = 1e9;
   std::promise<void> arrived;
   GenerationRequest first;  // keeps the engine's thread until two other prompts have arrived
   first.prompt = {text(5, 9)};

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The look-up of KV without a model: what a prompt can begin with, whom it follows, and which texts it takes.
+#include "engine/registry.h"
 #include "engine/loop/kv_lookup.h"
 
 #include <catch2/catch.hpp>
@@ -86,50 +87,50 @@ TEST_CASE("a prompt follows a running one if that saves enough", "[kv_lookup]") 
 TEST_CASE("a text is taken from another prompt of the same run, if the method hands texts over", "[kv_lookup]") {
   GenerationRequest request = reader();
   PromptPart& part = request.prompt[0];
-  CHECK(takes_text(request, part, 0));
+  CHECK(takes_text(request, as_asked(request.reuse), part, 0));
   request.reuse.max_hops = 2;
-  CHECK(takes_text(request, part, 1));
-  CHECK(!takes_text(request, part, 2));
+  CHECK(takes_text(request, as_asked(request.reuse), part, 1));
+  CHECK(!takes_text(request, as_asked(request.reuse), part, 2));
   request.reuse.max_hops = 0;
-  CHECK(takes_text(request, part, 5));
+  CHECK(takes_text(request, as_asked(request.reuse), part, 5));
   request.run = 0;
-  CHECK(!takes_text(request, part, 0));
+  CHECK(!takes_text(request, as_asked(request.reuse), part, 0));
   request = reader();
   request.reuse.method = find_method("prefix");
-  CHECK(!takes_text(request, request.prompt[0], 0));
+  CHECK(!takes_text(request, as_asked(request.reuse), request.prompt[0], 0));
   request = reader();
   request.prompt[0].slot.clear();  // fixed text
-  CHECK(!takes_text(request, request.prompt[0], 0));
+  CHECK(!takes_text(request, as_asked(request.reuse), request.prompt[0], 0));
   request = reader();
   request.prompt[0].segment = std::make_shared<StoredSegment>();
-  CHECK(!takes_text(request, request.prompt[0], 0));
+  CHECK(!takes_text(request, as_asked(request.reuse), request.prompt[0], 0));
 }
 
 TEST_CASE("a short text is computed", "[kv_lookup]") {
   GenerationRequest request = reader();
   request.prompt[0].tokens = numbers(32);
-  CHECK(takes_text(request, request.prompt[0], 0));
+  CHECK(takes_text(request, as_asked(request.reuse), request.prompt[0], 0));
   request.prompt[0].tokens = numbers(31);
-  CHECK(!takes_text(request, request.prompt[0], 0));
+  CHECK(!takes_text(request, as_asked(request.reuse), request.prompt[0], 0));
   request.reuse.min_tokens = 1;
   request.prompt[0].tokens = numbers(16);
-  CHECK(takes_text(request, request.prompt[0], 0));
+  CHECK(takes_text(request, as_asked(request.reuse), request.prompt[0], 0));
   request.prompt[0].tokens = numbers(15);
-  CHECK(!takes_text(request, request.prompt[0], 0));
+  CHECK(!takes_text(request, as_asked(request.reuse), request.prompt[0], 0));
 }
 
 TEST_CASE("a text is waited for until its prompt is complete, and is taken then", "[kv_lookup]") {
   const GenerationRequest request = reader();
   const PromptPart& part = request.prompt[0];
-  CHECK(text_step(request, part, {}, 50, 0) == TextStep::wait);
-  CHECK(text_step(request, part, {.complete = true}, 50, 0) == TextStep::take);
-  CHECK(text_step(request, part, {.complete = true}, 50, 50) == TextStep::take);
-  CHECK(text_step(request, part, {.complete = true}, 50, 51) == TextStep::compute);  // it is there already
-  CHECK(text_step(request, part, {}, 50, 51) == TextStep::compute);
-  CHECK(text_step(request, part, {.tentative = true, .complete = true}, 50, 0) == TextStep::compute);
+  CHECK(text_step(request, as_asked(request.reuse), part, {}, 50, 0) == TextStep::wait);
+  CHECK(text_step(request, as_asked(request.reuse), part, {.complete = true}, 50, 0) == TextStep::take);
+  CHECK(text_step(request, as_asked(request.reuse), part, {.complete = true}, 50, 50) == TextStep::take);
+  CHECK(text_step(request, as_asked(request.reuse), part, {.complete = true}, 50, 51) == TextStep::compute);  // it is there already
+  CHECK(text_step(request, as_asked(request.reuse), part, {}, 50, 51) == TextStep::compute);
+  CHECK(text_step(request, as_asked(request.reuse), part, {.tentative = true, .complete = true}, 50, 0) == TextStep::compute);
   GenerationRequest near = request;
   near.reuse.max_hops = 1;
-  CHECK(text_step(near, part, {.complete = true, .hops = 1}, 50, 0) == TextStep::compute);
+  CHECK(text_step(near, as_asked(near.reuse), part, {.complete = true, .hops = 1}, 50, 0) == TextStep::compute);
 }
 
 }  // namespace kv_lookup_test

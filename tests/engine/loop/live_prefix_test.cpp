@@ -2,6 +2,8 @@
 // Prompts that begin with the same tokens as one that is being computed: the common beginning is computed once, and
 // every answer has the bits of one that was computed alone, whatever is cancelled or evicted meanwhile.
 #include "engine/loop/kv_lookup.h"
+#include "engine/registry.h"
+#include "engine/reuse/rectify/rectify.h"
 
 #include <catch2/catch.hpp>
 #include <future>
@@ -146,7 +148,7 @@ TEST_CASE("live prefix: methods that approximate share what is exact", "[engine]
   CHECK(computed(together(*engine, 3, method("direct"))) == 230 + 3 * 10);
   ReuseOptions recording = method("rectify");
   recording.range = {0, 1, 2};
-  recording.selection.score = SelectionOptions::Score::author;
+  own<RectifyOptions>(recording).selection.score = SelectionOptions::Score::author;
   recording.record = true;
   std::vector<std::future<Run>> runs;
   at_rows(*engine, 0, [&] {
@@ -175,7 +177,7 @@ std::vector<PromptPart> own_reader(std::uint64_t number) {
 ReuseOptions relaying(const char* name) {
   ReuseOptions reuse = method(name);
   reuse.record = true;
-  if (reuse.method->layers == Method::Layers::detection) reuse.range = {0, 1, 2};
+  if (needs_range(*reuse.method)) reuse.range = {0, 1, 2};
   return reuse;
 }
 

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "engine/loop/early_sequence.h"
+#include "engine/registry.h"
 #include "tests/support/tiny_engine.h"
 
 namespace prefill_ahead_test {
@@ -91,7 +92,7 @@ std::vector<TokenId> known(const EarlySequence& sequence) { return {sequence.kno
 TEST_CASE("ahead: an early sequence knows what its parts say", "[engine][ahead]") {
   std::vector<TokenId> decoded;
   const DecodedTokens running = [&](RequestId id) { return id == 7 ? &decoded : nullptr; };
-  EarlySequence sequence(1, {{{{1, 2}}, {{}, 7}, {{3}}}, true, 100, {}});
+  EarlySequence sequence(1, {{{{1, 2}}, {{}, 7}, {{3}}}, true, 100, {}}, {});
   CHECK(known(sequence) == std::vector<TokenId>{1, 2});
   CHECK(!sequence.settled());
   decoded = {10, 11};
@@ -135,7 +136,7 @@ TEST_CASE("ahead: an early sequence knows what its parts say", "[engine][ahead]"
 
 TEST_CASE("ahead: no more is followed than there is room for", "[engine][ahead]") {
   std::vector<TokenId> decoded(50, 9);
-  EarlySequence sequence(1, {{{{1, 2}}, {{}, 7}, {{3}}}, true, 20, {}});
+  EarlySequence sequence(1, {{{{1, 2}}, {{}, 7}, {{3}}}, true, 20, {}}, {});
   sequence.refresh([&](RequestId) { return &decoded; });
   CHECK(sequence.known().size() == 20);
   sequence.ended(7, &decoded);

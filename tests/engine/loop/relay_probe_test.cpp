@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Turns of method auto that the engine measures with probes, and what it decides by them.
 #include "engine/loop/relay_probe.h"
+#include "engine/registry.h"
+#include "engine/reuse/auto/auto.h"
 
 #include <baton/distributions.h>
 #include <catch2/catch.hpp>
@@ -44,7 +46,7 @@ ReuseOptions rectify() {
   ReuseOptions reuse = automatic();
   reuse.method = find_method("rectify");
   reuse.range = kRange;
-  reuse.reuse = kReuse;
+  own<RectifyOptions>(reuse).reuse = kReuse;
   return reuse;
 }
 
@@ -172,16 +174,16 @@ TEST_CASE("probe: three good turns make a place rectify, bad ones make it exact 
   REQUIRE(found.size() == 3);
   CHECK(found[0] == found[2]);
   ReuseOptions reuse = automatic();
-  reuse.tolerance = static_cast<float>(found[0].divergence * 6.0);  // e^(2.92 * 0.5 * 1.155) is 5.4
+  own<AutoOptions>(reuse).tolerance = static_cast<float>(found[0].divergence * 6.0);  // e^(2.92 * 0.5 * 1.155) is 5.4
   const Run relayed = run(*engine, request_of(prompt, reuse));
   CHECK(relayed.result.hops == 1);
   CHECK(relayed.result.uses[1].reason.find("3 measured turns of this place: 75 % of it reused") == 0);
   CHECK(relayed.result.expected_nats == Approx(found[0].divergence));
-  reuse.tolerance = static_cast<float>(found[0].divergence * 5.0);
+  own<AutoOptions>(reuse).tolerance = static_cast<float>(found[0].divergence * 5.0);
   const Run exact = run(*engine, request_of(prompt, reuse));
   CHECK(exact.result.hops == 0);
   CHECK(exact.result.uses[1].reason.find("3 measured turns of this place: rectification is expected") == 0);
-  reuse.tolerance = static_cast<float>(found[0].divergence * 6.0);
+  own<AutoOptions>(reuse).tolerance = static_cast<float>(found[0].divergence * 6.0);
   GenerationRequest other = request_of(prompt, reuse);
   other.reader = "another";
   const Run by_another = run(*engine, std::move(other));
@@ -196,10 +198,10 @@ TEST_CASE("probe: exact readers and `history: false` are neither measured nor de
   const auto engine = engine_with_levels(0.01);
   const auto prompt = prompt_of(*engine);
   ReuseOptions reuse = automatic();
-  reuse.tolerance = 0.0f;
+  reuse.exactness = Exactness::exact;
   CHECK(run(*engine, request_of(prompt, reuse)).result.hops == 0);
   reuse = automatic();
-  reuse.history = false;
+  own<AutoOptions>(reuse).history = false;
   CHECK(run(*engine, request_of(prompt, reuse)).result.hops == 1);
   CHECK(!engine->changed_history());
   update_calibration(*engine, [&](Calibration& now) { now.history = history_of(prompt, 10.0); });
@@ -251,7 +253,7 @@ TEST_CASE("probe: measured answers are those of turns that are not measured", "[
       const auto answer = [&](bool history) {
         std::promise<GenerationResult> done;
         GenerationRequest request = request_of(prompt, automatic());
-        request.reuse.history = history;
+        own<AutoOptions>(request.reuse).history = history;
         request.max_tokens = 80;  // more than are kept
         request.sampling.temperature = temperature;
         request.sampling.seed = 5;
@@ -273,7 +275,7 @@ TEST_CASE("probe: requests that run with probes have their own answers", "[histo
   const auto engine = engine_with_levels(1e5);
   const auto prompt = prompt_of(*engine);
   ReuseOptions unmeasured = automatic();
-  unmeasured.history = false;
+  own<AutoOptions>(unmeasured).history = false;
   const Run expected = run(*engine, request_of(prompt, unmeasured));
   for (int round = 0; round < 4; ++round) {
     std::vector<std::future<Run>> all;

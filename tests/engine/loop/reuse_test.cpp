@@ -9,7 +9,12 @@
 
 #include "engine/cpu/cpu.h"
 #include "engine/loop/step_engine.h"
+#include "engine/model/forward.h"
+#include "engine/registry.h"
+#include "engine/reuse/lab/cacheblend/cacheblend.h"
+#include "engine/reuse/lab/epic/epic.h"
 #include "engine/reuse/placement.h"
+#include "engine/reuse/rectify/rectify.h"
 #include "tests/support/reuse_cases.h"
 #include "tests/support/reuse_run.h"
 #include "tests/support/tiny_model.h"
@@ -28,7 +33,7 @@ ReuseOptions method(std::string_view name, bool prefix = false) {
   ReuseOptions reuse;
   reuse.method = find_method(name);
   reuse.range = name == "droidspeak" ? LayerRange::group(kRange.start, kRange.end) : kRange;
-  reuse.selection = {};
+  own<RectifyOptions>(reuse).selection = {};
   reuse.min_tokens = 1;
   reuse.prefix = prefix;
   return reuse;
@@ -73,16 +78,16 @@ PromptPart answer(InferenceEngine& engine, std::vector<PromptPart> prompt, std::
 /// Methods that recompute all of every segment.
 std::vector<ReuseOptions> everything(bool prefix) {
   ReuseOptions epic = method("epic", prefix), blend = method("cacheblend", prefix), relay = method("rectify", prefix);
-  epic.epic_tokens = std::numeric_limits<std::int32_t>::max();
-  blend.cacheblend_share = 1.0;
+  own<EpicOptions>(epic).tokens = std::numeric_limits<std::int32_t>::max();
+  own<CacheblendOptions>(blend).share = 1.0;
   relay.range = {0, 2, kLayers - 1};
-  relay.selection.all = true;
+  own<RectifyOptions>(relay).selection.all = true;
   ReuseOptions share = relay;
-  share.selection = {.share = 1.0};
+  own<RectifyOptions>(share).selection = {.share = 1.0};
   ReuseOptions unsure = relay;
-  unsure.selection = {.share = 1.0, .score = SelectionOptions::Score::entropy};
+  own<RectifyOptions>(unsure).selection = {.share = 1.0, .score = SelectionOptions::Score::entropy};
   ReuseOptions author = relay;
-  author.selection = {.share = 1.0, .score = SelectionOptions::Score::author};
+  own<RectifyOptions>(author).selection = {.share = 1.0, .score = SelectionOptions::Score::author};
   return {epic, blend, relay, share, unsure, author};
 }
 
@@ -165,7 +170,7 @@ TEST_CASE("reuse: behind the same text at the same place, every method is full p
       }
       // Deviations of exactly 0 choose nothing: only text runs behind the detection.
       ReuseOptions bare = method("rectify");
-      bare.selection = {.influence = false, .suffix = 0};
+      own<RectifyOptions>(bare).selection = {.influence = false, .suffix = 0};
       const Run none = ask(*engine, chain, bare);
       CHECK(same(none, full));
       const std::int64_t moved = 45 * (static_cast<std::int64_t>(agent) - 1);
@@ -290,7 +295,8 @@ TEST_CASE("reuse: any number of rows a step gives the same bits for every method
       const PromptPart first = answer(*engine, {text(30, 1)}, 60, 2), second = answer(*engine, {text(30, 3)}, 35, 4);
       const std::vector<PromptPart> prompt = {text(41, 5), first, text(13, 6), second, second, text(17, 7)};
       std::size_t at = 0;
-      for (const Method& row : methods()) {
+      for (const Method* each : methods()) {
+        const Method& row = *each;
         Run now = ask(*engine, prompt, method(row.name));
         INFO(row.name << ", " << rows << " rows");
         if (rows == 512) {
@@ -303,9 +309,9 @@ TEST_CASE("reuse: any number of rows a step gives the same bits for every method
       }
     }
     for (std::size_t i = 0; i < expected.size(); ++i) {  // there is something to see
-      const Method& row = methods()[i];
+      const Method& row = *methods()[i];
       // Anchors compute what they never saw, and auto knows nothing of this model.
-      const bool exact = row.exact || row.anchors || row.id == MethodId::automatic;
+      const bool exact = is_exact(row) || learns(row) || uses_levels(row);
       CHECK(same(expected[i], expected[0]) == exact);
     }
   }
@@ -327,7 +333,8 @@ TEST_CASE("reuse: other sequences beside it change no bit", "[reuse]") {
     request.callbacks.on_finished = [done](GenerationResult result) { done->set_value(std::move(result)); };
     busy->submit(std::move(request));
   }
-  for (const Method& row : methods()) {
+  for (const Method* each : methods()) {
+    const Method& row = *each;
     INFO(row.name);
     CHECK(same(ask(*busy, beside, method(row.name), 8), ask(*quiet, alone, method(row.name), 8)));
   }
@@ -424,17 +431,17 @@ TEST_CASE("reuse: a prefix that reaches into a segment leaves the rest of it to 
     CHECK(direct.result.kv_computed == 10 * kLayers);
     CHECK(direct.result.hops == 1);
     ReuseOptions epic = method("epic", true);
-    epic.epic_tokens = 8;
+    own<EpicOptions>(epic).tokens = 8;
     const auto head = static_cast<std::int64_t>(common < 8 ? 8 - common : 0);
     CHECK(ask(*engine, prompt, epic).result.kv_computed == (10 + head) * kLayers);
     ReuseOptions all = method("rectify", true);
     all.range = {0, 1, kLayers - 1};
-    all.selection.all = true;
+    own<RectifyOptions>(all).selection.all = true;
     const Run exact = ask(*engine, prompt, all);
     CHECK(exact.result.kv_computed == 10 * kLayers + rest * (kLayers - 1));
     CHECK(same(exact, ask(*engine, prompt, method("full"))));
     ReuseOptions suffix = method("rectify", true);
-    suffix.selection = {.deviation = false, .influence = false, .suffix = 7};
+    own<RectifyOptions>(suffix).selection = {.deviation = false, .influence = false, .suffix = 7};
     const std::int64_t chosen = std::min<std::int64_t>(rest, 7) * (kRange.end - kRange.detect);
     CHECK(ask(*engine, prompt, suffix).result.kv_computed ==
           10 * kLayers + rest * (kRange.detect - kRange.start) + chosen);
@@ -451,15 +458,17 @@ TEST_CASE("reuse: entries computed and reused add up to those of the prompt", "[
   const std::int64_t s = 30, r = 40, length = kRange.end - kRange.start, detect = kRange.detect - kRange.start;
   ReuseOptions range_alone = method("rectify"), suffix = method("rectify"), share = method("rectify"),
                epic = method("epic"), blend = method("cacheblend");
-  range_alone.selection.all = true;
-  suffix.selection = {.deviation = false, .influence = false, .suffix = 7};
-  share.selection.share = 0.25;
-  epic.epic_tokens = 12;
-  blend.cacheblend_share = 0.26;
+  own<RectifyOptions>(range_alone).selection.all = true;
+  own<RectifyOptions>(suffix).selection = {.deviation = false, .influence = false, .suffix = 7};
+  own<RectifyOptions>(share).selection.share = 0.25;
+  own<EpicOptions>(epic).tokens = 12;
+  own<CacheblendOptions>(blend).share = 0.26;
   ReuseOptions unsure = method("rectify");
-  unsure.selection = {.suffix = 0, .head = 3, .share = 0.25, .score = SelectionOptions::Score::entropy};
+  own<RectifyOptions>(unsure).selection = {
+      .suffix = 0, .head = 3, .share = 0.25, .score = SelectionOptions::Score::entropy};
   ReuseOptions author = method("rectify");
-  author.selection = {.suffix = 4, .head = 3, .share = 0.25, .score = SelectionOptions::Score::author};
+  own<RectifyOptions>(author).selection = {
+      .suffix = 4, .head = 3, .share = 0.25, .score = SelectionOptions::Score::author};
   ReuseOptions from_zero = range_alone;
   from_zero.range.start = 0;
   struct Known {
@@ -488,9 +497,9 @@ TEST_CASE("reuse: entries computed and reused add up to those of the prompt", "[
     CHECK(result.uses[0].kv_reused + result.uses[2].kv_reused == 0);
     CHECK(result.uses[0].kv_reusable + result.uses[2].kv_reusable == 0);
     const std::int64_t up_to_detection = reuse.method->name == "rectify" ? reuse.range.detect - reuse.range.start : 1;
-    const bool detects =
-        (reuse.method->name == "rectify" && reuse.selection.score == SelectionOptions::Score::deviation) ||
-        reuse.method->name == "cacheblend";
+    const bool detects = (reuse.method->name == "rectify" &&
+                          own<RectifyOptions>(reuse).selection.score == SelectionOptions::Score::deviation) ||
+                         reuse.method->name == "cacheblend";
     CHECK(result.uses[1].kv_reusable == (detects ? r * (kLayers - up_to_detection) : result.uses[1].kv_reused));
     CHECK(result.uses[1].method == reuse.method);
     CHECK(result.uses[1].reason.empty());
@@ -617,25 +626,22 @@ TEST_CASE("reuse: layers and numbers that a method cannot take are errors, never
   ReuseOptions group = method("droidspeak");
   group.range = LayerRange::group(1, kLayers);
   refused(group, "expected start < end < 6");
-  ReuseOptions blend = method("cacheblend"), paper = method("rectify"), epic = method("epic"),
-               direct = method("direct");
-  blend.reuse = 0.9;
+  ReuseOptions blend = method("cacheblend"), paper = method("rectify"), epic = method("epic");
+  own<CacheblendOptions>(blend).reuse = 0.9;
   refused(blend, "cannot reuse 0.900 of the entries; expected at most 0.833");
-  paper.selection = SelectionOptions::by_paper();
+  own<RectifyOptions>(paper).selection = SelectionOptions::by_paper();
   paper.range = {0, 2, 5};
-  paper.reuse = 0.7;
+  own<RectifyOptions>(paper).reuse = 0.7;
   refused(paper, "expected at most 0.667");
-  direct.reuse = 0.5;
-  refused(direct, "chooses no tokens");
-  blend.reuse = 1.5;
+  own<CacheblendOptions>(blend).reuse = 1.5;
   refused(blend, "reuse is 1.5; expected a number from 0 to 1");
-  blend.reuse = 0.0;
-  blend.cacheblend_share = -0.1;
+  own<CacheblendOptions>(blend).reuse = 0.0;
+  own<CacheblendOptions>(blend).share = -0.1;
   refused(blend, "cacheblend_share is -0.1");
-  epic.epic_tokens = -1;
+  own<EpicOptions>(epic).tokens = -1;
   refused(epic, "epic_tokens is -1; expected at least 0");
-  paper.reuse = 0.0;
-  paper.selection.share = std::nan("");
+  own<RectifyOptions>(paper).reuse = 0.0;
+  own<RectifyOptions>(paper).selection.share = std::nan("");
   refused(paper, "selection.share is nan");
 }
 
@@ -646,11 +652,11 @@ TEST_CASE("reuse: the published preset takes the layers of the paper's profiler"
   update_calibration(*engine, [&](Calibration& now) { now.range = {1, 2, 3}; });
   update_calibration(*engine, [&](Calibration& now) { now.paper_range = {1, 3, 5}; });
   ReuseOptions paper = method("rectify");
-  paper.selection = SelectionOptions::by_paper();
+  own<RectifyOptions>(paper).selection = SelectionOptions::by_paper();
   ReuseOptions given = paper;
   given.range = {1, 3, 5};
   paper.range = {};
-  paper.paper_layers = true;
+  own<RectifyOptions>(paper).paper_layers = true;
   CHECK(same(ask(*engine, prompt, paper), ask(*engine, prompt, given)));
   given.range = {1, 2, 3};
   CHECK_FALSE(same(ask(*engine, prompt, paper), ask(*engine, prompt, given)));
@@ -666,9 +672,15 @@ TEST_CASE("reuse: epic, cacheblend and rectify leave what is asked, from two seg
     std::size_t at = 0;
     for (const char* name : {"epic", "cacheblend", "rectify", "author"}) {
       ReuseOptions reuse = method(std::string_view(name) == "author" ? "rectify" : name);
-      reuse.selection =
-          std::string_view(name) == "author" ? SelectionOptions::by_author() : SelectionOptions::by_paper();
-      reuse.reuse = 0.7;
+      if (std::string_view(name) == "epic") {
+        own<EpicOptions>(reuse).reuse = 0.7;
+      } else if (std::string_view(name) == "cacheblend") {
+        own<CacheblendOptions>(reuse).reuse = 0.7;
+      } else {
+        own<RectifyOptions>(reuse).selection =
+            std::string_view(name) == "author" ? SelectionOptions::by_author() : SelectionOptions::by_paper();
+        own<RectifyOptions>(reuse).reuse = 0.7;
+      }
       Run run = ask(*engine, prompt, reuse);
       const auto reused = static_cast<double>(run.result.uses[1].kv_reused + run.result.uses[3].kv_reused);
       INFO(name << " in steps of " << rows);
@@ -687,13 +699,13 @@ TEST_CASE("reuse: the more is recomputed, the closer to full prefill", "[reuse]"
   std::vector<ReuseOptions> ladder = {method("direct")};
   for (const std::int32_t k : {8, 24, 40, 48}) {
     ladder.push_back(method("epic"));
-    ladder.back().epic_tokens = k;
+    own<EpicOptions>(ladder.back()).tokens = k;
   }
   std::vector<ReuseOptions> relay;
   for (const double share : {0.02, 0.5, 1.0}) {
     relay.push_back(method("rectify"));
     relay.back().range = {0, 1, kLayers - 1};
-    relay.back().selection = {.suffix = 0, .share = share};
+    own<RectifyOptions>(relay.back()).selection = {.suffix = 0, .share = share};
   }
   std::vector<double> epic_error(ladder.size()), relay_error(relay.size());
   for (std::uint64_t seed = 0; seed < 40; ++seed) {

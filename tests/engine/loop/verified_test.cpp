@@ -7,6 +7,7 @@
 
 #include "engine/cpu/cpu.h"
 #include "engine/loop/step_engine.h"
+#include "engine/registry.h"
 #include "tests/support/tiny_model.h"
 
 namespace verified_test {
@@ -143,7 +144,7 @@ TEST_CASE("verified: the record is that of the exact prompt, and what its twin c
     REQUIRE(found.result.tentative_tokens > 0);
     CHECK(found.result.kv_ahead == 0);
     for (const PartUse& use : found.result.uses) CHECK(use.ahead_tokens == 0);
-    CHECK(found.result.uses.at(1).method->id == MethodId::full);
+    CHECK(found.result.uses.at(1).method == &full_method());
     CHECK(found.result.expected_nats < 0.0f);
     CHECK(found.result.guard_left < 0.0f);  // what the guard of the rectified prompt measured
     CHECK(found.result.guard_nats < 0.0f);

@@ -67,7 +67,7 @@ class AskedServer {
 inline GenerationRequest asking(const InferenceEngine& engine, const std::string& text) {
   GenerationRequest request;
   request.prompt.push_back({"", engine.text().tokenizer->encode(text, SpecialTokens::recognise)});
-  request.reuse.method = &method_of(MethodId::lockstep);
+  request.reuse.method = &lockstep_method();
   return request;
 }
 

@@ -69,7 +69,7 @@ TEST_CASE("a llama-server tells its vocabulary and its template, and answers a p
 
   AskedServer again(*engine, asking(*engine, "<|begin|>user:hi"));
   CHECK(again.wait().kv_computed == 1);  // the server computes the last token anew
-  CHECK(again.wait().uses.at(0).method->id == MethodId::prefix);
+  CHECK(again.wait().uses.at(0).method == &prefix_method());
   CHECK_THAT(again.wait().uses.at(0).reason, Contains("exact up to the server's numerics"));
 }
 
@@ -251,7 +251,7 @@ TEST_CASE("a waiting prompt is sent ahead while its author decodes") {
   CHECK(result.kv_ahead == static_cast<std::int64_t>(known));
   CHECK(result.kv_computed == result.prompt_tokens);
   CHECK(result.uses.at(1).ahead_tokens == static_cast<std::int64_t>(known) - 40);
-  CHECK(result.uses.at(1).method->id == MethodId::lockstep);
+  CHECK(result.uses.at(1).method == &lockstep_method());
   CHECK_THAT(result.uses.at(1).reason, Contains("exact up to the server's numerics"));
 }
 

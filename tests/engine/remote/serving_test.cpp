@@ -123,11 +123,11 @@ TEST_CASE("vLLM and SGLang tell how much of a prompt they had") {
     CHECK(had == (api == "vllm" ? 32 : 40));
     CHECK(again.wait().prompt_tokens == 49);
     CHECK(again.wait().kv_computed == 49 - had);
-    CHECK(again.wait().uses.at(0).method->id == MethodId::prefix);
+    CHECK(again.wait().uses.at(0).method == &prefix_method());
     CHECK_THAT(again.wait().uses.at(0).reason, Contains("exact up to the server's numerics"));
 
     GenerationRequest full = asking(*engine, prompt);
-    full.reuse.method = &method_of(MethodId::full);
+    full.reuse.method = &full_method();
     AskedServer unaided(*engine, full);
     CHECK(unaided.wait().kv_computed == 40);
     AskedServer once_more(*engine, full);
@@ -280,7 +280,7 @@ TEST_CASE("waiting prompts are sent ahead to vLLM and SGLang, each once at a tim
       EarlyPrompt early;
       early.parts.push_back({bytes(known), 0, false, ""});
       early.parts.push_back({{}, author.id, false, "agent_author_current"});
-      early.reuse.method = &method_of(MethodId::lockstep);
+      early.reuse.method = &lockstep_method();
       ids.push_back(engine->prepare(early));
       REQUIRE(ids.back() != 0);
     }
@@ -305,7 +305,7 @@ TEST_CASE("waiting prompts are sent ahead to vLLM and SGLang, each once at a tim
       CHECK(cached == (api == "vllm" ? static_cast<int>(known) / 16 * 16 : static_cast<int>(known)));
       CHECK(result.kv_ahead == cached);
       CHECK(result.uses.at(1).ahead_tokens == cached - static_cast<int>(before[i].size()));
-      CHECK(result.uses.at(1).method->id == MethodId::lockstep);
+      CHECK(result.uses.at(1).method == &lockstep_method());
     }
     CHECK(server.most_ahead <= 2);
     const auto all = server.asked();
@@ -388,7 +388,7 @@ TEST_CASE("a vLLM server older than 0.11 gets guided_grammar, and one that tells
     const auto engine = open(server, "vllm");
     GenerationRequest request = asking(*engine, "x");
     request.constraint = regex_grammar("ab?");
-    request.reuse.method = &method_of(MethodId::full);
+    request.reuse.method = &full_method();
     AskedServer asked(*engine, request);
     CHECK(asked.wait().error.empty());
     CHECK(server.faults().empty());

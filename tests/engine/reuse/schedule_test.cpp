@@ -11,6 +11,8 @@
 #include "engine/cpu/cpu.h"
 #include "engine/model/forward.h"
 #include "engine/model/safetensors.h"
+#include "engine/reuse/lab/cacheblend/cacheblend.h"
+#include "engine/reuse/lab/epic/epic.h"
 #include "engine/reuse/schedule.h"
 #include "tests/support/golden.h"
 #include "tests/support/schedule_oracle.h"
@@ -455,19 +457,20 @@ TEST_CASE("cacheblend takes the largest squared distances of values over all tex
   bool crossed = false;  // a choice by text would have been another one
   for (std::uint64_t seed = 0; seed < 8; ++seed) {
     ReuseOptions blend;
-    blend.method = &method_of(MethodId::cacheblend);
-    blend.cacheblend_share = 0.3;
+    blend.method = &cacheblend_method();
+    own<CacheblendOptions>(blend).share = 0.3;
     const Choice choice = choice_of(blend, segments, 70, seed);
     REQUIRE(choice.chosen.size() == 53);
     CHECK(choice.chosen == top(choice.deviation, 15));  // int(0.3 * 53)
     const auto first = std::count(choice.chosen.begin(), choice.chosen.begin() + 20, true);
     crossed = crossed || first != 6;
 
-    blend.reuse = 0.6;  // of 5 layers 2 may be computed: 1 for every token, and 3 more for each third one
+    own<CacheblendOptions>(blend).reuse =
+        0.6;  // of 5 layers 2 may be computed: 1 for every token, and 3 more for each third one
     CHECK(choice_of(blend, segments, 70, seed).chosen == top(choice.deviation, 17));
 
-    blend.reuse = 0.0;
-    blend.cacheblend_score = ReuseOptions::Blend::cosine;
+    own<CacheblendOptions>(blend).reuse = 0.0;
+    own<CacheblendOptions>(blend).score = CacheblendOptions::Score::cosine;
     const Choice cosine = choice_of(blend, segments, 70, seed);
     CHECK(cosine.detection.front() == 0);
     CHECK(cosine.detection.back() == 1);
@@ -483,7 +486,7 @@ TEST_CASE("cacheblend takes the largest squared distances of values over all tex
 TEST_CASE("epic recomputes the first tokens of every text, in all layers", "[reuse][schedule]") {
   const std::vector<PlacedSegment> segments = {{4, nullptr, {}, 20}, {31, nullptr, {}, 9}};
   ReuseOptions epic;
-  epic.method = &method_of(MethodId::epic);
+  epic.method = &epic_method();
   const auto positions = [&] {
     std::vector<std::int32_t> at;
     for (const ScheduledRow& row : make_schedule(epic, {45, 0, segments, 5}).rows) {
@@ -494,9 +497,9 @@ TEST_CASE("epic recomputes the first tokens of every text, in all layers", "[reu
     }
     return at;
   };
-  epic.epic_tokens = 3;
+  own<EpicOptions>(epic).tokens = 3;
   CHECK(positions() == std::vector<std::int32_t>{4, 5, 6, 31, 32, 33});
-  epic.reuse = 0.8;  // a fifth of each text, rounded down
+  own<EpicOptions>(epic).reuse = 0.8;  // a fifth of each text, rounded down
   CHECK(positions() == std::vector<std::int32_t>{4, 5, 6, 7, 31});
 }
 

@@ -5,6 +5,8 @@
 #include <algorithm>
 
 #include "agents/prompts/prompt.h"
+#include "engine/registry.h"
+#include "engine/reuse/auto/auto.h"
 #include "tests/support/toy_model.h"
 #include "tests/support/workflow_files.h"
 #include "workflows/run/early_turns.h"
@@ -310,7 +312,9 @@ TEST_CASE("how many hand-overs in a row are followed") {
 
 TEST_CASE("whether the history of places decides") {
   const auto history = [](const std::string& relay) {
-    return parse(with_header("agents: {a: {prompt: \"{{ user_question }}\"}}\nrelay: " + relay)).relay.options.history;
+    return own<AutoOptions>(
+               parse(with_header("agents: {a: {prompt: \"{{ user_question }}\"}}\nrelay: " + relay)).relay.options)
+        .history;
   };
   CHECK(history("auto"));
   CHECK_FALSE(history("{history: false}"));
@@ -320,10 +324,11 @@ TEST_CASE("whether the history of places decides") {
 TEST_CASE("which tokens rectify recomputes: by change, and by deviation where a threshold is set") {
   using Score = SelectionOptions::Score;
   const auto selection = [](const std::string& relay) {
-    return parse(with_header("agents: {a: {prompt: \"{{ user_question }}\"}}\nrelay: " + relay))
-        .relay.options.selection;
+    const WorkflowSpec spec = parse(
+        with_header("agents: {a: {prompt: \"{{ user_question }}\"}}\nrelay: {method: rectify, lab: " + relay + "}"));
+    return own<RectifyOptions>(spec.relay.options).selection;
   };
-  const SelectionOptions plain = selection("rectify"), wider = selection("{select: {share: 0.5}}");
+  const SelectionOptions plain = selection("{}"), wider = selection("{select: {share: 0.5}}");
   CHECK(plain.score == Score::change);
   CHECK(plain.share == 0.2);
   CHECK(selection("{select: {score: author}}").share == Approx(0.32));

@@ -175,8 +175,8 @@ workflow: {topology: chain, agents: [a, b, judge]}
   CHECK(why(made, 1, "agent_a_current") == "rectify: decoded by a; if exact: mirrored while a decodes");
   CHECK(why(made, 2, "q") == "lockstep: computed ahead while others decode");
   CHECK(why(made, 2, "agent_b_current") == "lockstep: mirrored while b decodes");
-  CHECK(made.reuse_of(made.turns[1]).tolerance > 0.0f);
-  CHECK(made.reuse_of(made.turns[2]).tolerance == 0.0f);
+  CHECK(made.reuse_of(made.turns[1]).exactness == Exactness::as_method);
+  CHECK(made.reuse_of(made.turns[2]).exactness == Exactness::exact_reader);
 }
 
 TEST_CASE("an answer that is the whole output is handed over like it, a part of one is a text") {

@@ -221,20 +221,20 @@ agents:
   third: {model: c, prompt: "{{ agent_first_current }} {{ agent_second_current }}"}
 workflow: {topology: chain}
 )");
-  CHECK(team.reuse.ttft_ms == 300);
+  CHECK(wanted_ttft_ms(team.reuse) == 300);
   team.reuse.range = LayerRange::group(2, 9);
-  team.group_ends = {{{"a", "b"}, {5, 9, 11}}, {{"a", "c"}, {3, 7, 9, 11}}, {{"b", "c"}, {7, 11}}};
+  team.larger_ends = {{{"a", "b"}, {5, 9, 11}}, {{"a", "c"}, {3, 7, 9, 11}}, {{"b", "c"}, {7, 11}}};
   const auto group = [&](const char* agent) {
     return team.reuse_of(team.turns[static_cast<std::size_t>(team.last_turn_of(agent, 1))]);
   };
   CHECK(group("first").range == LayerRange::group(2, 9));  // reads nobody
   CHECK(group("second").range == LayerRange::group(2, 5));
-  CHECK(group("second").group_ends == std::vector<std::int32_t>{9, 11});
+  CHECK(group("second").larger_ends == std::vector<std::int32_t>{9, 11});
   CHECK(group("third").range == LayerRange::group(2, 7));
-  CHECK(group("third").group_ends == std::vector<std::int32_t>{11});
-  team.group_ends.clear();
+  CHECK(group("third").larger_ends == std::vector<std::int32_t>{11});
+  team.larger_ends.clear();
   CHECK(group("third").range == LayerRange::group(2, 9));
-  CHECK(group("third").group_ends.empty());
+  CHECK(group("third").larger_ends.empty());
 }
 
 TEST_CASE("a time limit holds for turns of tools, and for those that ask only their own") {

@@ -2,6 +2,7 @@
 // Plans whose models are on servers, alone and together with models in this process.
 #include <catch2/catch.hpp>
 
+#include "engine/reuse/auto/auto.h"
 #include "tests/support/workflow_files.h"
 
 namespace baton::test::served_test {
@@ -36,8 +37,8 @@ TEST_CASE("prompts of models on servers are sent ahead, and their plan says how 
   CHECK(made.turns[1].served);
   CHECK(why(made, 1, "agent_a_current") == "lockstep: computed ahead once a, of another model, has ended" + server);
   CHECK(why(made, 2, "agent_b_current") == "lockstep: mirrored while b decodes" + server);
-  CHECK(made.reuse_of(made.turns[0]).method->id == MethodId::automatic);
-  CHECK(made.reuse_of(made.turns[2]).method->id == MethodId::lockstep);
+  CHECK(made.reuse_of(made.turns[0]).method == &auto_method());
+  CHECK(made.reuse_of(made.turns[2]).method == &lockstep_method());
   CHECK(made.spec->models[1].key == "${secret:KEY}");
 }
 
@@ -46,10 +47,10 @@ TEST_CASE("a method that hands KV over is replaced on servers where other agents
   CHECK(why(made, 3, "agent_a_current") == "rectify: decoded by a");
   CHECK_THAT(why(made, 2, "agent_b_current"),
              Catch::Matchers::Contains("rectify needs the KV, which the server keeps"));
-  CHECK(made.reuse_of(made.turns[2]).method->id == MethodId::lockstep);
-  CHECK(planned("nano", "full").reuse_of(made.turns[2]).method->id == MethodId::full);
+  CHECK(made.reuse_of(made.turns[2]).method == &lockstep_method());
+  CHECK(planned("nano", "full").reuse_of(made.turns[2]).method == &full_method());
   const Plan prefix = planned("nano", "prefix");
-  CHECK(prefix.reuse_of(prefix.turns[2]).method->id == MethodId::prefix);
+  CHECK(prefix.reuse_of(prefix.turns[2]).method == &prefix_method());
   CHECK_THAT(why(prefix, 2, "agent_b_current"), Catch::Matchers::Contains("exact up to its numerics"));
 }
 

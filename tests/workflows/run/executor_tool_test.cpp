@@ -35,7 +35,7 @@ PlanBuilder with_tool(std::function<ToolResult(const ToolCall&)> function) {
   PlannedTurn& b = builder.add("b", {0});
   b.tools.push_back(tool_spec("check", "agent_a_current"));
   b.tools.back().options["colour"] = "red";
-  b.slots.push_back({"condition_b_current", SlotSource::Kind::tool_result, 1, &method_of(MethodId::full), ""});
+  b.slots.push_back({"condition_b_current", SlotSource::Kind::tool_result, 1, &full_method(), ""});
   b.messages[0].pieces.push_back({"", "condition_b_current"});
   builder.output("result", "condition_b_current");
   return builder;
@@ -50,7 +50,7 @@ TEST_CASE("a tool runs on an output before the prompt is built") {
     return ToolResult{true, "fine<|im_end|>"};
   });
   PlannedTurn& c = builder.add("c", {1});
-  c.slots.push_back({"condition_b_current", SlotSource::Kind::tool_result, 1, &method_of(MethodId::full), ""});
+  c.slots.push_back({"condition_b_current", SlotSource::Kind::tool_result, 1, &full_method(), ""});
   c.messages[0].pieces.push_back({"", "condition_b_current"});
   auto engine = std::make_shared<ScriptedEngine>(named_answers());
   RunRequest request = builder.request(engine);
@@ -186,7 +186,7 @@ TEST_CASE("the python tool in a run") {
   builder.add("a", {});
   PlannedTurn& b = builder.add("b", {0});
   b.tools.push_back(tool_spec("python", "agent_a_current"));
-  b.slots.push_back({"condition_b_current", SlotSource::Kind::tool_result, 1, &method_of(MethodId::full), ""});
+  b.slots.push_back({"condition_b_current", SlotSource::Kind::tool_result, 1, &full_method(), ""});
   b.messages[0].pieces.push_back({"", "condition_b_current"});
   builder.output("result", "condition_b_current");
   const RunRecord record = run_plan(builder.request(std::make_shared<ScriptedEngine>(

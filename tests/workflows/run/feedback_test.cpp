@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "engine/base/utf8.h"
+#include "engine/registry.h"
 #include "tests/support/function_tool.h"
 #include "tests/support/plans.h"
 #include "tests/support/tiny_engine.h"
@@ -116,7 +117,7 @@ TEST_CASE("tools are not run again, and their results stay in the prompt") {
   answers.builder.tools = registry;
   PlannedTurn& turn = answers.builder.plan.turns[0];
   turn.tools.push_back(tool_spec("count", "question"));
-  turn.slots.push_back({"condition_a_current", SlotSource::Kind::tool_result, 0, &method_of(MethodId::full), ""});
+  turn.slots.push_back({"condition_a_current", SlotSource::Kind::tool_result, 0, &full_method(), ""});
   turn.messages[0].pieces.push_back({"", "condition_a_current"});
   answers.builder.output("result", "condition_a_current");
   const RunRecord record = answers.run();

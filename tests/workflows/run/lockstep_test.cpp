@@ -8,6 +8,7 @@
 
 #include "engine/cpu/cpu.h"
 #include "engine/loop/step_engine.h"
+#include "engine/registry.h"
 #include "tests/support/function_tool.h"
 #include "tests/support/plans.h"
 #include "tests/support/tiny_model.h"
@@ -138,11 +139,10 @@ TEST_CASE("lockstep: tools between agents, attempts that fail, agents without ou
     builder.tools = registry;
     PlannedTurn& c = builder.plan.turns[2];
     c.tools.push_back(tool_spec("check", "agent_b_current"));
-    c.slots.insert(c.slots.begin() + 1,
-                   {"condition_c_current", SlotSource::Kind::tool_result, 2, &method_of(MethodId::full), ""});
+    c.slots.insert(c.slots.begin() + 1, {"condition_c_current", SlotSource::Kind::tool_result, 2, &full_method(), ""});
     c.messages[0].pieces.insert(c.messages[0].pieces.begin() + 3, {{"", "condition_c_current"}, {"/", ""}});
     PlannedTurn& d = builder.plan.turns[4];
-    d.slots.push_back({"condition_c_current", SlotSource::Kind::tool_result, 2, &method_of(MethodId::full), ""});
+    d.slots.push_back({"condition_c_current", SlotSource::Kind::tool_result, 2, &full_method(), ""});
     d.messages[0].pieces.push_back({"", "condition_c_current"});
     builder.agent("b").output.pattern = seed % 2 == 0 ? "[aeiou]" : "no such answer";
     builder.plan.turns[1].retry = {3, 1ms};

@@ -1,26 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-// cacheblend: all tokens run through layer 0, and their values are compared in layer 1. The tokens whose values differ
-// most there are recomputed in all layers from there (CacheBlend, arXiv 2405.16444). As in the authors' program
-// (github.com/YaoJiayi/CacheBlend), the difference is the squared norm over all heads, the choice is made once, in
-// layer 1, and over all reused tokens of the prompt, and the number is rounded down. The paper's gradual filtering,
-// which lowers the number from layer to layer, is in neither program.
+#include "engine/reuse/lab/cacheblend/cacheblend.h"
+
 #include <cmath>
 
+#include "engine/reuse/exact/exact.h"
+#include "engine/reuse/method_keys.h"
 #include "engine/reuse/rectify/selection.h"
-#include "engine/reuse/schedule.h"
 
 namespace baton {
+namespace {
 
-PromptSchedule cacheblend_schedule(const ReuseOptions& options, const ScheduleInput& input) {
+PromptSchedule cacheblend_schedule(const ReuseOptions& reuse, const ReuseDecision& decision,
+                                   const ScheduleInput& input) {
   ScheduleBuilder builder(input);
-  if (input.layers < 2) return full_schedule(options, input);
-  const bool by_cosine = options.cacheblend_score == ReuseOptions::Blend::cosine;
-  const auto choose = [share = options.cacheblend_share, reuse = options.reuse, layers = input.layers, by_cosine](
+  const CacheblendOptions& options = own<CacheblendOptions>(reuse);
+  if (input.layers < 2) return full_schedule(input);
+  const bool by_cosine = options.score == CacheblendOptions::Score::cosine;
+  const auto choose = [share = options.share, kept = decision.reuse, layers = input.layers, by_cosine](
                           std::span<const float> deviation, std::span<const float>) {
     const std::vector<double> scores(deviation.begin(), deviation.end());
     const double wanted = share * static_cast<double>(scores.size());
     const auto count = static_cast<std::size_t>(by_cosine ? std::ceil(wanted) : std::floor(wanted + 1e-6));
-    return largest(scores, reuse > 0.0 ? tokens_for_reuse(reuse, layers, scores.size(), 1, layers - 2) : count);
+    return largest(scores, kept > 0.0 ? tokens_for_reuse(kept, layers, scores.size(), 1, layers - 2) : count);
   };
   const ValueMeasure measure = by_cosine ? ValueMeasure::cosine : ValueMeasure::squared;
   std::int32_t detection = -1;
@@ -31,5 +32,54 @@ PromptSchedule cacheblend_schedule(const ReuseOptions& options, const ScheduleIn
                          for (std::int32_t at = begin; at < end; ++at) builder.add(at, {0, 2, detection, true});
                        });
 }
+
+std::string cacheblend_problem(const ReuseOptions& reuse) {
+  std::string problem;
+  expect_fraction(problem, "reuse", own<CacheblendOptions>(reuse).reuse);
+  expect_fraction(problem, "cacheblend_share", own<CacheblendOptions>(reuse).share);
+  return problem;
+}
+
+constexpr Method kCacheblend = {
+    .name = "cacheblend",
+    .summary = "The tokens whose values deviate most in an early layer are recomputed.",
+    .traits = {.segments = true, .models = true},
+    .schedule = cacheblend_schedule,
+    .asked_reuse = [](const ReuseOptions& reuse) { return own<CacheblendOptions>(reuse).reuse; },
+    .max_reuse = [](const ReuseOptions&, const LayerRange&, std::int32_t layers) { return 1.0 - 1.0 / layers; },
+    .problem = cacheblend_problem,
+    .recompute = [](ReuseOptions& reuse, double share, std::int32_t) { own<CacheblendOptions>(reuse).share = share; },
+    .keys =
+        [] {
+          return std::vector<MethodKey>{
+              reuse_key(),
+              {.name = "cacheblend_share",
+               .type = MethodKey::Type::number,
+               .high = 1,
+               .standard = "0.15",
+               .doc = "the fraction of the reused tokens that is recomputed.",
+               .lab = true},
+              {.name = "cacheblend_score",
+               .type = MethodKey::Type::choice,
+               .words = {"values", "cosine"},
+               .standard = "values",
+               .doc = "ranks tokens by the squared distance of their values, over all segments of a prompt (`values`, "
+                      "as published), or by the cosine of their values, in each segment (`cosine`).",
+               .lab = true}};
+        },
+    .read =
+        [](GivenKeys& given, ReuseOptions& reuse) {
+          CacheblendOptions& options = own<CacheblendOptions>(reuse);
+          options.share = given.number("cacheblend_share").value_or(static_cast<float>(options.share));
+          if (given.text("cacheblend_score").value_or("values") == "cosine")
+            options.score = CacheblendOptions::Score::cosine;
+          if (!given.has("reuse")) return;
+          options.reuse = given.number("reuse").value_or(0.0f);
+          given.refuse({"cacheblend_share"}, "with `reuse`, which says how much is recomputed");
+        }};
+
+}  // namespace
+
+const Method& cacheblend_method() { return kCacheblend; }
 
 }  // namespace baton

@@ -5,6 +5,7 @@
 #include "engine/base/random.h"
 #include "engine/cpu/cpu.h"
 #include "engine/loop/step_engine.h"
+#include "engine/registry.h"
 #include "tests/support/asking.h"
 #include "tests/support/simt/emulated_backend.h"
 

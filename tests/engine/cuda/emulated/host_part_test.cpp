@@ -13,10 +13,12 @@
 #include "engine/cuda/host/cuda_backend.h"
 #include "engine/cuda/host/runtime.h"
 #include "engine/cuda/host/types.h"
-#include "engine/loop/anchors.h"
 #include "engine/loop/step_engine.h"
 #include "engine/model/forward.h"
 #include "engine/model/model.h"
+#include "engine/registry.h"
+#include "engine/reuse/anchors/anchors.h"
+#include "engine/reuse/rectify/rectify.h"
 #include "tests/support/asking.h"
 
 namespace baton::test::host_part_test {
@@ -172,9 +174,9 @@ TEST_CASE("the time of the host's part", "[.][host_time]") {
 void add_anchors(LocalEngine& engine, const std::vector<PromptPart>& prompt, const std::string& pool) {
   std::mt19937 random(static_cast<unsigned>(pool.size()));
   const ModelConfig& config = engine.model().config;
-  const AnchorShape shape{config.layers, config.kv_heads * config.head_dim};
+  const KvWidth shape{config.layers, config.kv_heads * config.head_dim};
   static const std::vector<std::uint16_t> offsets(std::size_t{1} << 27);
-  const std::vector<AnchorKey> places = places_of(prompt, pool);
+  const std::vector<PlaceKey> places = places_of(prompt, pool);
   for (std::size_t i = 0; i < prompt.size(); ++i) {
     for (std::uint64_t a = 0; a < 20 && prompt[i].segment; ++a) {
       auto text = std::make_shared<SketchedText>();
@@ -189,7 +191,7 @@ void add_anchors(LocalEngine& engine, const std::vector<PromptPart>& prompt, con
       const std::size_t numbers =
           prompt[i].tokens.size() * static_cast<std::size_t>(shape.layers) * 2 * static_cast<std::size_t>(shape.width);
       anchor->offset = std::span(offsets).first(numbers);
-      engine.anchors().add(places[i], std::move(anchor), 20);
+      anchor_store_of(*engine.method_state(anchors_method())).add(places[i], std::move(anchor), 20);
     }
   }
 }
@@ -206,7 +208,7 @@ GenerationResult last_of_five(const std::string& shape, std::int32_t role, std::
                     {.kv_budget_bytes = kPlenty,
                      .segment_budget_bytes = kPlenty,
                      .host_segment_budget_bytes = kPlenty,
-                     .anchor_budget_bytes = kPlenty});
+                     .method_budget_bytes = kPlenty});
   const auto words = [](std::int32_t n, std::uint64_t seed) {
     return random_tokens(static_cast<std::size_t>(n), seed);
   };
@@ -237,17 +239,17 @@ GenerationResult last_of_five(const std::string& shape, std::int32_t role, std::
         find_method(method == "anchors" && agent < 5 ? "direct" : method);  // learns nothing by itself
     request.reuse.record = takes_segments(request.reuse);
     request.reuse.range = range;
-    request.reuse.selection.share = 0.18;
-    request.reuse.anchors.gate = AnchorOptions::Gate::none;
-    request.reuse.anchors.check = 0;
+    if (request.reuse.method->name == "rectify") own<RectifyOptions>(request.reuse).selection.share = 0.18;
     if (request.reuse.method->name == "anchors") {  // once before, so that they are on the device
-      request.reuse.anchors.pool = "first";
+      own<AnchorOptions>(request.reuse).gate = AnchorOptions::Gate::none;
+      own<AnchorOptions>(request.reuse).check = 0;
+      own<AnchorOptions>(request.reuse).pool = "first";
       add_anchors(engine, prompt, "first");
       GenerationRequest first = request;
       first.reuse.prefix = false;
       first.forced = {1};
       answer_of(std::move(first));
-      request.reuse.anchors.pool = "second";
+      own<AnchorOptions>(request.reuse).pool = "second";
       add_anchors(engine, prompt, "second");
     }
     request.output_readers = 9;
@@ -262,8 +264,8 @@ GenerationResult last_of_five(const std::string& shape, std::int32_t role, std::
   for (std::size_t i = 0; i < result.uses.size() && method == "anchors"; ++i) {
     if (!prompt[i].segment) continue;
     INFO(i << ": " << result.uses[i].reason);
-    REQUIRE(result.uses[i].anchors);
-    REQUIRE(result.uses[i].anchors->anchors == 20);
+    REQUIRE(!result.uses[i].numbers.empty());
+    REQUIRE(result.uses[i].numbers[0].value == 20);
   }
   return result;
 }

@@ -5,6 +5,7 @@
 
 #include "engine/kv/segment_store.h"
 #include "engine/loop/step_engine.h"
+#include "engine/registry.h"
 #include "tests/engine/cuda/models.h"
 #include "tests/support/asking.h"
 #include "tests/support/simt/emulated_backend.h"

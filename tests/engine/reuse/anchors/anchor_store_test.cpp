@@ -15,7 +15,7 @@ using namespace baton;
 
 namespace {
 
-constexpr AnchorShape kShape{3, 8};
+constexpr KvWidth kShape{3, 8};
 
 SharedText text_of(std::size_t n, std::uint64_t seed) {
   auto text = std::make_shared<SketchedText>();
@@ -28,7 +28,7 @@ SharedText text_of(std::size_t n, std::uint64_t seed) {
   return text;
 }
 
-AnchorSample sample_of(const AnchorKey& key, std::uint64_t seed, std::size_t n = 12) {
+AnchorSample sample_of(const PlaceKey& key, std::uint64_t seed, std::size_t n = 12) {
   AnchorSample sample;
   sample.key = key;
   sample.size = 20;
@@ -61,7 +61,7 @@ std::vector<char> bytes_of(const std::filesystem::path& file) {
 
 TEST_CASE("anchor store: what corrections leave is measured before a text joins them", "[anchors]") {
   AnchorStore store(1 << 20);
-  const AnchorKey key{1, "answer", ""};
+  const PlaceKey key{1, "answer", ""};
   store.learn(sample_of(key, 1));
   AnchorPoolView pool = store.ask(key);
   REQUIRE(pool.anchors.size() == 1);
@@ -79,7 +79,7 @@ TEST_CASE("anchor store: what corrections leave is measured before a text joins 
 
 TEST_CASE("anchor store: the least used of the older half goes, pools stay in the budget", "[anchors]") {
   AnchorStore store(1 << 20);
-  const AnchorKey key{1, "answer", ""};
+  const PlaceKey key{1, "answer", ""};
   for (std::uint64_t i = 0; i < 4; ++i) {
     AnchorSample sample = sample_of(key, i);
     sample.size = 4;
@@ -123,7 +123,7 @@ TEST_CASE("anchor store: prompts that never come again do not leave pools withou
 
 TEST_CASE("anchor store: anchors that come from many threads are all there", "[anchors]") {
   AnchorStore store(std::int64_t{1} << 30);
-  const AnchorKey key{1, "answer", ""};
+  const PlaceKey key{1, "answer", ""};
   {
     std::vector<std::jthread> threads;
     for (std::uint64_t t = 0; t < 8; ++t) {
@@ -188,7 +188,7 @@ TEST_CASE("anchor file: what was saved is there again, and a damaged file is ref
   }
 
   AnchorStore empty(1 << 20);
-  const auto refused = [&](const std::string& key, AnchorShape shape, const std::string& reason) {
+  const auto refused = [&](const std::string& key, KvWidth shape, const std::string& reason) {
     try {
       load_anchors(file, key, shape, empty);
       return false;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/reuse/auto/levels.h"
+#include "engine/reuse/auto/auto.h"
 
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -141,15 +141,15 @@ TEST_CASE("history: places and observations are bounded, and the newest stay", "
 }
 
 TEST_CASE("history: the record names the turns that decided", "[history]") {
-  ReuseOptions reuse;
-  reuse.method = find_method("auto");
-  with(1, {{0.8, 1.0}, {0.8, 1.0}, {0.8, 1.0}}).levels_for(1, kLevels, 0.02).complete(reuse);
-  CHECK(!takes_segments(reuse));
-  CHECK(reuse.exact_because.find("3 measured turns of this place: rectification is expected to reach") == 0);
-  CHECK(reuse.exact_because.find("at 60 % and its guard missed 3 of them; the tolerance is 0.02") != std::string::npos);
-  ReuseOptions good;
-  good.method = find_method("auto");
-  with(1, {{0.8, 1e-4}, {0.8, 1e-4}, {0.8, 1e-4}}).levels_for(1, kLevels, 0.02).complete(good);
+  ReuseDecision decision;
+  decision.tolerance = 0.02f;
+  choose_level(with(1, {{0.8, 1.0}, {0.8, 1.0}, {0.8, 1.0}}).levels_for(1, kLevels, 0.02), decision);
+  CHECK(decision.exact);
+  CHECK(decision.reason.find("3 measured turns of this place: rectification is expected to reach") == 0);
+  CHECK(decision.reason.find("at 60 % and its guard missed 3 of them; the tolerance is 0.02") != std::string::npos);
+  ReuseDecision good;
+  good.tolerance = 0.02f;
+  choose_level(with(1, {{0.8, 1e-4}, {0.8, 1e-4}, {0.8, 1e-4}}).levels_for(1, kLevels, 0.02), good);
   CHECK(good.turns == 3);
   CHECK(good.reuse == 0.9);
   CHECK(good.predicted == Approx(4e-4));

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "engine/reuse/auto/auto.h"
 #include "engine/reuse/auto/levels.h"
 
 #include <catch2/catch.hpp>
@@ -13,23 +14,22 @@ namespace {
 
 const RelayLevels kLevels = {{2, 3, 9}, {{0.9, 0.02, 0.06}, {0.8, 0.004, 0.015}, {0.6, 0.001, 0.002}}, 2.0};
 
-ReuseOptions automatic(float tolerance) {
-  ReuseOptions reuse;
-  reuse.method = find_method("auto");
-  reuse.tolerance = tolerance;
-  return reuse;
+ReuseDecision decision_within(float tolerance) {
+  ReuseDecision decision;
+  decision.tolerance = tolerance;
+  return decision;
 }
 
 }  // namespace
 
 TEST_CASE("levels: the cheapest one within the tolerance is taken", "[reuse]") {
-  ReuseOptions reuse = automatic(0.02f);
-  kLevels.complete(reuse);
+  ReuseDecision reuse = decision_within(0.02f);
+  choose_level(kLevels, reuse);
   CHECK(reuse.reuse == 0.8);
   CHECK(reuse.range == LayerRange{2, 3, 9});
   CHECK(reuse.predicted == Approx(0.004f));
   CHECK(reuse.max_left == Approx(0.01));
-  CHECK(takes_segments(reuse));
+  CHECK(!reuse.exact);
   CHECK(kLevels.within(0.1)->reuse == 0.9);
   CHECK(kLevels.within(0.002)->reuse == 0.6);
   CHECK(kLevels.within(0.0019) == nullptr);
@@ -40,8 +40,8 @@ TEST_CASE("levels: at 80 % the guard decides, though turns may be above the tole
   levels.levels[1].high = 1.0;
   CHECK(levels.within(0.02)->reuse == 0.8);  // not 60 %, which 95 % of the turns would allow
   for (RelayLevel& level : levels.levels) level.high = 1.0;
-  ReuseOptions reuse = automatic(0.02f);
-  levels.complete(reuse);
+  ReuseDecision reuse = decision_within(0.02f);
+  choose_level(levels, reuse);
   CHECK(reuse.reuse == 0.8);  // 90 % is expected to stay within it, too
   CHECK(reuse.predicted == Approx(0.004f));
   CHECK(reuse.max_left == Approx(0.01));
@@ -49,8 +49,8 @@ TEST_CASE("levels: at 80 % the guard decides, though turns may be above the tole
   levels.unguarded = "its guard refused 2 of them";
   levels.turns = 3;
   CHECK(levels.within(0.02) == nullptr);
-  levels.complete(reuse);
-  CHECK(reuse.exact_because ==
+  choose_level(levels, reuse);
+  CHECK(reuse.reason ==
         "3 measured turns of this place: rectification is expected to reach 1 nats at 60 % and "
         "its guard refused 2 of them; the tolerance is 0.02");
   levels.unguarded.clear();
@@ -59,19 +59,20 @@ TEST_CASE("levels: at 80 % the guard decides, though turns may be above the tole
 }
 
 TEST_CASE("levels: without a level within the tolerance the prompt is exact, and says why", "[reuse]") {
-  ReuseOptions reuse = automatic(0.001f);
-  kLevels.complete(reuse);
-  CHECK(!takes_segments(reuse));
-  CHECK(reuse.exact_because == "rectification is expected to reach 0.002 nats on this model; the tolerance is 0.001");
+  ReuseDecision reuse = decision_within(0.001f);
+  choose_level(kLevels, reuse);
+  CHECK(reuse.exact);
+  CHECK(reuse.reason == "rectification is expected to reach 0.002 nats on this model; the tolerance is 0.001");
   CHECK(reuse.range == kLevels.range);  // its answer is recorded for readers
-  ReuseOptions unknown = automatic(0.02f);
-  RelayLevels().complete(unknown);
-  CHECK(!takes_segments(unknown));
-  CHECK(unknown.exact_because == "nothing is known about rectification on this model");
-  ReuseOptions exact = automatic(0.0f);
-  exact.exact_because = "declared";
-  kLevels.complete(exact);
-  CHECK(exact.exact_because == "declared");
+  ReuseDecision unknown = decision_within(0.02f);
+  choose_level(RelayLevels(), unknown);
+  CHECK(unknown.exact);
+  CHECK(unknown.reason == "nothing is known about rectification on this model");
+  ReuseDecision exact = decision_within(0.0f);
+  exact.exact = true;
+  exact.reason = "declared";
+  choose_level(kLevels, exact);
+  CHECK(exact.reason == "declared");
 }
 
 TEST_CASE("levels: the high divergence is the quantile of a log-normal distribution", "[reuse]") {
@@ -89,10 +90,10 @@ TEST_CASE("levels: the high divergence is the quantile of a log-normal distribut
 TEST_CASE("levels: the guard is proportional to the divergence, fitted in logarithms", "[reuse]") {
   CHECK(fit_guard(std::vector<GuardPoint>{{0.01, 0.004}, {0.1, 0.01}}) == Approx(0.2));
   CHECK(fit_guard(std::vector<GuardPoint>{{0.0, 0.004}, {0.1, 0.0}}) == 0.0);
-  ReuseOptions reuse = automatic(0.02f);
+  ReuseDecision reuse = decision_within(0.02f);
   RelayLevels levels = kLevels;
   levels.guard_scale = 0.0;
-  levels.complete(reuse);
+  choose_level(levels, reuse);
   CHECK(reuse.max_left < 0.0f);
 }
 

@@ -1,26 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-// Anchors: applies the anchor pools of an engine to a prompt and adds the prompt's texts to the pools (KVComm;
-// docs/methods.md). engine/reuse/anchors/anchor_store.h holds the pools.
+// Method anchors: the KV of reused tokens is corrected while it is copied into the cache, by anchors, which learn from
+// each prompt (KVComm; docs/methods.md). Anchors applies the pools of an engine (anchor_store.h) to a prompt and adds
+// the prompt's texts to the pools.
 #pragma once
 
 #include <map>
 #include <optional>
 
 #include "engine/model/rope.h"
-#include "engine/request.h"
 #include "engine/reuse/anchors/anchor_memory.h"
 #include "engine/reuse/anchors/anchor_store.h"
-#include "engine/reuse/placement.h"
+#include "engine/reuse/method_state.h"
 
 namespace baton {
 
-/// Returns the key of each part of a prompt. A placeholder's key covers the fixed text and the names before the
-/// placeholder, and the fixed text after it. The key of a part of fixed text is empty.
-std::vector<AnchorKey> places_of(const std::vector<PromptPart>& prompt, const std::string& pool);
+const Method& anchors_method();
+
+/// The anchor pools in the state that anchors_method() keeps in an engine. Throws std::bad_cast for another state.
+AnchorStore& anchor_store_of(MethodState& state);
 
 /// A placeholder whose text has KV, in one prompt.
 struct AnchorSlot {
-  AnchorKey key;
+  PlaceKey key;
   std::int32_t begin = 0;      // position of its first token
   std::int32_t following = 0;  // tokens of fixed text behind it
   std::shared_ptr<const Segment> segment;
@@ -32,7 +33,7 @@ struct AnchorSlot {
 
 struct AnchorTurn {
   std::vector<std::optional<AnchorSlot>> slots;  // one for each part of the prompt
-  std::string reader;                            // GenerationRequest::reader
+  std::string reader;                            // whose prompt it is
   bool learning = false;                         // all of the prompt is computed, and its texts become anchors
 };
 
@@ -49,10 +50,8 @@ class Anchors {
   AnchorStore& store() { return store_; }
   const AnchorStore& store() const { return store_; }
 
-  /// Chooses what happens to each placeholder of a prompt. `segments`: the segment of each part; null: the part has no
-  /// KV to reuse.
-  AnchorTurn look(const GenerationRequest& request, const AnchorOptions& options,
-                  std::span<const std::shared_ptr<const Segment>> segments);
+  /// Chooses what happens to each placeholder of a prompt.
+  AnchorTurn look(const PromptToPlace& prompt, const AnchorOptions& options);
 
   /// Copies tokens [first, n) of the slot, corrected, into these layers of the cache.
   void insert(RopeTable& angles, KvCache& cache, const AnchorSlot& slot, std::int32_t first,
@@ -67,9 +66,10 @@ class Anchors {
   /// readers begin: uploads the anchors of `slot` to the backend and, on the host, compares the answer with them token
   /// by token. (A device compares whole texts, many pairs of them in the time of one.) Without memory for that the
   /// readers do the work.
-  void follow(RequestId id, const std::string& slot, const std::string& pool, std::span<const TokenId> answer) noexcept;
+  void follow(std::uint64_t id, const std::string& slot, const std::string& pool,
+              std::span<const TokenId> answer) noexcept;
   /// Reports that a request has ended with this answer, whose first `with_kv` tokens have KV.
-  void ended(RequestId id, std::span<const TokenId> answer, std::int32_t with_kv);
+  void ended(std::uint64_t id, std::span<const TokenId> answer, std::int32_t with_kv);
 
  private:
   struct Follower {
@@ -78,7 +78,8 @@ class Anchors {
     std::size_t tokens = 0;
   };
 
-  void compare_ahead(RequestId id, const std::string& slot, const std::string& pool, std::span<const TokenId> answer);
+  void compare_ahead(std::uint64_t id, const std::string& slot, const std::string& pool,
+                     std::span<const TokenId> answer);
 
   using Pools = std::vector<AnchorPoolView>;  // parallel to AnchorTurn::slots
   void compare(const AnchorTurn& turn, const Pools& pools);
@@ -88,7 +89,7 @@ class Anchors {
   TokenSketcher sketcher_;
   AlignmentMemo memo_;
   AnchorMemory memory_;
-  std::map<RequestId, Follower> following_;
+  std::map<std::uint64_t, Follower> following_;
   AnchorStore store_;
 };
 

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// ReuseDecision: what is decided about one prompt, by what is known of the model (calibration.h). A request's options
+// are what was asked for and are never changed.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "engine/kv/kv_cache.h"
+#include "engine/reuse/calibration.h"
+#include "engine/reuse/options.h"
+#include "engine/reuse/place.h"
+
+namespace baton {
+
+struct ReuseDecision {
+  bool exact = false;       // nothing is handed over approximately
+  std::string reason;       // why the prompt is exact, for the record; empty: as asked
+  LayerRange range;         // the layers that are recomputed, and at whose first authors keep hidden states
+  double reuse = 0.0;       // above 0: as many tokens are recomputed as leave this fraction of the entries reused
+  float predicted = -1.0f;  // the expected divergence, nats per token; below 0: unknown
+  float tolerance = 0.0f;   // the accepted divergence, nats per token
+  std::int32_t turns = 0;   // measured turns of the place from which `predicted` follows; 0: the model's
+  float max_left = -1.0f;   // the prompt is computed in full when its guard measures more; below 0: never
+  bool measured = false;    // the turn may be measured for its place
+};
+
+/// Decides about a prompt as its options ask, without a model's calibration.
+ReuseDecision as_asked(const ReuseOptions& reuse);
+/// Decides about an early prompt: as decide(), but the layer range is not checked.
+ReuseDecision decide_early(const ReuseOptions& reuse, const Calibration& calibration, PlaceId place);
+/// Decides about a prompt of a model with L layers. Throws std::invalid_argument when the method needs a layer range
+/// and neither options nor calibration have a valid one, and when more is to be reused than the method can.
+ReuseDecision decide(const ReuseOptions& reuse, const Calibration& calibration, PlaceId place, std::int32_t layers);
+
+/// True when segments may be placed, so that the prompt's KV is approximate.
+bool takes_segments(const ReuseOptions& reuse, const ReuseDecision& decision);
+/// True when a text that a running prompt of the same run computes is waited for and handed over.
+bool takes_running_texts(const ReuseOptions& reuse, const ReuseDecision& decision);
+/// True when an early prompt ends before the first text that its request takes as a segment.
+bool ends_at_segments(const ReuseOptions& reuse, const ReuseDecision& decision);
+/// Adds what the request's cache keeps for its own use and for later readers: keys before RoPE, hidden states of the
+/// range's first layer (`width` values), received attention.
+void add_captured(KvLayout& layout, const ReuseOptions& reuse, const LayerRange& range, std::int32_t width);
+/// Why a segment was placed, for the record; empty if nothing was expected of it.
+std::string reason_of(const ReuseDecision& decision);
+
+}  // namespace baton
