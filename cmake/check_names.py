@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Fails where one name stands for two things: a class or struct that is declared twice, or a reuse method that is compared
-by its name outside the table of methods and the places that parse names."""
+"""Fails if one name stands for two things: a class or struct that is declared twice. (check_methods.py has what holds for
+the names of reuse methods.)"""
 
 import collections
 import pathlib
@@ -10,11 +10,9 @@ import sys
 
 SOURCES = {".h", ".c", ".cpp", ".cu", ".cuh"}
 FOLDERS = ["engine", "agents", "workflows", "sdk"]
-TABLE = "engine/reuse/methods.cpp"
 
 # A declaration with a body (nested ones are indented), not a qualified definition such as `struct Engine::Impl {`.
 DECLARATION = re.compile(r"^(?:template <.*> )?(?:class|struct) (\w+)(?: final)?(?:\s*$|\s*[:{](?!:))")
-ROW = re.compile(r'\.name = "(\w+)"')
 
 
 def sources(root: pathlib.Path):
@@ -25,18 +23,11 @@ def sources(root: pathlib.Path):
 
 
 def problems(root: pathlib.Path):
-    methods = [row[1] for line in (root / TABLE).read_text(encoding="utf-8").splitlines()
-               if (row := ROW.search(line)) and row[1] != "auto"]  # which is also the name of a device
-    if not methods:
-        yield f"{TABLE}: no method was found in the table"
-    compared = re.compile(rf'[=!]= *(?:std::string\()?"(?:{"|".join(methods)})"|"(?:{"|".join(methods)})" *[=!]=')
     declared = collections.defaultdict(list)
     for path, lines in sources(root):
         for number, line in enumerate(lines, 1):
             if match := DECLARATION.match(line):
                 declared[match[1]].append(f"{path}:{number}")
-            if path != TABLE and compared.search(line):
-                yield f"{path}:{number}: compares a method by its name; read the traits of baton::Method instead"
     for name, places in declared.items():
         if len(places) > 1:
             yield f"{name} is declared {len(places)} times: {', '.join(places)}"
