@@ -18,6 +18,7 @@ struct Registry {
       &full_method(),    &prefix_method(),     &lockstep_method(), &rectify_method(),
       &anchors_method(), &droidspeak_method(), &auto_method(),     &verified_method(),
   };
+  std::size_t product = all.size();  // the first so many are the product's
   bool laboratory = false;
 };
 
@@ -29,6 +30,8 @@ Registry& registry() {
 }  // namespace
 
 std::span<const Method* const> methods() { return registry().all; }
+
+std::span<const Method* const> product_methods() { return methods().first(registry().product); }
 
 const Method* find_method(std::string_view name) {
   const std::vector<const Method*>& all = registry().all;
@@ -42,9 +45,9 @@ const Method& default_method() { return auto_method(); }
 
 bool has_laboratory() { return registry().laboratory; }
 
-std::vector<SharedKey> method_keys() {
+std::vector<SharedKey> method_keys(std::span<const Method* const> of) {
   std::vector<SharedKey> all;
-  for (const Method* method : methods()) {
+  for (const Method* method : of) {
     if (method->keys == nullptr) continue;
     for (MethodKey& key : method->keys()) {
       const auto known =

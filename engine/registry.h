@@ -13,6 +13,8 @@ namespace baton {
 
 /// All methods, in the order in which tables show them.
 std::span<const Method* const> methods();
+/// Those of the product alone.
+std::span<const Method* const> product_methods();
 /// Returns the method of a name, or null for an unknown name.
 const Method* find_method(std::string_view name);
 
@@ -24,8 +26,8 @@ struct SharedKey {
   MethodKey key;  // as the first of them declares it
   std::vector<const Method*> methods;
 };
-/// The keys of all methods, each once, in the order of the methods.
-std::vector<SharedKey> method_keys();
+/// The keys of these methods, each once, in the order of the methods.
+std::vector<SharedKey> method_keys(std::span<const Method* const> of = methods());
 
 /// Adds the laboratory's methods behind the product's; workflow files may then have `relay.lab`. A program calls it
 /// once at its start, before it reads a workflow or opens an engine, and while it has one thread

@@ -20,9 +20,9 @@ using Kind = FormatType::Kind;
 constexpr const char* kIdPattern = "^[a-z][a-z0-9_]{0,63}$";
 
 /// Objects of the table in its order, without the file itself.
-std::vector<std::string> object_names() {
+std::vector<std::string> object_names(std::span<const FormatKey> keys) {
   std::vector<std::string> names;
-  for (const FormatKey& key : format_keys()) {
+  for (const FormatKey& key : keys) {
     if (!key.object.empty() && std::find(names.begin(), names.end(), key.object) == names.end())
       names.push_back(key.object);
   }
@@ -159,7 +159,7 @@ std::string required_text(const FormatKey& key) {
 std::string workflow_json_schema() {
   OrderedJson definitions = {{"environment", {{"type", "string"}, {"pattern", "\\$\\{env:"}}}};
   add_definitions(definitions, "");
-  for (const std::string& name : object_names()) add_definitions(definitions, name);
+  for (const std::string& name : object_names(format_keys())) add_definitions(definitions, name);
   const OrderedJson schema = {{"$schema", "http://json-schema.org/draft-07/schema#"},
                               {"title", "Baton workflow, version 1"},
                               {"allOf", {{{"$ref", definition("", Form::whole)}}}},
@@ -168,13 +168,13 @@ std::string workflow_json_schema() {
 }
 
 std::string workflow_reference_markdown() {
-  std::vector<std::string> objects = object_names();
+  std::vector<std::string> objects = object_names(product_format_keys());
   objects.insert(objects.begin(), "");
   std::string out;
   for (const std::string& object : objects) {
     out += fmt::format("### {}\n\n| key | value | default | meaning |\n| --- | --- | --- | --- |\n",
                        format_object_title(object));
-    for (const FormatKey& key : format_keys()) {
+    for (const FormatKey& key : product_format_keys()) {
       if (key.object != object) continue;
       out += fmt::format("| `{}` | {} | {} | {} |\n", key.key, cell(described(key.type)),
                          key.required ? required_text(key) : cell(key.default_text), cell(key.description));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "workflows/format/format_table.h"
+#include "engine/registry.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -47,7 +48,7 @@ void add_generation(std::vector<FormatKey>& keys, const std::string& owner) {
                            : "Time limit of one attempt at a turn, with its tools; not of one that asks."});
 }
 
-std::vector<FormatKey> make_keys() {
+std::vector<FormatKey> make_keys(bool laboratory) {
   std::vector<FormatKey> keys = {
       {"", "version", integer(1, 1), true, "", "Version of the format."},
       {"", "name", string(), false, "the file's name", "Name of the workflow in records and reports."},
@@ -68,7 +69,7 @@ std::vector<FormatKey> make_keys() {
       {"", "defaults", object("defaults"), false, "", "Settings of all agents that do not set them."},
       {"", "agents", map(object("agent")), true, "", "Agents by id."},
       {"", "workflow", object("workflow"), false, "one agent, one turn", "Who runs when, and who sees whom."},
-      {"", "relay", object_or(relay_method(), "relay", "method"), false, "auto",
+      {"", "relay", object_or(relay_method(laboratory), "relay", "method"), false, "auto",
        "How outputs are handed to prompts downstream; the short form is the method."},
       {"", "outputs", map(prompt()), false, "`answer`, the output of the last agent",
        "Results of a run: texts with placeholders over the inputs and each agent's last output."},
@@ -185,7 +186,8 @@ std::vector<FormatKey> make_keys() {
           {"prompt", "messages", list(object("message")), false, "", "All messages, in place of `system` and `user`."},
           {"prompt", "order", choice({"written", "free"}), false, "written",
            "`free`: items of a message that contain placeholders, and the turns of its loops, may be reordered, so "
-           "that what is known first comes first; `baton check --plan` shows the gain. Items without placeholders keep their "
+           "that what is known first comes first; `baton check --plan` shows the gain. Items without placeholders keep "
+           "their "
            "places."},
 
           {"message",
@@ -275,7 +277,7 @@ std::vector<FormatKey> make_keys() {
           {"condition", "not_matches", string(), false, "",
            "A regular expression (PCRE2) that must not match in the output."},
       });
-  for (FormatKey& key : relay_keys()) keys.push_back(std::move(key));
+  for (FormatKey& key : relay_keys(laboratory)) keys.push_back(std::move(key));
   return keys;
 }
 
@@ -289,8 +291,14 @@ std::string described_range(const FormatType& type) {
 
 }  // namespace
 
+std::span<const FormatKey> product_format_keys() {
+  static const std::vector<FormatKey> keys = make_keys(false);
+  return keys;
+}
+
 std::span<const FormatKey> format_keys() {
-  static const std::vector<FormatKey> keys = make_keys();
+  if (!has_laboratory()) return product_format_keys();
+  static const std::vector<FormatKey> keys = make_keys(true);
   return keys;
 }
 

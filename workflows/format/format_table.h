@@ -53,6 +53,8 @@ struct FormatKey {
 
 /// All keys, grouped by object, the file's own first.
 std::span<const FormatKey> format_keys();
+/// The keys that the product accepts, also in a program with the laboratory (engine/registry.h).
+std::span<const FormatKey> product_format_keys();
 
 /// What an object is, for the reference page ("agent" -> "An agent: ...").
 std::string_view format_object_title(std::string_view object);

@@ -41,31 +41,33 @@ std::string names_of(const std::vector<const Method*>& methods) {
 }
 
 /// Adds the keys that methods declare, of the product or of the laboratory.
-void add_method_keys(std::vector<FormatKey>& keys, bool lab) {
+void add_method_keys(std::vector<FormatKey>& keys, std::span<const Method* const> of, bool lab) {
   std::vector<FormatKey> inner;
-  for (const auto& [key, methods] : method_keys()) {
+  for (const auto& [key, having] : method_keys(of)) {
     if (key.lab != lab) continue;
     const std::string object_name = lab ? "lab" : "relay";
     const std::size_t dot = key.name.find('.');
     if (dot == std::string::npos) {
-      keys.push_back({object_name, key.name, type_of(key), false, key.standard, names_of(methods) + key.doc});
+      keys.push_back({object_name, key.name, type_of(key), false, key.standard, names_of(having) + key.doc});
       continue;
     }
     const std::string section = key.name.substr(0, dot);
     const auto known = [&](const FormatKey& one) { return one.object == object_name && one.key == section; };
     if (std::none_of(keys.begin(), keys.end(), known))
-      keys.push_back({object_name, section, object(section), false, "", names_of(methods) + "how texts are reused."});
+      keys.push_back({object_name, section, object(section), false, "", names_of(having) + "how texts are reused."});
     inner.push_back({section, key.name.substr(dot + 1), type_of(key), false, key.standard, key.doc});
   }
   for (FormatKey& key : inner) keys.push_back(std::move(key));
 }
+
+std::span<const Method* const> known_methods(bool laboratory) { return laboratory ? methods() : product_methods(); }
 
 void add_lab_keys(std::vector<FormatKey>& keys) {
   keys.push_back({"relay", "lab", object("lab"), false, "", "Settings for research, which `baton-lab` alone accepts."});
   keys.push_back({"lab", "layers", object("layers"), false,
                   "those of the profile, else L/8 to 2 L/3 of L layers; `droidspeak`: the pair's",
                   "The layers that `rectify` or `droidspeak` recompute."});
-  add_method_keys(keys, true);
+  add_method_keys(keys, methods(), true);
   keys.insert(
       keys.end(),
       {
@@ -81,25 +83,25 @@ void add_lab_keys(std::vector<FormatKey>& keys) {
 
 }  // namespace
 
-FormatType relay_method() {
+FormatType relay_method(bool laboratory) {
   std::vector<std::string> names = {std::string(default_method().name)};
-  for (const Method* method : methods()) {
+  for (const Method* method : known_methods(laboratory)) {
     if (!method->alias.empty()) names.insert(names.begin() + 1, std::string(method->alias));
     if (method != &default_method()) names.emplace_back(method->name);
   }
   return choice(std::move(names));
 }
 
-std::vector<FormatKey> relay_keys() {
+std::vector<FormatKey> relay_keys(bool laboratory) {
   std::string aliases;
-  for (const Method* method : methods()) {
+  for (const Method* method : known_methods(laboratory)) {
     if (!method->alias.empty()) aliases += fmt::format("; `{}` is another name of `{}`", method->alias, method->name);
   }
   std::vector<FormatKey> keys = {
-      {"relay", "method", relay_method(), false, std::string(default_method().name),
+      {"relay", "method", relay_method(laboratory), false, std::string(default_method().name),
        fmt::format("The method; `{}` chooses per placeholder{}.", default_method().name, aliases)},
   };
-  add_method_keys(keys, false);
+  add_method_keys(keys, known_methods(laboratory), false);
   keys.insert(
       keys.end(),
       {
@@ -116,7 +118,7 @@ std::vector<FormatKey> relay_keys() {
           {"memory", "host", size(), false, "a quarter of what is available",
            "KV of a device's segments in host memory."},
       });
-  if (has_laboratory()) add_lab_keys(keys);
+  if (laboratory) add_lab_keys(keys);
   return keys;
 }
 

@@ -90,9 +90,9 @@ inline FormatType object_or(FormatType scalar_type, std::string name, std::strin
   return type;
 }
 
-FormatType relay_method();
+FormatType relay_method(bool laboratory);
 
 /// The sections of `relay`.
-std::vector<FormatKey> relay_keys();
+std::vector<FormatKey> relay_keys(bool laboratory);
 
 }  // namespace baton::format_types
