@@ -20,7 +20,7 @@ TEST_CASE("an early prompt that finds no memory for an update stays as it was", 
   int failures = 0;
   bool failed = true;
   for (std::int64_t point = 1; failed; ++point) {
-    EarlySequence sequence(1, {{{{1, 2, 3}}, {{}, 7}, {{4}}}, false, 100, {}});
+    EarlySequence sequence(1, {{{{1, 2, 3}}, {{}, 7}, {{4}}}, false, 100, {}}, {});
     sequence.refresh([&](RequestId) { return &decoded; });
     const Tokens before = known(sequence);
     REQUIRE(before.size() == 23);

@@ -25,7 +25,7 @@ TEST_CASE("a check that finds no memory to begin leaves the tentative answer as 
   int failures = 0;
   bool failed = true;
   for (std::int64_t point = 1; failed; ++point) {
-    Sequence sequence(1, request, *model, nullptr);
+    Sequence sequence(1, request, {}, *model, nullptr);
     sequence.be_tentative(7);
     sequence.result().tokens = written;
     arm(Fault::allocation, point);

@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // The engine on the CUDA backend: answers recorded, segments placed, methods scheduled, detected and recomputed.
-#include "engine/loop/step_engine.h"
-#include "engine/registry.h"
-#include "engine/reuse/anchors/anchors.h"
-#include "engine/reuse/lab/cacheblend/cacheblend.h"
-#include "engine/reuse/rectify/rectify.h"
-
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <future>
 #include <random>
 
 #include "engine/cpu/cpu.h"
+#include "engine/loop/step_engine.h"
+#include "engine/registry.h"
 #include "engine/reuse/anchors/anchors.h"
+#include "engine/reuse/lab/cacheblend/cacheblend.h"
+#include "engine/reuse/rectify/corrections.h"
+#include "engine/reuse/rectify/rectify.h"
 #include "tests/engine/cuda/models.h"
 #include "tests/support/asking.h"
 #include "tests/support/tiny_model.h"

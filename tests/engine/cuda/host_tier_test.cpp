@@ -278,7 +278,7 @@ TEST_CASE("readers that begin together wait for one segment, and one may go mean
 }
 
 TEST_CASE("segments from the host tier are corrected by anchors as without pressure", "[segments]") {
-  const auto talk = [](InferenceEngine& engine) {
+  const auto talk = [](LocalEngine& engine) {
     std::vector<PromptPart> answers;
     for (std::uint64_t seed = 1; seed <= 4; ++seed) answers.push_back(recorded_answer(engine, seed));
     ReuseOptions reuse = reuse_of("anchors");
