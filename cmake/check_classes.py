@@ -50,6 +50,7 @@ PUBLIC = "sdk/include/"
 SERVICES = {
     "engine/text/jinja::Budget": "counts what a template's operations touch",
     "workflows/format::Diagnostics": "collects the mistakes of a file",
+    "engine/reuse::GivenKeys": "what a workflow file gives to a method",
     "sdk/src::baton_error": "where a function of the C interface leaves its error",
 }
 MAX_SERVICE_FUNCTIONS = 12

@@ -172,8 +172,7 @@ bool Admission::follows_texts(Sequence& next) {
 
 std::int32_t Admission::known_beginning_of(const Sequence& next) {
   const std::span<const TokenId> prompt = next.state.prompt();
-  return known_beginning(kv_of(next.state), live_prefixes(parts_.running), prompt,
-                         max_prefix_of(next.request()));
+  return known_beginning(kv_of(next.state), live_prefixes(parts_.running), prompt, max_prefix_of(next.request()));
 }
 
 bool Admission::begins_tentatively(const Sequence& sequence) const {
@@ -257,9 +256,10 @@ std::vector<float> Admission::start(Sequence& sequence) {
   std::vector<LivePrefix> live = live_prefixes(parts_.running);
   parts_.ahead.add_live(live);
   auto corrections = parts_.measuring.with_calibration([](const Calibration& now) { return now.corrections; });
-  PromptAssembly assembly({request, sequence.state.decision, prompt, in_place, time_for(sequence)},
-                          {*parts_.backend, *parts_.model, parts_.store, parts_.prefixes, parts_.states,
-                           std::move(corrections), live});
+  const AssemblyInput input{request, sequence.state.decision, prompt, in_place, time_for(sequence)};
+  const KvSources sources{*parts_.backend, *parts_.model,          parts_.store, parts_.prefixes,
+                          parts_.states,   std::move(corrections), live};
+  PromptAssembly assembly(input, sources);
   if (tentative && assembly.hops == 0) {  // nothing could be handed over
     sequence.be_exact();
     if (parts_.ahead.computed(request.early, prompt) > 0) return start(sequence);

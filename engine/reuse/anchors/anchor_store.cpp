@@ -86,12 +86,12 @@ void AnchorStore::learn(AnchorSample sample) {
   const std::lock_guard lock(mutex_);
   samples_.push_back(std::move(sample));
   ++pending_;
-  wake_.notify_one();
+  wake_.notify_all();
 }
 
 void AnchorStore::flush() const {
   std::unique_lock lock(mutex_);
-  idle_.wait(lock, [this] { return pending_ == 0 || stopping_; });
+  wake_.wait(lock, [this] { return pending_ == 0 || stopping_; });
 }
 
 void AnchorStore::work() {
@@ -102,7 +102,7 @@ void AnchorStore::work() {
       std::unique_lock lock(mutex_);
       wake_.wait(lock, [this] { return stopping_ || !samples_.empty(); });
       if (stopping_) {
-        idle_.notify_all();
+        wake_.notify_all();
         return;
       }
       sample = std::move(samples_.front());
@@ -120,7 +120,7 @@ void AnchorStore::work() {
     }
     const std::lock_guard lock(mutex_);
     --pending_;
-    idle_.notify_all();
+    wake_.notify_all();
   }
 }
 

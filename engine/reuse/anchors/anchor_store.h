@@ -89,7 +89,7 @@ class AnchorStore {
   const std::int64_t budget_;
   std::function<void(std::int64_t)> on_bytes_;
   mutable std::mutex mutex_;
-  mutable std::condition_variable wake_, idle_;
+  mutable std::condition_variable wake_;  // a sample was queued or made, or the store ends
   std::map<PlaceKey, Pool> pools_;
   std::deque<AnchorSample> samples_;
   std::function<void(const PlaceSample&)> on_sample_;
