@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sdk/lab/eval_score.h"
+#include "engine/registry.h"
 
 #include <fmt/format.h>
 
@@ -63,6 +64,17 @@ Interval bootstrap_interval(std::span<const double> values, std::span<const doub
   return {at(0.025), at(0.975)};
 }
 
+namespace {
+
+/// True for a key that stands under `relay.lab`: "layers.start", "select.share", "epic_tokens".
+bool is_research_key(const std::string& key) {
+  if (key.starts_with("layers.")) return true;
+  const std::vector<SharedKey> all = method_keys();
+  return std::any_of(all.begin(), all.end(), [&](const SharedKey& one) { return one.key.lab && one.key.name == key; });
+}
+
+}  // namespace
+
 EvalMethod EvalMethod::parse(const std::string& text) {
   EvalMethod method;
   method.text = text;
@@ -107,7 +119,8 @@ Workflow EvalMethod::load_as_run(const WorkflowArguments& arguments) const { ret
 
 Workflow EvalMethod::load_with(WorkflowArguments changed, const WorkflowArguments& arguments) const {
   changed.relay = name;
-  for (const auto& [key, value] : settings) changed.set.push_back(fmt::format("relay.{}={}", key, value));
+  for (const auto& [key, value] : settings)
+    changed.set.push_back(fmt::format("relay.{}{}={}", is_research_key(key) ? "lab." : "", key, value));
   try {
     return changed.load();
   } catch (const WorkflowError& error) {

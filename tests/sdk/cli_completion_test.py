@@ -51,8 +51,8 @@ class Completion(Cli):
         self.assertIn("agents.", self.words("run", self.team, "--set", ""))
         self.assertEqual(self.words("run", self.team, "--set", "agents."), ["agents.checker.", "agents.solver."])
         self.assertEqual(self.words("run", self.team, "--set", "agents.checker.max_t"), ["agents.checker.max_tokens="])
-        self.assertIn("relay.select.", self.words("run", self.team, "--set", "relay.se"))
-        self.assertIn("relay.select.share=", self.words("run", self.team, "--set", "relay.select.s"))
+        self.assertIn("relay.tolerance=", self.words("run", self.team, "--set", "relay.to"))
+        self.assertIn("relay.memory.device=", self.words("run", self.team, "--set", "relay.memory.d"))
         self.assertEqual(self.words("run", self.team, "--set", "agents.checker.max_tokens=3"), [])
 
     def test_what_is_broken_is_no_error(self):

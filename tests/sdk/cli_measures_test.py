@@ -244,11 +244,11 @@ class Learn(Cli):
         return {**super().environment(), "XDG_CACHE_HOME": str(self.folder / "cache"), **changes}
 
     def learn(self, *arguments, code=0):
-        return self.baton("learn", self.team, "--set", "relay.min_tokens=1", "--set", "relay.select.score=author", "--model", "./tiny", "--dataset", self.data, "--rank", "16", *arguments,
+        return self.baton("learn", self.team, "--set", "relay.min_tokens=1", "--set", "relay.lab.select.score=author", "--model", "./tiny", "--dataset", self.data, "--rank", "16", *arguments,
                           code=code)
 
     def corrected(self):
-        done = self.baton("run", self.team, "--set", "relay.min_tokens=1", "--set", "relay.select.score=author", "--model", "./tiny", "--relay", "rectify", "--input", QUESTION, "--json")
+        done = self.baton("run", self.team, "--set", "relay.min_tokens=1", "--model", "./tiny", "--relay", "rectify", "--input", QUESTION, "--json")
         slots = [slot for agent in json.loads(done.stdout)["agents"] for slot in agent["slots"]]
         return [slot["corrected"] for slot in slots if slot["name"] == "agent_solver_current"], done.stderr
 
