@@ -423,7 +423,7 @@ class Profile(Cli):
 
 class Bench(Cli):
     SMALL = ["--shape", "nano", "--agents", "3", "--prefix", "32", "--question", "48", "--output", "40", "-q"]
-    METHODS = ["full", "prefix", "direct", "epic", "cacheblend", "rectify"]
+    METHODS = ["full", "prefix", "rectify", "direct", "epic", "cacheblend"]
 
     def test_activations(self):
         few = [*self.SMALL, "--methods", "full", "--repeat", "1", "--prefill", "8", "--decode", "1x8"]

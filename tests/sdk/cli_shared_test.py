@@ -78,7 +78,7 @@ class Shared(Cli):
         agents = [agent(f"r{i}", f"Question {i}: how many apples are in box {i}?", system=f"You are reader {i} of a document.")
                   for i in range(4)]
         for workflow in ("{topology: parallel}", "{topology: parallel, max_parallel: 2}"):
-            for relay, handed_over in (("direct", 3), ("rectify", 3), ("prefix", 0), ("lockstep", 0)):
+            for relay, handed_over in (("rectify", 3), ("prefix", 0), ("lockstep", 0)):
                 turns = self.run_team(agents, workflow, relay)
                 documents = [slot for turn in turns for slot in turn["slots"] if slot["name"] == "document"]
                 relayed = [slot for slot in documents if slot["method"] == relay and slot["reused_tokens"] > slot["tokens"] / 2]
