@@ -184,7 +184,7 @@ TEST_CASE("a run waits for the host when every running turn does", "[run_loop]")
   CHECK_FALSE(waits_for_host(team.run));
 }
 
-TEST_CASE("a run is over after its last turn; one that ends does not wait for those that never ran", "[run_loop]") {
+TEST_CASE("a run is over after its last turn, and one that ends does not wait for those that never ran", "[run_loop]") {
   Decisions team(2);
   team.over(0);
   CHECK_FALSE(is_over(team.run));
