@@ -30,8 +30,7 @@ class ModelFolder : public TempFolder {
 };
 
 constexpr const char* kLockstep = "lockstep";
-constexpr const char* kRectify =
-    "{method: rectify, layers: {start: 0, detect: 1, end: 2}, min_tokens: 1, prefix: false}";
+constexpr const char* kRectify = "{method: rectify, min_tokens: 1, prefix: false}";
 constexpr const char* kAnchors = "{method: anchors, min_tokens: 1, prefix: false}";
 
 /// Two agents at once, and one that reads both.
