@@ -48,7 +48,7 @@ class LlamaPeer(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
-        for name, body in (("baton", BATON), ("llama-bench", LLAMA_BENCH), ("llama-batched-bench", LLAMA_BATCH)):
+        for name, body in (("baton", BATON), ("baton-lab", BATON), ("llama-bench", LLAMA_BENCH), ("llama-batched-bench", LLAMA_BATCH)):
             self.program(name, body)
         (self.folder / "m.gguf").write_text("")
         self.load = 0.0

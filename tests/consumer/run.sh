@@ -62,7 +62,7 @@ if [ ! -e "$usual/share/baton" ]; then  # where the library looks last
   mv "$work/models" "$work/prefix/share/baton/models"
 fi
 baton=("${stranger[@]}" "$work/prefix/bin/baton")
-"${baton[@]}" version
+"${baton[@]}" --version
 "${baton[@]}" models | grep nano
 "${baton[@]}" check "$work"/prefix/share/baton/workflows/*.yaml
 echo "a workflow of the prefix by name, with the model of the prefix"

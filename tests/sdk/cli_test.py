@@ -34,7 +34,7 @@ class Usage(Cli):
         self.assertIn("did you mean 'check'", self.baton("chekc", code=2).stderr)
         self.assertIn("did you mean '--relay'", self.baton("run", self.team, "--relya", "full", code=2).stderr)
         self.assertIn("baton run --help", self.baton("run", code=2).stderr)
-        self.assertIn("--relay: exakt: expected one of full, prefix, lockstep, exact, direct", (relay := self.baton("run", self.team, "--relay", "exakt", code=2).stderr))
+        self.assertIn("--relay: exakt: expected one of full, prefix, lockstep, exact, rectify, anchors, droidspeak, auto, verified", (relay := self.baton("run", self.team, "--relay", "exakt", code=2).stderr))
         self.assertIn("did you mean 'exact'?", relay)
         self.assertIn("did you mean 'question'", self.baton("run", self.team, "-i", "questoin=x", "-i", QUESTION, code=2).stderr)
 
