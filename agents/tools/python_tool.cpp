@@ -11,9 +11,9 @@
 #include "agents/tools/sandbox/sandbox.h"
 #include "agents/tools/tool_format.h"
 #include "engine/base/json/json_reader.h"
-#include "engine/base/units/numbers.h"
 #include "engine/base/system/file.h"
 #include "engine/base/system/process.h"
+#include "engine/base/units/numbers.h"
 #include "engine/base/utf8.h"
 
 namespace baton {

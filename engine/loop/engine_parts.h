@@ -59,7 +59,7 @@ struct EngineParts {
   Inbox inbox;
   RelayMeasuring measuring;
   EngineCounters counters;
-  SegmentStore store;  // peek, hold and stats; the rest belongs to the engine's thread
+  SegmentStore store;   // peek, hold and stats; the rest belongs to the engine's thread
   MethodStates states;  // of(), bytes(); the rest belongs to the engine's thread
 
   // The engine's thread alone uses these.

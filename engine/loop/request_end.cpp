@@ -50,7 +50,8 @@ void RequestEnd::make_probe_of(Sequence& ended) {
   if (!probe) return;
   ReuseDecision decision = as_asked(probe->reuse);
   const RequestId id = parts_.inbox.next_id();
-  parts_.probes.push_back(std::make_unique<Sequence>(id, std::move(*probe), std::move(decision), *parts_.model, nullptr));
+  parts_.probes.push_back(
+      std::make_unique<Sequence>(id, std::move(*probe), std::move(decision), *parts_.model, nullptr));
   parts_.probes.back()->state.probe = true;
 }
 

@@ -102,10 +102,9 @@ EarlyId StepEngine::prepare(EarlyPrompt prompt) {
                                : parts_->measuring.with_calibration(
                                      [&](const Calibration& now) { return decide_early(prompt.reuse, now, place); });
   const EarlyId id = parts_->inbox.next_id();
-  parts_->inbox.order(
-      [id, prompt = std::move(prompt), decision = std::move(decision)](PrefillAhead& ahead) mutable {
-        ahead.prepare(id, std::move(prompt), std::move(decision));
-      });
+  parts_->inbox.order([id, prompt = std::move(prompt), decision = std::move(decision)](PrefillAhead& ahead) mutable {
+    ahead.prepare(id, std::move(prompt), std::move(decision));
+  });
   return id;
 }
 

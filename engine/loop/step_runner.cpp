@@ -148,7 +148,8 @@ void StepRunner::wait_for_layers() {
   if (uploading.empty()) return;
   rows_.before_layer = [this, uploading = std::move(uploading)](std::int32_t layer) {
     for (Sequence* sequence : uploading)
-      sequence->prompt.assembly().kv().insert_uploaded(*parts_.backend, parts_.forward.angles(), sequence->cache(), layer);
+      sequence->prompt.assembly().kv().insert_uploaded(*parts_.backend, parts_.forward.angles(), sequence->cache(),
+                                                       layer);
   };
 }
 

@@ -7,8 +7,8 @@
 #include <filesystem>
 #include <vector>
 
-#include "engine/base/hash.h"
 #include "engine/base/files.h"
+#include "engine/base/hash.h"
 #include "engine/model/model.h"
 
 namespace baton {

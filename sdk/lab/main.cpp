@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The program `baton-lab`: what is measured with the library, and what is learned from it.
-#include "engine/reuse/lab/lab_methods.h"
 #include "engine/base/system/terminal.h"
+#include "engine/reuse/lab/lab_methods.h"
 #include "sdk/console/command_line.h"
 #include "sdk/lab/verbs.h"
 

@@ -180,8 +180,8 @@ std::span<const ErrorCode> error_codes_of_values() {
       {"E0401", "A key is unknown.",
        "The key is misspelt, stands at another level, or belongs to something else. Keys that begin with 'x-' are "
        "free.",
-       "Use a key that the message suggests; 'baton check --schema --markdown' lists all of them.", "defaults: {max_token: 64}",
-       "defaults: {max_tokens: 64}"},
+       "Use a key that the message suggests; 'baton check --schema --markdown' lists all of them.",
+       "defaults: {max_token: 64}", "defaults: {max_tokens: 64}"},
       {"E0402", "A key is missing.",
        "A section that every workflow has, or a key that another one needs, is not there.",
        "Add the key that the message names.", "agents:\n  solver: {role: Solver}",

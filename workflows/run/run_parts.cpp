@@ -93,9 +93,9 @@ void RunSegments::attach_portable(const InferenceEngine* engine, PromptPart& par
 }
 
 bool RunSegments::read_by_other_models(std::size_t turn, const std::set<std::size_t>& readers) const {
-  return reads_other_models(*plan_.reuse.method) && std::any_of(readers.begin(), readers.end(), [&](std::size_t reader) {
-           return plan_.turns[reader].model != plan_.turns[turn].model;
-         });
+  return reads_other_models(*plan_.reuse.method) &&
+         std::any_of(readers.begin(), readers.end(),
+                     [&](std::size_t reader) { return plan_.turns[reader].model != plan_.turns[turn].model; });
 }
 
 void RunSegments::take(std::size_t turn, const InferenceEngine* engine, const std::vector<PromptPart>& prompt,

@@ -187,8 +187,7 @@ void TurnAttempt::submit() {
   }
   const std::shared_ptr<const Conversation> memory = run_.memory.of(turn_);
   request.context = continues ? calls_.context() : memory ? memory->context : nullptr;
-  request.keep_context =
-      (planned_.calls || run_.memory.remembers(turn_)) && reuses_prefixes(*request.reuse.method);
+  request.keep_context = (planned_.calls || run_.memory.remembers(turn_)) && reuses_prefixes(*request.reuse.method);
   if (!continues) {
     record.slots = slot_records(run_.progress, turn_, planned_, prompt);
     record.history = run_.memory.history(turn_, prepared_->kept);

@@ -7,8 +7,8 @@
 #include <array>
 #include <ctime>
 
-#include "engine/base/units/numbers.h"
 #include "engine/base/system/file.h"
+#include "engine/base/units/numbers.h"
 #include "engine/text/jinja/library.h"
 
 namespace baton::jinja {

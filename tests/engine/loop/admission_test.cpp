@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Admission without a model: who has a place, what has to go for it, and who begins on approximate KV.
-#include "engine/registry.h"
 #include "engine/loop/admission.h"
+#include "engine/registry.h"
 
 #include <catch2/catch.hpp>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The look-up of KV without a model: what a prompt can begin with, whom it follows, and which texts it takes.
-#include "engine/registry.h"
 #include "engine/loop/kv_lookup.h"
+#include "engine/registry.h"
 
 #include <catch2/catch.hpp>
 #include <numeric>
@@ -125,9 +125,11 @@ TEST_CASE("a text is waited for until its prompt is complete, and is taken then"
   CHECK(text_step(request, as_asked(request.reuse), part, {}, 50, 0) == TextStep::wait);
   CHECK(text_step(request, as_asked(request.reuse), part, {.complete = true}, 50, 0) == TextStep::take);
   CHECK(text_step(request, as_asked(request.reuse), part, {.complete = true}, 50, 50) == TextStep::take);
-  CHECK(text_step(request, as_asked(request.reuse), part, {.complete = true}, 50, 51) == TextStep::compute);  // it is there already
+  CHECK(text_step(request, as_asked(request.reuse), part, {.complete = true}, 50, 51) ==
+        TextStep::compute);  // it is there already
   CHECK(text_step(request, as_asked(request.reuse), part, {}, 50, 51) == TextStep::compute);
-  CHECK(text_step(request, as_asked(request.reuse), part, {.tentative = true, .complete = true}, 50, 0) == TextStep::compute);
+  CHECK(text_step(request, as_asked(request.reuse), part, {.tentative = true, .complete = true}, 50, 0) ==
+        TextStep::compute);
   GenerationRequest near = request;
   near.reuse.max_hops = 1;
   CHECK(text_step(near, as_asked(near.reuse), part, {.complete = true, .hops = 1}, 50, 0) == TextStep::compute);
