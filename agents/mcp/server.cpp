@@ -20,15 +20,15 @@ using Json = nlohmann::json;
 
 constexpr std::array<std::string_view, 4> kVersions = {"2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"};
 constexpr int kMaxPages = 64;
-constexpr int kMaxSchemas = 256;  // that are looked at for one argument
+constexpr int kMaxSchemas = 256;  // that are examined for one argument
 
-/// A member of an object that is a text, or an empty text.
+/// Returns a member of an object if it is a text, else an empty text.
 std::string text_in(const Json& object, const char* key) {
   return object.is_object() && object.contains(key) && object[key].is_string() ? object[key].get<std::string>()
                                                                                : std::string();
 }
 
-/// A piece of content as text: what is no text is named.
+/// Returns a piece of content as text; content of other types is only named.
 std::string text_of(const Json& content) {
   const std::string type = text_in(content, "type");
   if (type == "text") return text_in(content, "text");
@@ -53,7 +53,7 @@ class Answer {
   JsonDocument document_;
 };
 
-/// Whether a text may fulfil the schema, as far as types say; `schemas`: how many may be looked at.
+/// Returns whether a text may fit the schema, judged by types. `schemas`: how many may be examined.
 bool may_be_text(const Json& schema, const Json& root, int& schemas) {
   if (!schema.is_object() || --schemas < 0) return true;
   const auto is_text = [](const Json& value) { return value == "string"; };

@@ -4,7 +4,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "engine/base/distributions.cpp"
 #include <hwy/foreach_target.h>
-// After foreach_target.
+// Must come after foreach_target.
 #include <hwy/contrib/algo/find-inl.h>
 #include <hwy/contrib/math/math-inl.h>
 

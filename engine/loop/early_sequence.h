@@ -29,7 +29,7 @@ class EarlySequence {
   const EarlyPrompt& prompt() const { return prompt_; }
   const ReuseDecision& decision() const { return decision_; }
 
-  /// Replaces the parts; the KV of the common prefix is kept. Where it throws, nothing has changed.
+  /// Replaces the parts; the KV of the common prefix is kept. If it throws, nothing has changed.
   void update(std::vector<EarlyPart> parts, bool complete);
   /// Appends the tokens that the followed requests have decoded since the last call.
   void refresh(const DecodedTokens& decoded);

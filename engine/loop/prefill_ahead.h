@@ -57,7 +57,7 @@ class PrefillAhead {
 
   /// Adds rows to a step with rows of `decoding` sequences. Adds none when the step is `prefilling`, that is, holds
   /// rows of submitted prompts. The logits of prompts' last tokens are appended to those that the step already asks
-  /// for. `at_least`: rows that it may add even where they are not spare.
+  /// for. `at_least`: rows that it may add even if they are not spare.
   void add_rows(StepRows& step, std::int32_t decoding, bool prefilling, std::int64_t free_bytes,
                 std::span<const LivePrefix> running, std::int32_t at_least = 0);
   /// Reports that the step succeeded. `logits`: the rows that add_rows asked for, [n, V].

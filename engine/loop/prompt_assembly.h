@@ -45,7 +45,7 @@ struct KvSources {
   PrefixCache& prefixes;
   const MethodStates& states;
   std::shared_ptr<const Corrections> corrections{};
-  std::span<const LivePrefix> live{};  // caches of other sequences, of which a prefix may be copied
+  std::span<const LivePrefix> live{};  // caches of other sequences, from which a prefix may be copied
 };
 
 /// The reused KV of one prompt, until it is in the cache. Used by the engine's thread only.

@@ -37,7 +37,7 @@ class MeasuredTurn {
 bool can_be_measured(const GenerationRequest& turn);
 
 /// Makes the probe of a turn that has ended. Returns nothing when its answer is too short. `levels`: the model's, not
-/// empty. `on_measured` is called when the probe has ended, and has reused what it should.
+/// empty. `on_measured` is called when the probe has ended, if it reused the KV that it should.
 struct EndedTurn {
   const GenerationRequest& request;
   const ReuseDecision& decision;

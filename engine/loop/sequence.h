@@ -38,7 +38,7 @@ struct RequestState {
   std::span<const TokenId> prompt() const { return std::span(tokens).first(static_cast<std::size_t>(prompt_length)); }
 };
 
-/// Used by the engine's thread only, but for the construction.
+/// Used by the engine's thread only, except for the construction.
 class Sequence {
  public:
   /// `masks`: those of the request's constraint; null: it has none.

@@ -13,7 +13,7 @@ constexpr double kFirstLimit = 4.0;       // initial limit, rows
 constexpr double kSaved = 16.0;           // maximum saved rows, if above twice the limit
 constexpr double kForced = 64.0;          // rows beyond the saved ones from which a step is not measured
 constexpr std::int32_t kPlainEvery = 64;  // steps between two undisturbed ones
-constexpr std::int32_t kQuiet = 4;        // steps without added rows in a row, of which the last is measured: rows of
+constexpr std::int32_t kQuiet = 4;        // successive steps without added rows; the last is measured, since rows of
                                           // prompts make the next steps longer, too
 constexpr double kNewest = 0.2;           // weight of the newest step without added rows in the mean
 constexpr double kNewestOfAll = 0.05;     // weight of the newest step in the other means

@@ -33,8 +33,8 @@ constexpr std::int32_t kMinDraftMatch = 2;
 /// of equally long ones. The result is a part of `tokens`.
 Draft find_draft(std::span<const TokenId> tokens, std::int32_t max_tokens);
 
-/// How many tokens of a draft are worth running, by what has been measured: how often drafts were right after matches
-/// of that length, and how long steps of that many rows take. Used by the engine's thread only.
+/// Chooses how many tokens of a draft are worth running, by measurements: how often drafts were right after matches of
+/// that length, and how long steps of that many rows take. Used by the engine's thread only.
 class DraftLength {
  public:
   /// `max_rows`: maximum decode rows of a step with drafts.

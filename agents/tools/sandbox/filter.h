@@ -11,9 +11,9 @@
 
 namespace baton {
 
-/// Returns the seccomp program; empty when the kernel has no seccomp filters. What it does not allow fails with EPERM;
-/// with ENOSYS for calls that are newer than the list or of another architecture, so that the C library falls back.
-/// Throws std::runtime_error.
+/// Returns the seccomp program; empty when the kernel has no seccomp filters. Calls that it does not allow fail with
+/// EPERM. Calls that are newer than the list, or of another architecture, fail with ENOSYS, so that the C library falls
+/// back. Throws std::runtime_error.
 std::vector<sock_filter> make_seccomp_filter();
 
 /// Random numbers that a process gives to its first execve, in the three registers that the call does not use. The
@@ -23,8 +23,8 @@ using ExecKey = std::array<std::uint64_t, 3>;
 /// Throws std::system_error.
 ExecKey make_exec_key();
 
-/// Returns a second filter, for one process, which takes from what the first one allows: execve without the key, and
-/// without `shared_files` the mappings of files that write through to them.
+/// Returns a second filter, for one process. It forbids execve without the key and, unless `shared_files`, mappings
+/// that write through to their files.
 std::vector<sock_filter> make_process_filter(const ExecKey& key, bool shared_files);
 
 }  // namespace baton

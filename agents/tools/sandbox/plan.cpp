@@ -70,7 +70,7 @@ LandlockRules make_landlock_rules(const std::vector<std::filesystem::path>& read
   const auto allow = [&](const std::filesystem::path& path, std::uint64_t access) {
     const UniqueFd place(open(path.c_str(), O_PATH | O_CLOEXEC));
     if (!place) {
-      // Only what cannot be read anyway may be left out: a program without its libraries does not start.
+      // A path is left out only if it cannot be read anyway: a program without its libraries does not start.
       for (const int absent : {ENOENT, ENOTDIR, EACCES, ELOOP, ENXIO, ENODEV}) {
         if (errno == absent) return;
       }
@@ -105,7 +105,7 @@ void make_folders(const fs::path& root, const fs::path& path) {
   }
 }
 
-/// A file to mount on. One that was not made would fail later, as if mounting were not allowed.
+/// Makes a file to mount on. If it were missing, mounting would fail later as if it were not allowed.
 void make_file(const fs::path& path) {
   if (UniqueFd(open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600))) return;
   throw fs::filesystem_error("sandbox: cannot make a file", path, std::error_code(errno, std::generic_category()));
@@ -195,7 +195,7 @@ std::vector<SandboxChild::Limit> limits_of(const SandboxRequest& request) {
   return limits;
 }
 
-/// Returns a bound of the host's descriptors, where each has to be closed by a call of its own.
+/// Returns a bound of the host's descriptors, in case each has to be closed by its own call.
 unsigned max_descriptors() {
   constexpr rlim_t kMin = 1 << 16, kMax = 1 << 20;  // a limit may have been lowered; a million calls take 0.1 s
   rlimit limit{};
@@ -203,7 +203,7 @@ unsigned max_descriptors() {
   return static_cast<unsigned>(std::clamp(limit.rlim_max, kMin, kMax));
 }
 
-/// True where the limit of threads counts those of one user namespace; before, it counts all processes of the user.
+/// True if the limit of threads counts those of one user namespace; older kernels count all processes of the user.
 bool counts_threads_by_namespace() {
   utsname system{};
   int major = 0, minor = 0;

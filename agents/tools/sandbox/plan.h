@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// SandboxPlan: what a sandbox is made of before its process starts: the files that it sees, by Landlock or a view.
+// SandboxPlan: prepares a sandbox before its process starts, with the files that it sees, by Landlock or a view.
 #pragma once
 
 #include <linux/filter.h>
@@ -32,8 +32,8 @@ struct LandlockRules {
 /// exist or may not be read are left out. Throws std::runtime_error when the rules cannot be made.
 LandlockRules make_landlock_rules(const std::vector<std::filesystem::path>& readable);
 
-// The files that a confined process sees where it has a mount namespace of its own: read-only mounts of what it may
-// read, in a tree that has nothing else, and an empty file system of limited size.
+// The files that a confined process sees if it has a mount namespace of its own: a tree of nothing but read-only mounts
+// of the paths that it may read, and an empty file system of limited size.
 
 struct SandboxView {
   struct Mount {
@@ -42,7 +42,7 @@ struct SandboxView {
     bool device = false;
   };
 
-  std::string root;  // a folder of the host with the empty files and folders that are mounted on
+  std::string root;  // a folder of the host with empty files and folders as mount points
   std::vector<Mount> mounts;
   std::string folder;          // where the limited file system is mounted
   std::string folder_options;  // its limits and its owner
@@ -62,11 +62,11 @@ SandboxView make_sandbox_view(const std::filesystem::path& root, std::vector<std
 /// The optional layers of one process.
 struct SandboxMeans {
   bool namespaces = false;
-  bool nobody = false;  // becomes another user, which only root can
+  bool nobody = false;  // the process becomes another user; only root can do that
   bool landlock = false;
 };
 
-/// What a process may use in its folder, and how many threads.
+/// The limits of a process's folder and threads.
 struct SandboxBounds {
   static constexpr std::uint64_t kWrittenBytes = 64 << 20;
   static constexpr int kEntries = 4096;  // files and folders

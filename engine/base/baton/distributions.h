@@ -11,7 +11,7 @@ namespace baton::inline v1 {
 /// token's probability, in nats. V is at least 1, and a logit is a number. Threads: any.
 double log_sum_exp(std::span<const float> logits);
 
-/// Returns the index of the largest of logits [V], which is the id of the likeliest token; of equal ones the first. V
+/// Returns the index of the largest of logits [V], which is the id of the likeliest token; the first of equal ones. V
 /// is at least 1, and a logit is a number. Threads: any.
 std::size_t likeliest(std::span<const float> logits);
 
@@ -19,7 +19,7 @@ std::size_t likeliest(std::span<const float> logits);
 /// of log_sum_exp. Threads: any.
 double divergence(std::span<const float> p, double p_sum, std::span<const float> q, double q_sum);
 
-/// The same where the sums are not known.
+/// The same, for callers that do not have the sums.
 inline double divergence(std::span<const float> p, std::span<const float> q) {
   return divergence(p, log_sum_exp(p), q, log_sum_exp(q));
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What confines the code that a tool runs.
+// The layers that confine the code that a tool runs.
 #pragma once
 
 #include <string>
