@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <cstdint>
 #include <utility>
 
 namespace baton {
@@ -76,6 +77,16 @@ std::string JsonFields::text_or(const std::string& key, const std::string& fallb
   if (value == nullptr) return fallback;
   if (!value->is_string()) fail(key, "expected a text");
   return value->get<std::string>();
+}
+
+void JsonFields::expect_schema(std::int32_t known) const {
+  if (integer("schema", 1, INT32_MAX) != known) fail("schema", fmt::format("this version reads {}", known));
+}
+
+std::string JsonFields::filled_text(const std::string& key) const {
+  std::string text = text_or(key, "");
+  if (text.empty()) fail(key, "expected a text");
+  return text;
 }
 
 std::vector<std::int32_t> JsonFields::integers(const std::string& key, std::int32_t low, std::int32_t high) const {

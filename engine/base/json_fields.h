@@ -41,6 +41,10 @@ class JsonFields {
   double number_or(const std::string& key, double fallback, double low, double high) const;
   bool flag_or(const std::string& key, bool fallback) const;
   std::string text_or(const std::string& key, const std::string& fallback) const;
+  /// Throws ModelError unless "schema" is the version that the caller reads.
+  void expect_schema(std::int32_t known) const;
+  /// Reads a text that must not be missing or empty.
+  std::string filled_text(const std::string& key) const;
   /// Reads a value such as "eos_token_id": an integer, a list of integers, or nothing.
   std::vector<std::int32_t> integers(const std::string& key, std::int32_t low, std::int32_t high) const;
 

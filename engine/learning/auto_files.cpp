@@ -46,11 +46,9 @@ std::string to_json(const StoredLevels& stored) {
 StoredLevels parse_levels(std::string_view text, const std::string& origin) {
   const JsonDocument root = parse_json(text, origin);
   const JsonFields fields(*root, origin);
-  if (fields.integer("schema", 1, INT32_MAX) != kLevelSchema)
-    fields.fail("schema", fmt::format("this version reads {}", kLevelSchema));
+  fields.expect_schema(kLevelSchema);
   StoredLevels stored;
-  stored.fingerprint = fields.text_or("fingerprint", "");
-  if (stored.fingerprint.empty()) fields.fail("fingerprint", "expected a text");
+  stored.fingerprint = fields.filled_text("fingerprint");
   stored.layers = fields.integer("layers", 4, kMaxLevelLayers);
   stored.source = fields.text_or("source", "");
   LayerRange& range = stored.levels.range;
@@ -153,11 +151,9 @@ std::string to_json(const StoredPlaces& stored) {
 StoredPlaces parse_places(std::string_view text, const std::string& origin) {
   const JsonDocument root = parse_json(text, origin);
   const JsonFields fields(*root, origin);
-  if (fields.integer("schema", 1, INT32_MAX) != kPlaceSchema)
-    fields.fail("schema", fmt::format("this version reads {}", kPlaceSchema));
+  fields.expect_schema(kPlaceSchema);
   StoredPlaces stored;
-  stored.fingerprint = fields.text_or("fingerprint", "");
-  if (stored.fingerprint.empty()) fields.fail("fingerprint", "expected a text");
+  stored.fingerprint = fields.filled_text("fingerprint");
   const Json* list = fields.find("places");
   if (list == nullptr || !list->is_array() || list->size() > RelayHistory::kMaxPlaces)
     fields.fail("places", fmt::format("expected a list of at most {} objects", RelayHistory::kMaxPlaces));

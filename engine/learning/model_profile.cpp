@@ -159,11 +159,9 @@ std::string to_json(const StoredProfile& profile) {
 StoredProfile parse_profile(std::string_view text, const std::string& origin) {
   const JsonDocument root = parse_json(text, origin);
   const JsonFields fields(*root, origin);
-  if (fields.integer("schema", 1, INT32_MAX) != kProfileSchema)
-    fields.fail("schema", fmt::format("this version reads {}", kProfileSchema));
+  fields.expect_schema(kProfileSchema);
   StoredProfile profile;
-  profile.fingerprint = fields.text_or("fingerprint", "");
-  if (profile.fingerprint.empty()) fields.fail("fingerprint", "expected a text");
+  profile.fingerprint = fields.filled_text("fingerprint");
   profile.source = fields.text_or("source", "");
   profile.hand_overs = fields.integer("hand_overs", 1, INT32_MAX);
   profile.tokens = fields.integer("tokens", 1, INT32_MAX);

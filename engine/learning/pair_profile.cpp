@@ -44,13 +44,10 @@ std::string to_json(const StoredPair& profile) {
 StoredPair parse_pair(std::string_view text, const std::string& origin) {
   const JsonDocument root = parse_json(text, origin);
   const JsonFields fields(*root, origin);
-  if (fields.integer("schema", 1, INT32_MAX) != kPairSchema)
-    fields.fail("schema", fmt::format("this version reads {}", kPairSchema));
+  fields.expect_schema(kPairSchema);
   StoredPair profile;
-  for (const auto& [key, value] : {std::pair{"author", &profile.author}, {"reader", &profile.reader}}) {
-    *value = fields.text_or(key, "");
-    if (value->empty()) fields.fail(key, "expected a text");
-  }
+  for (const auto& [key, value] : {std::pair{"author", &profile.author}, {"reader", &profile.reader}})
+    *value = fields.filled_text(key);
   profile.source = fields.text_or("source", "");
   profile.layers = fields.integer("layers", 2, kMaxPairLayers);
   profile.left = fields.number("left", 0, kMaxPairDivergence);

@@ -68,6 +68,10 @@ void GivenKeys::refuse(std::initializer_list<std::string_view> names, const std:
   }
 }
 
+void read_keys(GivenKeys& given, ReuseOptions& options) {
+  if (options.method->read != nullptr) options.method->read(given, options);
+}
+
 MethodKey reuse_key() {
   return {.name = "reuse",
           .type = MethodKey::Type::number_above,

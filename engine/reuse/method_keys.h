@@ -47,6 +47,9 @@ class GivenKeys {
   void refuse(std::initializer_list<std::string_view> names, const std::string& because);
 };
 
+/// Reads the keys of options.method into its options.
+void read_keys(GivenKeys& given, ReuseOptions& options);
+
 /// `reuse`, for the methods that choose tokens.
 MethodKey reuse_key();
 

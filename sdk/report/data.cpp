@@ -12,6 +12,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "engine/base/json/record_fields.h"
 #include "sdk/console/html.h"
 #include "sdk/console/interrupt.h"
 #include "sdk/console/terminal.h"
@@ -309,100 +310,84 @@ namespace {
 
 constexpr std::size_t kMaxRecordBytes = 64 << 20, kMaxEventsBytes = 256 << 20, kMaxGraphBytes = 16 << 20;
 
-SlotRecord slot_of(const RecordFields& fields) {
-  SlotRecord slot;
-  slot.name = fields.text("name");
-  slot.tokens = fields.count("tokens");
-  slot.method = fields.text("method");
-  slot.reused_tokens = fields.count("reused_tokens");
-  slot.recomputed_tokens = fields.count("recomputed_tokens");
-  slot.ahead_tokens = fields.count("ahead_tokens", 0);
-  slot.kv_reuse_rate = fields.share("kv_reuse_rate");
-  slot.kv_reuse_bound = fields.share("kv_reuse_bound", slot.kv_reuse_rate);
-  slot.hops = static_cast<int>(std::min<std::int64_t>(fields.count("hops"), 1'000'000));
-  slot.corrected = fields.truth("corrected", false);
-  slot.reason = fields.text("reason");
-  if (const auto anchors = fields.object_if_there("anchors")) {
-    SlotAnchors& found = slot.anchors.emplace();
-    found.anchors = static_cast<int>(std::min<std::int64_t>(anchors->count("anchors"), 1'000'000));
-    found.ambiguity = anchors->share("ambiguity");
-    found.distance = anchors->number("distance");
-    if (!anchors->is_null("predicted_error")) found.predicted_error = anchors->number("predicted_error");
+/// Reads the fields of a record, by the table in engine/base/json/record_fields.h. Counts that the record holds as an
+/// int are cut at a million.
+class RecordReader {
+ public:
+  template <class Record>
+  static Record read(const RecordFields& fields) {
+    Record record;
+    RecordReader reader(fields);
+    FieldsOf<Record>::visit(reader, record);
+    return record;
   }
-  return slot;
-}
 
-ToolUse tool_of(const RecordFields& fields) {
-  ToolUse use;
-  use.tool = fields.text("tool");
-  use.arguments = fields.text("arguments");
-  use.code = fields.text("code");
-  use.ok = fields.truth("ok");
-  use.result = fields.text("result");
-  use.wall_ms = fields.number("wall_ms");
-  use.generation = static_cast<int>(std::min<std::int64_t>(fields.count("generation"), 1'000'000));
-  return use;
-}
+  void text(const char* name, std::string& value, std::optional<std::string> absent = {}) {
+    value = fields_.text(name, std::move(absent));
+  }
+  void id(const char* name, std::string& value) { value = fields_.id(name); }
+  void turn_id(const char* name, std::string& value) { value = fields_.turn_id(name); }
+  void count(const char* name, std::int64_t& value, std::optional<std::int64_t> absent = {}) {
+    value = fields_.count(name, absent);
+  }
+  void count(const char* name, int& value, std::optional<std::int64_t> absent = {}) {
+    value = static_cast<int>(std::min(fields_.count(name, absent), kMaxInt));
+  }
+  void round(const char* name, int& value) {
+    const std::int64_t round = fields_.count(name);
+    if (round < 1 || round > kMaxInt) fields_.fail(name, "a whole number from 1 to 10^6");
+    value = static_cast<int>(round);
+  }
+  void number(const char* name, double& value, std::optional<double> absent = {}) {
+    value = fields_.number(name, absent);
+  }
+  void share(const char* name, double& value, std::optional<double> absent = {}) {
+    value = fields_.share(name, absent);
+  }
+  void known(const char* name, double& value) {
+    if (!fields_.is_null(name)) value = fields_.number(name);
+  }
+  void truth(const char* name, bool& value, std::optional<bool> absent = {}) { value = fields_.truth(name, absent); }
+  template <class Word>
+  void word(const char* name, Word& value) {
+    value = fields_.one_of<Word>(name);
+  }
+  template <class Word>
+  void word_or_null(const char* name, std::optional<Word>& value) {
+    value = fields_.one_of_if_there<Word>(name);
+  }
+  template <class Record>
+  void object(const char* name, Record& record) {
+    record = read<Record>(fields_.object(name));
+  }
+  template <class Record>
+  void object_or_null(const char* name, std::optional<Record>& record) {
+    if (const auto found = fields_.object_if_there(name)) record = read<Record>(*found);
+  }
+  template <class Record>
+  void list(const char* name, std::vector<Record>& records) {
+    for (const RecordFields& item : fields_.list(name)) records.push_back(read<Record>(item));
+  }
+  template <class Record>
+  void list_or_none(const char* name, std::vector<Record>& records) {
+    if (!fields_.is_null(name)) list(name, records);
+  }
+  void shares(const char* name, std::vector<std::pair<std::string, double>>& shares) {
+    if (!fields_.is_null(name)) shares = fields_.shares(name);
+  }
+
+ private:
+  static constexpr std::int64_t kMaxInt = 1'000'000;
+
+  explicit RecordReader(const RecordFields& fields) : fields_(fields) {}
+
+  const RecordFields& fields_;
+};
 
 }  // namespace
 
-KvRecord kv_record(const RecordFields& fields) {
-  KvRecord kv;
-  kv.entries = fields.count("entries");
-  kv.reused = fields.count("reused");
-  kv.computed = fields.count("computed");
-  kv.ahead = fields.count("ahead", 0);
-  kv.reuse_rate = fields.share("reuse_rate");
-  return kv;
-}
-
-AgentRecord agent_record(const RecordFields& fields) {
-  AgentRecord agent;
-  agent.agent = fields.id("agent");
-  agent.turn = fields.turn_id("turn");
-  agent.role = fields.text("role");
-  agent.model = fields.text("model", "");
-  const std::int64_t round = fields.count("round");
-  if (round < 1 || round > 1'000'000) fields.fail("round", "a whole number from 1 to 10^6");
-  agent.round = static_cast<int>(round);
-  agent.state = fields.one_of<TurnState>("state");
-  agent.error = fields.text("error", "");
-  agent.attempts = static_cast<int>(std::min<std::int64_t>(fields.count("attempts", 1), 1'000'000));
-  agent.prompt_tokens = fields.count("prompt_tokens");
-  agent.output_tokens = fields.count("output_tokens");
-  agent.output = fields.text("output");
-  agent.answer = fields.text("answer", "");
-  if (!fields.is_null("probabilities")) agent.probabilities = fields.shares("probabilities");
-  if (!fields.is_null("tools")) {
-    for (const RecordFields& tool : fields.list("tools")) agent.tools.push_back(tool_of(tool));
-  }
-  agent.finish_reason = fields.one_of_if_there<FinishReason>("finish_reason");
-  agent.truncated = fields.truth("truncated", agent.finish_reason == FinishReason::length);
-  agent.kv = kv_record(fields.object("kv"));
-  agent.ttft_ms = fields.number("ttft_ms");
-  agent.prefill_ms = fields.number("prefill_ms");
-  agent.decode_ms = fields.number("decode_ms");
-  agent.tokens_per_s = fields.number("tokens_per_s");
-  agent.drafted_tokens = fields.count("drafted_tokens", 0);
-  agent.accepted_tokens = fields.count("accepted_tokens", 0);
-  agent.tentative_ms = fields.number("tentative_ms", 0);
-  agent.tentative_tokens = fields.count("tentative_tokens", 0);
-  agent.confirmed_tokens = fields.count("confirmed_tokens", 0);
-  for (auto [name, value] :
-       {std::pair("expected_nats", &agent.expected_nats), std::pair("guard_nats", &agent.guard_nats),
-        std::pair("guard_change", &agent.guard_change)}) {
-    if (!fields.is_null(name)) *value = fields.number(name);
-  }
-  for (const RecordFields& slot : fields.list("slots")) agent.slots.push_back(slot_of(slot));
-  if (const auto history = fields.object_if_there("history")) {
-    HistoryRecord& found = agent.history.emplace();
-    found.runs = static_cast<int>(std::min<std::int64_t>(history->count("runs"), 1'000'000));
-    found.forgotten = static_cast<int>(std::min<std::int64_t>(history->count("forgotten"), 1'000'000));
-    found.tokens = history->count("tokens");
-    found.continued = history->count("continued");
-  }
-  return agent;
-}
+KvRecord kv_record(const RecordFields& fields) { return RecordReader::read<KvRecord>(fields); }
+AgentRecord agent_record(const RecordFields& fields) { return RecordReader::read<AgentRecord>(fields); }
 
 namespace {
 

@@ -84,7 +84,7 @@ class RelayReader {
     options.prefix = keys_.boolean("prefix").value_or(options.prefix);
     options.min_tokens = integer("min_tokens", options.min_tokens);
     options.max_hops = integer("max_hops", decides(*relay_.method) ? kMaxHops : 0);
-    if (relay_.method->read != nullptr) relay_.method->read(keys_, options);
+    read_keys(keys_, options);
     refuse_keys_of_others();
     if (keys_.has("reuse")) relay_.reuse_where = keys_.entry("reuse")->key.where();
     if (keys_.has("memory")) {

@@ -18,7 +18,7 @@ namespace {
 SlotAnchors described(const std::vector<NamedNumber>& numbers) {
   SlotAnchors slot;
   for (const NamedNumber& one : numbers) {
-    if (one.name == "anchors") slot.anchors = static_cast<int>(one.value);
+    if (one.name == "count") slot.anchors = static_cast<int>(one.value);
     if (one.name == "ambiguity") slot.ambiguity = one.value;
     if (one.name == "distance") slot.distance = one.value;
     if (one.name == "predicted_error") slot.predicted_error = one.value;

@@ -232,7 +232,7 @@ class AnchoredTexts : public PromptTexts {
     const AnchorSlot& slot = *turn_.slots[part];
     const AnchorChoice& choice = slot.choice;
     use.reason = choice.reason;
-    use.numbers = {{"anchors", static_cast<double>(choice.anchors.size())},
+    use.numbers = {{"count", static_cast<double>(choice.anchors.size())},
                    {"ambiguity", choice.ambiguity},
                    {"distance", choice.distance},
                    {"predicted_error", choice.error}};
