@@ -13,7 +13,8 @@ void keep_exact(std::vector<EarlyPart>& parts, bool& complete, const ReuseOption
                 const ReuseDecision& decision) {
   if (!ends_at_segments(reuse, decision)) return;
   const auto rectified = std::find_if(parts.begin(), parts.end(), [&](const EarlyPart& part) {
-    return part.handed_over && (part.follows != 0 || static_cast<std::int32_t>(part.tokens.size()) >= reuse.min_tokens);
+    return part.handed_over &&
+           (part.decoded_by != 0 || static_cast<std::int32_t>(part.tokens.size()) >= reuse.min_tokens);
   });
   if (rectified == parts.end()) return;
   parts.erase(rectified, parts.end());
@@ -31,16 +32,16 @@ EarlySequence::EarlySequence(EarlyId id, EarlyPrompt prompt, ReuseDecision decis
 
 void EarlySequence::update(std::vector<EarlyPart> parts, bool complete) {
   for (EarlyPart& part : parts) {  // the caller may not know yet that this request has ended
-    const auto over = ended_.find(part.follows);
+    const auto over = ended_.find(part.decoded_by);
     if (over == ended_.end()) continue;
     part.tokens = over->second;
-    part.follows = 0;
+    part.decoded_by = 0;
   }
   keep_exact(parts, complete, prompt_.reuse, decision_);
   const auto same_parts =
       static_cast<std::size_t>(std::mismatch(parts.begin(), parts.end(), prompt_.parts.begin(), prompt_.parts.end(),
                                              [](const EarlyPart& a, const EarlyPart& b) {
-                                               return a.follows == b.follows && a.tokens == b.tokens;
+                                               return a.decoded_by == b.decoded_by && a.tokens == b.tokens;
                                              })
                                    .first -
                                parts.begin());
@@ -67,14 +68,14 @@ void EarlySequence::extend(Known& known, const std::vector<EarlyPart>& parts, st
   const auto room = static_cast<std::size_t>(longest);
   while (known.part < parts.size()) {
     const EarlyPart& part = parts[known.part];
-    const std::vector<TokenId>* tokens = part.follows == 0 ? &part.tokens : decoded(part.follows);
+    const std::vector<TokenId>* tokens = part.decoded_by == 0 ? &part.tokens : decoded(part.decoded_by);
     if (tokens != nullptr) {
       const std::size_t taken = known.tokens.size() - known.begin;
       const std::size_t more = std::min(tokens->size() - taken, room - known.tokens.size());
       const auto first = tokens->begin() + static_cast<std::ptrdiff_t>(taken);
       known.tokens.insert(known.tokens.end(), first, first + static_cast<std::ptrdiff_t>(more));
     }
-    if (part.follows != 0 || known.tokens.size() - known.begin < part.tokens.size()) return;
+    if (part.decoded_by != 0 || known.tokens.size() - known.begin < part.tokens.size()) return;
     ++known.part;
     known.begin = known.tokens.size();
   }
@@ -83,8 +84,8 @@ void EarlySequence::extend(Known& known, const std::vector<EarlyPart>& parts, st
 void EarlySequence::ended(RequestId id, const std::vector<TokenId>* tokens) {
   for (std::size_t i = 0; i < prompt_.parts.size(); ++i) {
     EarlyPart& part = prompt_.parts[i];
-    if (part.follows != id) continue;
-    part.follows = 0;
+    if (part.decoded_by != id) continue;
+    part.decoded_by = 0;
     if (tokens != nullptr) part.tokens = ended_[id] = *tokens;
     if (i == known_.part) {  // tokens that a stop string cut off were followed, too
       keep_first(known_.begin + std::min(known_.tokens.size() - known_.begin, part.tokens.size()));

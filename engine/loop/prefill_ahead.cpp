@@ -16,6 +16,17 @@ constexpr std::int32_t kNextBlock = 4;  // block of a prompt whose turn is next:
 constexpr std::int32_t kUrgent = 32;    // maximum rows of a complete prompt, in a step with decoding sequences
 constexpr std::int32_t kIdleRows = 32;  // rows of a step without requests; a new request waits for at most this step
 
+KvLayout early_layout(const EarlySequence& sequence, const Model& model) {
+  GenerationRequest request;
+  request.reuse = sequence.prompt().reuse;
+  return layout_for(request, model, request.reuse.record ? sequence.decision().range : LayerRange{});
+}
+
+std::int64_t early_bytes(const EarlySequence& sequence, const Backend& backend, const Model& model) {
+  return static_cast<std::int64_t>(
+      KvCache::bytes_for(backend, early_layout(sequence, model), sequence.prompt().longest));
+}
+
 }  // namespace
 
 PrefillAhead::PrefillAhead(Backend& backend, const Model& model, RopeTable& angles, PrefixCache& prefixes,
@@ -87,16 +98,6 @@ std::int64_t PrefillAhead::bytes() const {
   return bytes;
 }
 
-KvLayout PrefillAhead::layout_for(const EarlySequence& sequence) const {
-  GenerationRequest request;
-  request.reuse = sequence.prompt().reuse;
-  return baton::layout_for(request, model_, request.reuse.record ? sequence.decision().range : LayerRange{});
-}
-
-std::int64_t PrefillAhead::bytes_for(const EarlySequence& sequence) const {
-  return static_cast<std::int64_t>(KvCache::bytes_for(backend_, layout_for(sequence), sequence.prompt().longest));
-}
-
 void PrefillAhead::add_live(std::vector<LivePrefix>& live) const {
   for (const auto& one : early_) {
     if (LivePrefix early = one->live(); early.cache != nullptr) {
@@ -143,16 +144,17 @@ bool PrefillAhead::has_work(std::int64_t free_bytes, std::span<const LivePrefix>
   if (early_.empty()) return false;
   const std::vector<LivePrefix> live = live_of(running);
   return std::any_of(early_.begin(), early_.end(), [&](const auto& one) {
-    return one->backlog() > 0 && (one->started() || bytes_for(*one) <= free_bytes) && !waits(*one, live);
+    return one->backlog() > 0 && (one->started() || early_bytes(*one, backend_, model_) <= free_bytes) &&
+           !waits(*one, live);
   });
 }
 
 /// Allocates a sequence's cache and copies the longest exact prefix into it. Returns false when there is no memory.
 bool PrefillAhead::start(EarlySequence& sequence, std::int64_t& free_bytes, std::span<const LivePrefix> live) {
-  const std::int64_t bytes = bytes_for(sequence);
+  const std::int64_t bytes = early_bytes(sequence, backend_, model_);
   if (bytes > free_bytes) return false;
   try {
-    KvCache cache(backend_, layout_for(sequence), sequence.prompt().longest);
+    KvCache cache(backend_, early_layout(sequence, model_), sequence.prompt().longest);
     PrefixCache::Match match;
     if (takes_prefixes(sequence.prompt().reuse))
       match = find_prefix(backend_, prefixes_, live, sequence.known(),

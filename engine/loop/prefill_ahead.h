@@ -78,8 +78,6 @@ class PrefillAhead {
   bool start(EarlySequence& sequence, std::int64_t& free_bytes, std::span<const LivePrefix> live);
   std::vector<LivePrefix> live_of(std::span<const LivePrefix> running) const;
   bool waits(const EarlySequence& sequence, std::span<const LivePrefix> live) const;
-  KvLayout layout_for(const EarlySequence& sequence) const;
-  std::int64_t bytes_for(const EarlySequence& sequence) const;
 
   Backend& backend_;
   const Model& model_;

@@ -55,7 +55,7 @@ WarmUps::Warmth WarmUps::take(EarlyId id) {
 void WarmUps::decoded(RequestId request, const std::vector<TokenId>& tokens) {
   const bool followed = std::any_of(prompts_.begin(), prompts_.end(), [&](const auto& one) {
     const auto& parts = one.second.prompt.parts;
-    return std::any_of(parts.begin(), parts.end(), [&](const EarlyPart& part) { return part.follows == request; });
+    return std::any_of(parts.begin(), parts.end(), [&](const EarlyPart& part) { return part.decoded_by == request; });
   });
   if (!followed) return;
   std::vector<TokenId>& known = decoded_[request];
@@ -68,7 +68,7 @@ void WarmUps::forget_decoded() {
     return std::none_of(prompts_.begin(), prompts_.end(), [&](const auto& one) {
       const auto& parts = one.second.prompt.parts;
       return std::any_of(parts.begin(), parts.end(),
-                         [&](const EarlyPart& part) { return part.follows == entry.first; });
+                         [&](const EarlyPart& part) { return part.decoded_by == entry.first; });
     });
   });
 }
@@ -77,12 +77,12 @@ void WarmUps::forget_decoded() {
 std::vector<TokenId> WarmUps::known(const EarlyPrompt& prompt) const {
   std::vector<TokenId> tokens;
   for (const EarlyPart& part : prompt.parts) {
-    const auto decoded = part.follows == 0 ? decoded_.end() : decoded_.find(part.follows);
-    if (part.follows == 0)
+    const auto decoded = part.decoded_by == 0 ? decoded_.end() : decoded_.find(part.decoded_by);
+    if (part.decoded_by == 0)
       tokens.insert(tokens.end(), part.tokens.begin(), part.tokens.end());
     else if (decoded != decoded_.end())
       tokens.insert(tokens.end(), decoded->second.begin(), decoded->second.end());
-    if (part.follows != 0) break;
+    if (part.decoded_by != 0) break;
   }
   return tokens;
 }
@@ -90,9 +90,9 @@ std::vector<TokenId> WarmUps::known(const EarlyPrompt& prompt) const {
 std::size_t WarmUps::known_size(const EarlyPrompt& prompt) const {
   std::size_t size = 0;
   for (const EarlyPart& part : prompt.parts) {
-    const auto decoded = part.follows == 0 ? decoded_.end() : decoded_.find(part.follows);
-    size += part.follows == 0 ? part.tokens.size() : decoded != decoded_.end() ? decoded->second.size() : 0;
-    if (part.follows != 0) break;
+    const auto decoded = part.decoded_by == 0 ? decoded_.end() : decoded_.find(part.decoded_by);
+    size += part.decoded_by == 0 ? part.tokens.size() : decoded != decoded_.end() ? decoded->second.size() : 0;
+    if (part.decoded_by != 0) break;
   }
   return size;
 }

@@ -33,7 +33,7 @@ TEST_CASE("an early prompt that finds no memory for an update stays as it was", 
       ++failures;
       CHECK(known(sequence) == before);
       CHECK(sequence.prompt().parts.size() == 3);
-      CHECK(sequence.prompt().parts.at(1).follows == 7);
+      CHECK(sequence.prompt().parts.at(1).decoded_by == 7);
       CHECK_FALSE(sequence.prompt().complete);
     } else {
       CHECK(sequence.known().size() == 37);
