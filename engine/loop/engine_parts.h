@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <vector>
 
 #include "engine/backend/make_backend.h"
@@ -14,14 +15,26 @@
 #include "engine/loop/inbox.h"
 #include "engine/loop/prefill_ahead.h"
 #include "engine/loop/prefix_cache.h"
-#include "engine/loop/relay_measuring.h"
-#include "engine/loop/reuse_costs.h"
+#include "engine/loop/relay_probe.h"
 #include "engine/loop/spare_rows.h"
 #include "engine/loop/speculation.h"
 #include "engine/model/forward.h"
 #include "engine/reuse/method_state.h"
 
 namespace baton {
+
+/// The measured time of an engine per computed token.
+class ReuseCosts {
+ public:
+  /// Milliseconds of one row through all layers, in steps that prefill. 0: not measured yet.
+  double row_ms() const { return row_ms_; }
+
+  /// Adds the times of a prefill step. A row counts by the number of layers in its path.
+  void on_step(std::span<const RowPath> paths, const StepTimes& times);
+
+ private:
+  double row_ms_ = 0.0;
+};
 
 /// An engine's statistics. All members are safe from any thread.
 class EngineCounters {

@@ -5,13 +5,16 @@
 // (docs/decisions/auto.md).
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <vector>
 
 #include "engine/request.h"
+#include "engine/reuse/calibration.h"
 #include "engine/reuse/decision.h"
 
 namespace baton {
@@ -36,15 +39,53 @@ class MeasuredTurn {
 /// True when a probe can rectify the prompt: it holds a segment that method auto might take.
 bool can_be_measured(const GenerationRequest& turn);
 
-/// Makes the probe of a turn that has ended. Returns nothing when its answer is too short. `levels`: the model's, not
-/// empty. `on_measured` is called when the probe has ended, if it reused the KV that it should.
+/// A turn that has ended.
 struct EndedTurn {
   const GenerationRequest& request;
   const ReuseDecision& decision;
   const GenerationResult& result;
 };
+/// Makes the probe of a turn. Returns nothing when its answer is too short. `levels`: the model's, not empty.
+/// `on_measured` is called when the probe has ended, if it reused the KV that it should.
 std::optional<GenerationRequest> make_probe(const EndedTurn& ended, std::shared_ptr<const MeasuredTurn> kept,
                                             const RelayLevels& levels,
                                             std::function<void(const RelayObservation&)> on_measured);
+
+/// An engine's calibration, and the turns by which method auto measures it. A turn's first logits are kept, and a probe
+/// compares them with those of the other way to obtain its KV. All members are safe from any thread. The object must
+/// outlive the probes that it makes.
+class RelayMeasuring {
+ public:
+  /// `vocabulary`: the model's; it bounds the memory of a turn's logits.
+  explicit RelayMeasuring(std::int32_t vocabulary) : vocabulary_(vocabulary) {}
+
+  Calibration calibration() const;
+  /// Replaces the calibration. `changed_history` then returns nothing unless the history is the one that was measured.
+  void set_calibration(Calibration calibration);
+  /// Returns the history if turns were counted or measured since the last call, else nothing.
+  std::optional<RelayHistory> changed_history();
+  /// Calls `read` with the calibration, which is not copied, and returns what it returns.
+  template <typename Read>
+  auto with_calibration(const Read& read) const {
+    const std::lock_guard lock(mutex_);
+    return read(calibration_);
+  }
+
+  /// Counts a turn of method auto for its place. Returns where its logits are to be kept, or null when it is not to be
+  /// measured.
+  std::shared_ptr<MeasuredTurn> begin(const GenerationRequest& request, const ReuseDecision& decision);
+  /// Returns the probe of a measured turn that has ended, or nothing when its answer is too short.
+  std::optional<GenerationRequest> probe_of(const GenerationRequest& request, const ReuseDecision& decision,
+                                            const GenerationResult& result, const std::shared_ptr<MeasuredTurn>& turn);
+  /// Number of turns that are being measured for places about which too little is known.
+  std::int32_t measuring() const;
+
+ private:
+  std::int32_t vocabulary_;
+  mutable std::mutex mutex_;
+  Calibration calibration_;                            // guarded by mutex_
+  bool history_changed_ = false;                       // guarded by mutex_
+  std::vector<std::weak_ptr<MeasuredTurn>> measured_;  // guarded by mutex_; at most kMaxMeasured, some expired
+};
 
 }  // namespace baton

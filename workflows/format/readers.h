@@ -102,6 +102,10 @@ class AgentReader {
 /// Fills spec.topology; the agents of the spec have been read. `file` is the whole file.
 void read_topology(const Fields& file, WorkflowSpec& spec, AgentReader& reader, Diagnostics& diagnostics);
 
+/// Reads `relay` of a file whose types have been checked, if it has the section. Reports keys that contradict another
+/// setting, or have no effect with it.
+void read_relay(const Fields& file, RelaySpec& relay, Diagnostics& diagnostics);
+
 /// `root` has passed the format check; broken nodes are passed over. The spec is complete where `diagnostics` is empty,
 /// and `grammars` has those of its outputs then.
 WorkflowSpec read_spec(const YamlNode& root, const ToolRegistry& tools, bool absent_tools, OutputGrammars& grammars,

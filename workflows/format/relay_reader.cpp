@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "workflows/format/relay_reader.h"
+#include "workflows/format/readers.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -9,7 +9,6 @@
 #include "workflows/format/format_table.h"
 #include "workflows/format/placeholder.h"
 #include "workflows/format/readers.h"
-#include "workflows/format/relay_reader.h"
 
 namespace baton {
 namespace {
