@@ -112,8 +112,7 @@ agents:
   return text + "workflow: " + topology + "\n";
 }
 
-constexpr const char* kMethods[] = {"full",    "prefix", "lockstep", "verified",   "exact",  "auto",
-                                    "rectify", "direct", "epic",     "cacheblend", "anchors"};
+constexpr const char* kMethods[] = {"full", "prefix", "lockstep", "verified", "exact", "auto", "rectify", "anchors"};
 constexpr const char* kQuestions[] = {"Mia has 12 apples. She buys 7 more apples. How many apples does Mia have?",
                                       "A farm has 7 hens and 3 cows. How many legs are there?", "6 x 7?"};
 
