@@ -13,7 +13,7 @@
 #include "engine/kv/segment_handle.h"
 #include "engine/request.h"
 #include "engine/reuse/between_models.h"
-#include "engine/text/chat_template.h"
+#include "engine/text/templates.h"
 
 namespace baton {
 

@@ -31,7 +31,6 @@
 #include <vector>
 
 #include "agents/mcp/connection.h"
-#include "agents/mcp/message.h"
 #include "engine/base/clock.h"
 #include "engine/base/errors.h"
 #include "engine/base/string_search.h"

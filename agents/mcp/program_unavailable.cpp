@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include "agents/mcp/connection.h"
-#include "agents/mcp/message.h"
 #include "engine/base/string_search.h"
 
 namespace baton {

@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include "agents/tools/sandbox/sandbox.h"
-#include "agents/tools/tool_format.h"
+#include "agents/tools/tool.h"
 #include "engine/base/json/json_reader.h"
 #include "engine/base/system/file.h"
 #include "engine/base/system/process.h"

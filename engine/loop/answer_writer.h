@@ -19,7 +19,7 @@
 #include "engine/model/model.h"
 #include "engine/request.h"
 #include "engine/text/constrain/token_masks.h"
-#include "engine/text/stop_strings.h"
+#include "engine/text/tokenizer.h"
 
 namespace baton {
 

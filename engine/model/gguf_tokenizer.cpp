@@ -12,7 +12,7 @@
 #include "engine/base/json_fields.h"
 #include "engine/base/utf8.h"
 #include "engine/text/bpe.h"
-#include "engine/text/tokenizer_json.h"
+#include "engine/text/tokenizer_steps.h"
 
 namespace baton {
 namespace {

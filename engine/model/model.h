@@ -15,7 +15,7 @@
 #include "engine/model/config.h"
 #include "engine/model/rope.h"
 #include "engine/model/weights.h"
-#include "engine/text/chat_template.h"
+#include "engine/text/templates.h"
 
 namespace baton {
 

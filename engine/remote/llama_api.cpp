@@ -5,7 +5,7 @@
 
 #include "engine/base/json_fields.h"
 #include "engine/remote/server_api.h"
-#include "engine/text/constrain/gbnf.h"
+#include "engine/text/constrain/grammar.h"
 
 namespace baton {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "engine/remote/server_answer.h"
 #include "engine/remote/server_api.h"
-#include "engine/text/constrain/gbnf.h"
+#include "engine/text/constrain/grammar.h"
 
 namespace baton {
 

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "engine/remote/server_api.h"
-#include "engine/text/chat_template.h"
-#include "engine/text/stop_strings.h"
+#include "engine/text/templates.h"
+#include "engine/text/tokenizer.h"
 
 namespace baton {
 

@@ -15,9 +15,8 @@
 #include <vector>
 
 #include "engine/base/hash.h"
-#include "engine/text/text_work.h"
 #include "engine/text/tokenizer.h"
-#include "engine/text/tokenizer_json.h"
+#include "engine/text/tokenizer_steps.h"
 
 namespace baton::text {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The "normalizer" of tokenizer.json, which changes the text before it is split into words.
+// Unicode data beyond what the libraries know, and normal forms.
 #pragma once
 
 #include <memory>
@@ -7,10 +7,33 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/text/text_work.h"
-#include "engine/text/tokenizer_json.h"
+#include "engine/text/tokenizer_steps.h"
 
 namespace baton::text {
+
+// The differences between the Unicode tables of Hugging Face's libraries and ours. Their regular expressions use
+// Unicode 16, and PCRE2 10.42 uses 14 (with a newer PCRE2 the additions are redundant); their normal forms use
+// Unicode 9.
+
+/// Returns the category ("Lo", "Nd") of a character added in Unicode 15, 15.1 or 16; empty for other characters.
+std::string_view newer_category(char32_t c);
+/// Returns the newer characters of a category ("L", "Nd", "Alphabetic") as members of a regular expression's class.
+std::string newer_ranges(std::string_view category);
+/// True for characters that `tokenizers` neither changes nor reorders in NFC, NFD, NFKC and NFKD.
+bool stays_in_normal_forms(char32_t c);
+
+// Unicode's normal forms, in time n log n. utf8proc_map puts combining marks in order by exchanging neighbours, which
+// is quadratic in the number of marks on one character: 115 s for 320 KB of two kinds of marks.
+
+struct NormalForm {
+  bool composed = false;       // C, KC
+  bool compatibility = false;  // KC, KD
+};
+
+/// Returns the normal form of valid UTF-8. Characters that `tokenizers` does not know stay as they are.
+std::string in_normal_form(std::string_view text, NormalForm form, TextWork& work);
+
+// The "normalizer" of tokenizer.json, which changes the text before it is split into words.
 
 /// Immutable and safe from any thread.
 class Normalizer {

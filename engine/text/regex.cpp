@@ -14,7 +14,7 @@
 
 #include "engine/base/string_search.h"
 #include "engine/base/utf8.h"
-#include "engine/text/unicode.h"
+#include "engine/text/normalizer.h"
 
 namespace baton::text {
 namespace {

@@ -9,8 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/text/text_work.h"
-#include "engine/text/tokenizer_json.h"
+#include "engine/text/tokenizer_steps.h"
 
 namespace baton::text {
 

@@ -9,7 +9,6 @@
 
 #include "sdk/cli/journal.h"
 #include "sdk/cli/verbs.h"
-#include "sdk/console/interrupt.h"
 #include "sdk/console/terminal.h"
 #include "sdk/console/text.h"
 #include "sdk/console/view.h"

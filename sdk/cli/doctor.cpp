@@ -13,7 +13,6 @@
 
 #include "engine/base/system/machine.h"
 #include "sdk/cli/verbs.h"
-#include "sdk/console/interrupt.h"
 #include "sdk/console/terminal.h"
 #include "sdk/console/text.h"
 

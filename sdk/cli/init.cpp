@@ -8,7 +8,6 @@
 #include <baton/workflow.h>
 
 #include "sdk/cli/verbs.h"
-#include "sdk/console/interrupt.h"
 #include "sdk/console/terminal.h"
 
 namespace baton::cli {

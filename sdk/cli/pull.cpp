@@ -10,7 +10,6 @@
 #include <baton/system.h>
 
 #include "sdk/cli/verbs.h"
-#include "sdk/console/interrupt.h"
 #include "sdk/console/terminal.h"
 #include "sdk/console/text.h"
 #include "sdk/pull/pull.h"

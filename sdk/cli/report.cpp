@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "sdk/cli/verbs.h"
-#include "sdk/console/interrupt.h"
 #include "sdk/console/terminal.h"
 #include "sdk/console/text.h"
 #include "sdk/report/data.h"

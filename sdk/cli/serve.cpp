@@ -20,7 +20,6 @@
 
 #include "engine/base/system/file.h"
 #include "sdk/cli/verbs.h"
-#include "sdk/console/interrupt.h"
 #include "sdk/console/options.h"
 #include "sdk/console/terminal.h"
 #include "sdk/console/text.h"

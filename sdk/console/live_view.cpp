@@ -13,7 +13,6 @@
 #include <baton/baton.h>
 #include <baton/turns.h>
 
-#include "sdk/console/interrupt.h"
 #include "sdk/console/terminal.h"
 #include "sdk/console/text.h"
 #include "sdk/console/view.h"

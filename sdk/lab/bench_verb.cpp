@@ -13,7 +13,6 @@
 #include <baton/lab/bench.h>
 #include <baton/reuse_method.h>
 
-#include "sdk/console/interrupt.h"
 #include "sdk/console/options.h"
 #include "sdk/console/terminal.h"
 #include "sdk/console/text.h"

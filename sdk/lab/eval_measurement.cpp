@@ -6,7 +6,6 @@
 #include <system_error>
 #include <thread>
 
-#include "sdk/console/interrupt.h"
 #include "sdk/console/terminal.h"
 #include "sdk/console/text.h"
 #include "sdk/console/view.h"

@@ -12,7 +12,6 @@
 #include <baton/turns.h>
 #include <baton/version.h>
 
-#include "sdk/console/interrupt.h"
 #include "sdk/console/terminal.h"
 #include "sdk/lab/eval_measurement.h"
 #include "sdk/lab/verbs.h"

@@ -9,7 +9,6 @@
 #include <baton/baton.h>
 #include <baton/lab/learn.h>
 
-#include "sdk/console/interrupt.h"
 #include "sdk/console/options.h"
 #include "sdk/console/terminal.h"
 #include "sdk/console/text.h"

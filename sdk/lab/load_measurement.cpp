@@ -16,7 +16,6 @@
 #include <random>
 #include <variant>
 
-#include "sdk/console/interrupt.h"
 #include "sdk/console/terminal.h"
 #include "sdk/console/text.h"
 #include "sdk/lab/plots.h"

@@ -10,7 +10,6 @@
 
 #include <baton/baton.h>
 
-#include "sdk/console/interrupt.h"
 #include "sdk/console/terminal.h"
 #include "sdk/lab/eval_score.h"
 #include "sdk/lab/load_measurement.h"

@@ -8,7 +8,6 @@
 
 #include <baton/lab/perplexity.h>
 
-#include "sdk/console/interrupt.h"
 #include "sdk/console/options.h"
 #include "sdk/console/terminal.h"
 #include "sdk/console/text.h"

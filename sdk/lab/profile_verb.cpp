@@ -17,7 +17,6 @@
 #include <baton/system.h>
 #include <baton/turns.h>
 
-#include "sdk/console/interrupt.h"
 #include "sdk/console/options.h"
 #include "sdk/console/terminal.h"
 #include "sdk/console/text.h"

@@ -14,7 +14,6 @@
 
 #include "engine/base/json/record_fields.h"
 #include "sdk/console/html.h"
-#include "sdk/console/interrupt.h"
 #include "sdk/console/terminal.h"
 #include "sdk/console/view.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Two runs next to each other: settings, inputs, times, tokens, reuse, and answers with their differences marked.
-#include "sdk/report/difference.h"
+#include "sdk/report/page.h"
 
 #include <fmt/format.h>
 
@@ -10,7 +10,6 @@
 #include <map>
 
 #include "sdk/console/view.h"
-#include "sdk/report/page.h"
 
 namespace baton::cli {
 namespace {

@@ -16,8 +16,8 @@
 #include <sstream>
 #include <utility>
 
-#include "sdk/serve/page.h"
 #include "sdk/serve/served_run.h"
+#include "sdk/serve/server_core.h"
 
 namespace baton::serve {
 

@@ -14,7 +14,7 @@
 #include <baton/engine.h>
 #include <baton/event.h>
 
-#include "sdk/serve/served_workflow.h"
+#include "sdk/serve/chat_request.h"
 
 namespace baton::serve {
 

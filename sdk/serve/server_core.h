@@ -12,13 +12,14 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include <baton/engine.h>
 
 #include "sdk/serve/admission.h"
+#include "sdk/serve/chat_request.h"
 #include "sdk/serve/metrics.h"
-#include "sdk/serve/served_workflow.h"
 #include "sdk/serve/server.h"
 
 namespace baton::serve {
@@ -58,5 +59,14 @@ struct ServerCore {
   boost::asio::io_context io{1};
   boost::asio::thread_pool pool;  // of runs
 };
+
+// The page at /: lists the workflows, runs one and shows its events. It is one file, made of page.html, page.js and
+// what sdk/web has for all pages.
+
+std::string_view page();
+
+/// The page takes nothing from elsewhere, runs no script but its own, talks with its own server alone, and is no part
+/// of another page.
+std::string_view page_policy();
 
 }  // namespace baton::serve

@@ -9,7 +9,7 @@
 #include <stdexcept>
 
 #include "engine/base/utf8.h"
-#include "workflows/run/record_json.h"
+#include "workflows/run/record.h"
 
 #include <baton/version.h>
 

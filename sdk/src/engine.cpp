@@ -21,7 +21,6 @@
 #include "sdk/src/model_ranges.h"
 
 #include "sdk/record/record_folder.h"
-#include "sdk/src/in_callback.h"
 #include "sdk/src/internal.h"
 #include "sdk/src/model_path.h"
 #include "sdk/src/open_models.h"

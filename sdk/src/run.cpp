@@ -10,7 +10,6 @@
 #include "sdk/src/internal.h"
 
 #include "sdk/record/record_folder.h"
-#include "sdk/src/in_callback.h"
 
 namespace baton::inline v1 {
 namespace {

@@ -17,7 +17,6 @@
 #include "engine/base/hash.h"
 #include "engine/base/json_fields.h"
 #include "engine/reuse/between_models.h"
-#include "sdk/src/in_callback.h"
 #include "sdk/src/internal.h"
 #include "sdk/src/open_models.h"
 

@@ -6,7 +6,7 @@
 #include <map>
 #include <utility>
 
-#include "agents/mcp/tools.h"
+#include "agents/mcp/server.h"
 #include "engine/text/schema/schema.h"
 #include "sdk/src/internal.h"
 #include "sdk/src/open_models.h"

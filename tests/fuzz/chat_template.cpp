@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "engine/model/config.h"
-#include "engine/text/chat_template.h"
+#include "engine/text/templates.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string_view source(reinterpret_cast<const char*>(data), size);

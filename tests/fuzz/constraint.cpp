@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <cstdlib>
 
-#include "engine/text/constrain/grammar_states.h"
 #include "engine/text/schema/schema.h"
 
 namespace {

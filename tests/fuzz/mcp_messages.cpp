@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "agents/mcp/message.h"
+#include "agents/mcp/connection.h"
 #include "engine/base/event_stream.h"
 #include "engine/text/schema/schema.h"
 

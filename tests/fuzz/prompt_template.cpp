@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A prompt template: pieces lie in the source in order, texts are never neighbours, and what is written back is read
 // again as the same pieces.
-#include "agents/prompts/prompt_template.h"
+#include "agents/prompts/prompt.h"
 
 #include <cstdint>
 #include <cstdlib>

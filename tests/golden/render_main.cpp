@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/model/config.h"
-#include "engine/text/chat_template.h"
+#include "engine/text/templates.h"
 
 namespace {
 

@@ -7,7 +7,6 @@
 
 #include "engine/text/pattern.h"
 #include "engine/text/schema/schema.h"
-#include "workflows/format/fields.h"
 #include "workflows/format/format_table.h"
 #include "workflows/format/placeholder.h"
 #include "workflows/format/readers.h"

@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "engine/base/units/numbers.h"
-#include "workflows/format/format_types.h"
 #include "workflows/format/spec.h"
 
 namespace baton {

@@ -7,7 +7,7 @@
 #include <algorithm>
 
 #include "engine/registry.h"
-#include "workflows/format/format_types.h"
+#include "workflows/format/format_table.h"
 
 namespace baton::format_types {
 namespace {

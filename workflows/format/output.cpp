@@ -6,7 +6,7 @@
 #include <optional>
 #include <stdexcept>
 
-#include "agents/tools/tool_format.h"
+#include "agents/tools/tool.h"
 #include "engine/text/pattern.h"
 #include "engine/text/schema/schema.h"
 

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "agents/tools/tool.h"
-#include "workflows/format/fields.h"
 #include "workflows/format/output.h"
 #include "workflows/format/spec.h"
 #include "workflows/format/yaml_tree.h"

@@ -15,13 +15,13 @@
 #include <vector>
 
 #include "agents/mcp/connection.h"
-#include "agents/prompts/prompt_template.h"
+#include "agents/prompts/prompt.h"
 #include "agents/tools/tool.h"
 #include "engine/model/sampler.h"
 #include "engine/registry.h"
 #include "engine/reuse/options.h"
 #include "engine/tensor/tensor.h"
-#include "engine/text/value_expression.h"
+#include "engine/text/templates.h"
 #include "workflows/format/diagnostics.h"
 
 namespace baton {

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "agents/mcp/tools.h"
+#include "agents/mcp/server.h"
 #include "agents/tools/python_tool.h"
 #include "engine/text/schema/schema.h"
 #include "workflows/format/format_table.h"

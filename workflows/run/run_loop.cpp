@@ -12,10 +12,9 @@
 #include <stdexcept>
 
 #include "engine/base/errors.h"
+#include "workflows/run/record.h"
 #include "workflows/run/run_parts.h"
 #include "workflows/run/turn_attempt.h"
-#include "workflows/run/turn_record.h"
-#include "workflows/run/workers.h"
 
 namespace baton {
 

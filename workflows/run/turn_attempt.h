@@ -11,10 +11,10 @@
 #include <utility>
 #include <vector>
 
+#include "workflows/run/record.h"
 #include "workflows/run/run_loop.h"
 #include "workflows/run/run_parts.h"
 #include "workflows/run/turn.h"
-#include "workflows/run/turn_record.h"
 
 namespace baton {
 

@@ -15,7 +15,6 @@
 #include <string_view>
 
 #include "agents/mcp/connection.h"
-#include "agents/mcp/message.h"
 #include "engine/base/curl_handles.h"
 #include "engine/base/errors.h"
 #include "engine/base/event_stream.h"

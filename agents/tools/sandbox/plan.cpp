@@ -1,18 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agents/tools/sandbox/plan.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <linux/landlock.h>
-#include <sched.h>
+#include <linux/prctl.h>
+#include <linux/seccomp.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/random.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/utsname.h>
-#include <unistd.h>
 
+#include <fcntl.h>
+#include <sched.h>
+#include <seccomp.h>
+#include <unistd.h>
 #include <algorithm>
+#include <bit>
 #include <cerrno>
+#include <cstddef>
 #include <cstdio>
 #include <cstring>
+#include <initializer_list>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <system_error>
@@ -23,6 +36,254 @@
 #include "engine/base/system/file.h"
 
 namespace baton {
+namespace {
+
+using Conditions = std::initializer_list<scmp_arg_cmp>;
+
+struct FilterDeleter {
+  void operator()(void* filter) const { seccomp_release(filter); }
+};
+
+/// A filter that denies all calls except those that it is told to allow.
+class FilterBuilder {
+ public:
+  FilterBuilder() : filter_(seccomp_init(SCMP_ACT_ERRNO(EPERM))) {
+    if (!filter_ || seccomp_attr_set(filter_.get(), SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_ERRNO(ENOSYS)) != 0) {
+      throw std::runtime_error("seccomp: cannot make a filter");
+    }
+  }
+
+  void allow(std::initializer_list<const char*> names) {
+    for (const char* name : names) add(SCMP_ACT_ALLOW, name, {});
+  }
+
+  /// Allows the call if all conditions hold. Conditions of several rules for one call are alternatives.
+  void allow_if(const char* name, Conditions conditions) { add(SCMP_ACT_ALLOW, name, conditions); }
+
+  void deny(std::initializer_list<const char*> names, int error) {
+    for (const char* name : names) add(SCMP_ACT_ERRNO(static_cast<unsigned>(error)), name, {});
+  }
+
+  void deny_numbers(int begin, int end, int error) {
+    for (int number = begin; number < end; ++number) {
+      add(SCMP_ACT_ERRNO(static_cast<unsigned>(error)), number, std::to_string(number), {});
+    }
+  }
+
+  /// Before version 2.6, libseccomp writes programs to files only: here to a pipe, since a file could exceed the host's
+  /// limit of file sizes, whose signal would end the host.
+  std::vector<sock_filter> program() const {
+    constexpr std::size_t kMaxBytes = BPF_MAXINSNS * sizeof(sock_filter);
+    int ends[2] = {-1, -1};
+    int problem = pipe2(ends, O_CLOEXEC | O_NONBLOCK) == 0 ? 0 : -errno;
+    const UniqueFd out(ends[0]);
+    UniqueFd in(ends[1]);
+    if (problem == 0 && fcntl(in.get(), F_GETPIPE_SZ) < static_cast<int>(kMaxBytes) &&
+        fcntl(in.get(), F_SETPIPE_SZ, kMaxBytes) < 0) {
+      problem = -errno;
+    }
+    if (problem == 0) problem = seccomp_export_bpf(filter_.get(), in.get());
+    if (problem != 0) {
+      throw std::runtime_error(std::string("seccomp: cannot make the program: ") + std::strerror(-problem));
+    }
+    in.reset();
+    std::vector<sock_filter> program(BPF_MAXINSNS);
+    std::size_t done = 0;
+    while (done < kMaxBytes) {
+      const ssize_t bytes = read(out.get(), reinterpret_cast<char*>(program.data()) + done, kMaxBytes - done);
+      if (bytes < 0 && errno == EINTR) continue;
+      if (bytes <= 0) break;
+      done += static_cast<std::size_t>(bytes);
+    }
+    if (done == 0 || done % sizeof(sock_filter) != 0) {
+      throw std::runtime_error("seccomp: cannot read the whole program");
+    }
+    program.resize(done / sizeof(sock_filter));
+    return program;
+  }
+
+ private:
+  void add(std::uint32_t action, const char* name, Conditions conditions) {
+    const int number = seccomp_syscall_resolve_name(name);
+    if (number == __NR_SCMP_ERROR) return;  // newer than the library: it stays denied
+    add(action, number, name, conditions);
+  }
+
+  void add(std::uint32_t action, int number, const std::string& name, Conditions conditions) {
+    const int problem = seccomp_rule_add_array(filter_.get(), action, number, static_cast<unsigned>(conditions.size()),
+                                               conditions.begin());
+    if (problem < 0 && problem != -EDOM) {  // EDOM: the architecture has no such call
+      throw std::runtime_error("seccomp: cannot add a rule for " + name + ": " + std::strerror(-problem));
+    }
+  }
+
+  std::unique_ptr<void, FilterDeleter> filter_;
+};
+
+/// The argument's bits under the mask equal the value.
+scmp_arg_cmp bits(unsigned argument, scmp_datum_t mask, scmp_datum_t value) {
+  return {argument, SCMP_CMP_MASKED_EQ, mask, value};
+}
+
+/// The argument, of which the kernel reads 32 bits, equals the value.
+scmp_arg_cmp is(unsigned argument, scmp_datum_t value) { return bits(argument, 0xffffffff, value); }
+
+void allow_memory_and_threads(FilterBuilder& filter) {
+  filter.allow({"brk", "mmap", "munmap", "mprotect", "mremap", "madvise", "msync", "get_mempolicy"});
+  filter.allow({"futex", "set_robust_list", "set_tid_address", "rseq", "arch_prctl", "riscv_hwprobe"});
+  // Threads only, with exactly the C library's flags; musl's has CLONE_DETACHED, which does nothing. A filter cannot
+  // read the flags of clone3.
+  constexpr scmp_datum_t kThread = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM |
+                                   CLONE_SETTLS | CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID;
+  filter.allow_if("clone", {bits(0, ~scmp_datum_t{CLONE_DETACHED}, kThread)});
+  filter.deny({"clone3"}, ENOSYS);
+  filter.allow({"execve"});  // with the key that starts the interpreter (make_process_filter)
+  filter.allow({"exit", "exit_group", "wait4", "waitid", "restart_syscall"});
+  filter.allow({"sched_yield", "sched_getaffinity", "sched_getparam", "sched_getscheduler", "sched_get_priority_max",
+                "sched_get_priority_min", "getcpu"});
+  filter.allow_if("sched_setaffinity", {is(0, 0)});
+}
+
+void allow_time_and_signals(FilterBuilder& filter) {
+  filter.allow({"nanosleep", "clock_nanosleep", "clock_gettime", "clock_gettime64", "clock_getres", "gettimeofday",
+                "time", "times", "getrusage"});
+  // Its own handlers and alarms. Sending a signal, even to itself, needs a call that also reaches others.
+  filter.allow({"rt_sigaction", "rt_sigprocmask", "rt_sigreturn", "rt_sigpending", "rt_sigtimedwait", "rt_sigsuspend",
+                "sigaltstack", "pause", "alarm", "setitimer", "getitimer"});
+}
+
+void allow_files(FilterBuilder& filter) {
+  filter.allow({"read", "write", "readv", "writev", "pread64", "pwrite64", "preadv", "pwritev", "preadv2", "pwritev2",
+                "lseek", "close", "close_range", "fsync", "fdatasync", "ftruncate", "copy_file_range", "sendfile"});
+  filter.allow({"stat", "fstat", "lstat", "newfstatat", "statx", "statfs", "fstatfs", "access", "faccessat",
+                "faccessat2", "readlink", "readlinkat", "getdents", "getdents64"});
+  filter.allow({"getcwd", "chdir", "fchdir", "mkdir", "mkdirat", "rmdir", "unlink", "unlinkat", "rename", "renameat",
+                "renameat2", "symlink", "symlinkat", "umask", "creat"});
+  filter.allow({"dup", "dup2", "dup3", "pipe", "pipe2", "poll", "ppoll", "select", "pselect6", "epoll_create",
+                "epoll_create1", "epoll_ctl", "epoll_wait", "epoll_pwait", "epoll_pwait2", "eventfd", "eventfd2"});
+  // Before Landlock 3, a file that may be read can be truncated by an open without write access.
+  for (const auto& [name, flags] : {std::pair{"open", 1u}, std::pair{"openat", 2u}}) {
+    filter.allow_if(name, {bits(flags, O_TRUNC, 0)});
+    filter.allow_if(name, {bits(flags, O_TRUNC | O_ACCMODE, O_TRUNC | O_WRONLY)});
+    filter.allow_if(name, {bits(flags, O_TRUNC | O_ACCMODE, O_TRUNC | O_RDWR)});
+  }
+  filter.deny({"openat2"}, ENOSYS);
+  // Disk space without a write, which is not counted if there is no file system of its own: the C library writes.
+  filter.deny({"fallocate"}, EOPNOTSUPP);
+  // As on a file system without attributes, which programs that copy files expect.
+  filter.deny({"getxattr", "lgetxattr", "fgetxattr", "listxattr", "llistxattr", "flistxattr"}, EOPNOTSUPP);
+
+  // Not: owners and signals of descriptors, leases, notifications, seals, sizes of pipes.
+  for (const int command : {F_DUPFD, F_DUPFD_CLOEXEC, F_GETFD, F_SETFD, F_GETFL, F_GETLK, F_SETLK, F_SETLKW,
+                            F_OFD_GETLK, F_OFD_SETLK, F_OFD_SETLKW}) {
+    for (const char* name : {"fcntl", "fcntl64"}) filter.allow_if(name, {is(1, static_cast<scmp_datum_t>(command))});
+  }
+  for (const char* name : {"fcntl", "fcntl64"}) filter.allow_if(name, {is(1, F_SETFL), bits(2, O_ASYNC, 0)});
+
+  constexpr scmp_datum_t kGetTerminal2 = 0x802c542a;  // TCGETS2, which the C library's headers do not have
+  for (const scmp_datum_t request :
+       {scmp_datum_t{TCGETS}, kGetTerminal2, scmp_datum_t{TIOCGWINSZ}, scmp_datum_t{FIONREAD}, scmp_datum_t{FIONBIO},
+        scmp_datum_t{FIOCLEX}, scmp_datum_t{FIONCLEX}}) {
+    filter.allow_if("ioctl", {is(1, request)});
+  }
+
+  // A pair of connected streams, with which event loops wake up themselves. Streams cannot be connected anew, and no
+  // descriptors are passed without sendmsg.
+  constexpr scmp_datum_t kType = 0xffffffff & ~scmp_datum_t{SOCK_CLOEXEC | SOCK_NONBLOCK};
+  filter.allow_if("socketpair", {is(0, AF_UNIX), bits(1, kType, SOCK_STREAM), is(2, 0)});
+  const auto in_band = bits(3, MSG_OOB, 0);
+  filter.allow_if("sendto", {{4, SCMP_CMP_EQ, 0, 0}, in_band});
+  filter.allow_if("recvfrom", {in_band});
+  filter.allow({"shutdown"});
+}
+
+void allow_questions(FilterBuilder& filter) {
+  filter.allow({"getpid", "gettid", "getppid", "getpgrp", "getuid", "geteuid", "getgid", "getegid", "getgroups",
+                "getresuid", "getresgid", "uname", "sysinfo", "getrandom", "getrlimit"});
+  filter.allow_if("getpgid", {is(0, 0)});
+  filter.allow_if("getsid", {is(0, 0)});
+  // Its own limits. Not that of core files: at 1, unlike at 0, the kernel starts no program that collects them.
+  filter.allow_if("prlimit64", {is(0, 0), {2, SCMP_CMP_EQ, 0, 0}});
+  for (const int limit : {RLIMIT_STACK, RLIMIT_AS, RLIMIT_DATA, RLIMIT_CPU, RLIMIT_NOFILE, RLIMIT_FSIZE}) {
+    filter.allow_if("prlimit64", {is(0, 0), is(1, static_cast<scmp_datum_t>(limit))});
+    filter.allow_if("setrlimit", {is(0, static_cast<scmp_datum_t>(limit))});
+  }
+  constexpr scmp_datum_t kNameMemory = 0x53564d41;  // PR_SET_VMA; newer than some headers
+  for (const scmp_datum_t option : {scmp_datum_t{PR_SET_NAME}, scmp_datum_t{PR_GET_NAME}, scmp_datum_t{PR_GET_DUMPABLE},
+                                    scmp_datum_t{PR_GET_PDEATHSIG}, scmp_datum_t{PR_CAPBSET_READ}, kNameMemory}) {
+    filter.allow_if("prctl", {is(0, option)});
+  }
+}
+
+constexpr std::uint32_t offset_of_low_half(int argument) {
+  const std::size_t offset = offsetof(seccomp_data, args) + sizeof(std::uint64_t) * static_cast<std::size_t>(argument);
+  return static_cast<std::uint32_t>(offset + (std::endian::native == std::endian::little ? 0 : 4));
+}
+
+constexpr std::uint32_t offset_of_high_half(int argument) { return offset_of_low_half(argument) ^ 4; }
+
+}  // namespace
+
+ExecKey make_exec_key() {
+  ExecKey key{};
+  ssize_t bytes = -1;
+  do {
+    bytes = getrandom(key.data(), sizeof(key), 0);
+  } while (bytes < 0 && errno == EINTR);
+  if (bytes != sizeof(key)) {
+    throw std::system_error(errno, std::generic_category(), "sandbox: cannot get random numbers");
+  }
+  return key;
+}
+
+std::vector<sock_filter> make_process_filter(const ExecKey& key, bool shared_files) {
+  constexpr int kFirstUnused = 3;  // among the six argument registers: execve has three arguments
+  const sock_filter allow = BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+  const sock_filter deny = BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM);
+  const auto load = [](std::uint32_t offset) -> sock_filter { return BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offset); };
+  std::vector<sock_filter> of_execve;
+  for (std::size_t i = 0; i < key.size(); ++i) {
+    const int argument = kFirstUnused + static_cast<int>(i);
+    of_execve.push_back(load(offset_of_low_half(argument)));
+    of_execve.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, static_cast<std::uint32_t>(key[i]), 1, 0));
+    of_execve.push_back(deny);
+    of_execve.push_back(load(offset_of_high_half(argument)));
+    of_execve.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, static_cast<std::uint32_t>(key[i] >> 32), 1, 0));
+    of_execve.push_back(deny);
+  }
+  of_execve.push_back(allow);
+
+  std::vector<sock_filter> filter{load(offsetof(seccomp_data, nr))};
+  filter.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_execve, 0, static_cast<unsigned char>(of_execve.size())));
+  filter.insert(filter.end(), of_execve.begin(), of_execve.end());
+  if (!shared_files) {
+    filter.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_mmap, 1, 0));
+    filter.push_back(allow);
+    filter.push_back(load(offset_of_low_half(3)));
+    filter.push_back(BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, MAP_ANONYMOUS, 1, 0));
+    filter.push_back(BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, MAP_SHARED, 1, 0));  // MAP_SHARED_VALIDATE has this bit, too
+    filter.push_back(allow);
+    filter.push_back(deny);
+  } else {
+    filter.push_back(allow);
+  }
+  return filter;
+}
+
+std::vector<sock_filter> make_seccomp_filter() {
+  // A kernel with filters fails because of the null program.
+  if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, nullptr) != -1 || errno != EFAULT) return {};
+  FilterBuilder filter;
+  allow_memory_and_threads(filter);
+  allow_time_and_signals(filter);
+  allow_files(filter);
+  allow_questions(filter);
+  // Callers of these have another way if the kernel lacks them.
+  filter.deny({"io_uring_setup", "io_uring_enter", "io_uring_register", "futex_waitv"}, ENOSYS);
+  filter.deny_numbers(451, 512, ENOSYS);  // newer than this list; their numbers are the same on all architectures
+  return filter.program();
+}
+
 namespace {
 
 [[noreturn]] void landlock_failed(const std::string& what) {

@@ -1,21 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0
-// SandboxPlan: prepares a sandbox before its process starts, with the files that it sees, by Landlock or a view.
+// SandboxPlan: prepares a sandbox before its process starts: its filters of system calls, and the files that it sees,
+// by Landlock or a view. docs/decisions/tools.md
 #pragma once
 
 #include <linux/filter.h>
 
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <string>
 #include <vector>
 
-#include "agents/tools/sandbox/child.h"
-#include "agents/tools/sandbox/filter.h"
 #include "agents/tools/sandbox/folder.h"
+#include "agents/tools/sandbox/process.h"
 #include "agents/tools/sandbox/sandbox.h"
 #include "engine/base/system/file.h"
 
 namespace baton {
+
+/// Returns the seccomp program; empty when the kernel has no seccomp filters. Calls that it does not allow fail with
+/// EPERM. Calls that are newer than the list, or of another architecture, fail with ENOSYS, so that the C library falls
+/// back. Throws std::runtime_error.
+std::vector<sock_filter> make_seccomp_filter();
+
+/// Random numbers that a process gives to its first execve, in the three registers that the call does not use. The
+/// program does not have them: execve replaces the memory and clears the registers.
+using ExecKey = std::array<std::uint64_t, 3>;
+
+/// Throws std::system_error.
+ExecKey make_exec_key();
+
+/// Returns a second filter, for one process. It forbids execve without the key and, unless `shared_files`, mappings
+/// that write through to their files.
+std::vector<sock_filter> make_process_filter(const ExecKey& key, bool shared_files);
+
+// SandboxPlan: prepares a sandbox before its process starts, with the files that it sees, by Landlock or a view.
 
 // The Landlock rules of a confined process.
 

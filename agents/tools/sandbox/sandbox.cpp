@@ -23,7 +23,6 @@
 #include <string>
 #include <utility>
 
-#include "agents/tools/sandbox/filter.h"
 #include "agents/tools/sandbox/folder.h"
 #include "agents/tools/sandbox/plan.h"
 #include "agents/tools/sandbox/process.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The fields of a run's record as one table: each field's name in the JSON, its member, what it may hold, and what an
-// older record without it means. workflows/run/record_json.cpp writes the JSON by it, and sdk/report/data.cpp reads it.
+// older record without it means. workflows/run/record.cpp writes the JSON by it, and sdk/report/data.cpp reads it.
 // A new field is a member in baton/run_record.h and a row here.
 #pragma once
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Grammars in GBNF, the notation of llama.cpp: `name ::= alternatives`, one rule behind the other.
-#include "engine/text/constrain/gbnf.h"
+#include "engine/text/constrain/grammar.h"
 
 #include <fmt/format.h>
 
@@ -8,7 +8,6 @@
 #include <map>
 #include <string_view>
 
-#include "engine/text/constrain/grammar.h"
 #include "engine/text/constrain/regex_reader.h"
 
 namespace baton {

@@ -13,7 +13,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "engine/text/constrain/grammar_states.h"
+#include "engine/text/constrain/grammar.h"
 #include "engine/text/tokenizer.h"
 
 namespace baton {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Escapes in the string literals of templates: those of Python.
-#include "engine/text/jinja/lexer.h"
+#include "engine/text/jinja/parser.h"
 
 #include <fmt/format.h>
 

@@ -13,8 +13,8 @@
 #include "engine/base/hash.h"
 #include "engine/base/json/json_reader.h"
 #include "engine/base/utf8.h"
+#include "engine/text/constrain/expression.h"
 #include "engine/text/constrain/grammar.h"
-#include "engine/text/constrain/number_range.h"
 #include "engine/text/constrain/regex_reader.h"
 #include "engine/text/schema/schema.h"
 

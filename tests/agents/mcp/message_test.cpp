@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <catch2/catch.hpp>
 
-#include "agents/mcp/message.h"
+#include "agents/mcp/connection.h"
 
 namespace message_test {
 

@@ -5,8 +5,8 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "agents/mcp/message.h"
-#include "agents/mcp/tools.h"
+#include "agents/mcp/connection.h"
+#include "agents/mcp/server.h"
 #include "engine/text/constrain/grammar.h"
 #include "engine/text/schema/schema.h"
 

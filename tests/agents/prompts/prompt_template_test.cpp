@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agents/prompts/prompt_template.h"
+#include "agents/prompts/prompt.h"
 
 #include <catch2/catch.hpp>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agents/tools/tool_format.h"
+#include "agents/tools/tool.h"
 
 #include <catch2/catch.hpp>
 

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // How models are told of tools, by templates of the shapes that published families have.
-#include "agents/tools/tool_format.h"
+#include "agents/tools/tool.h"
 
 #include <catch2/catch.hpp>
 
 #include "agents/prompts/prompt.h"
-#include "agents/tools/tool.h"
 #include "tests/support/toy_model.h"
 
 namespace tool_format_test {

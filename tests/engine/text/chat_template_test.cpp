@@ -2,7 +2,7 @@
 #include <catch2/catch.hpp>
 
 #include "engine/model/config.h"
-#include "engine/text/chat_template.h"
+#include "engine/text/templates.h"
 #include "tests/support/golden_files.h"
 
 namespace baton::test::chat_template_test {

@@ -11,7 +11,7 @@
 
 #include "engine/base/errors.h"
 #include "engine/base/system/machine.h"
-#include "engine/text/chat_template.h"
+#include "engine/text/templates.h"
 #include "tests/engine/text/hostile_templates.h"
 #include "tests/support/process_memory.h"
 #include "tests/support/small_stack.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/text/stop_strings.h"
+#include "engine/text/tokenizer.h"
 
 #include <catch2/catch.hpp>
 #include <random>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/text/value_expression.h"
+#include "engine/text/templates.h"
 
 #include <catch2/catch.hpp>
 

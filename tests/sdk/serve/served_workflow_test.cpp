@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which workflows can be served, under which names, and which of their inputs take the messages.
-#include "sdk/serve/served_workflow.h"
+#include "sdk/serve/chat_request.h"
 
 #include <baton/baton.h>
 

@@ -7,7 +7,7 @@
 #include <variant>
 
 #include "sdk/serve/metrics.h"
-#include "sdk/serve/page.h"
+#include "sdk/serve/server_core.h"
 #include "tests/sdk/serve/running_server.h"
 #include "tests/support/process_threads.h"
 

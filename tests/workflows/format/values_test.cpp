@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "workflows/format/fields.h"
+#include "workflows/format/yaml_tree.h"
 
 #include <catch2/catch.hpp>
 

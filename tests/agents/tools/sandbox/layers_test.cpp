@@ -31,7 +31,7 @@
 #include <utility>
 #include <vector>
 
-#include "agents/tools/sandbox/filter.h"
+#include "agents/tools/sandbox/plan.h"
 #include "agents/tools/sandbox/sandbox.h"
 #include "tests/agents/tools/sandbox/in_child.h"
 

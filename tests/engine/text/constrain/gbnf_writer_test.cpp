@@ -2,7 +2,7 @@
 // A grammar written as GBNF and read again has the same texts.
 #include <catch2/catch.hpp>
 
-#include "engine/text/constrain/gbnf.h"
+#include "engine/text/constrain/grammar.h"
 
 namespace gbnf_writer_test {
 

@@ -8,7 +8,6 @@
 #include <regex>
 
 #include "engine/base/utf8.h"
-#include "engine/text/constrain/grammar_states.h"
 
 namespace grammar_test {
 

@@ -7,7 +7,6 @@
 #include <random>
 
 #include "engine/text/constrain/grammar.h"
-#include "engine/text/constrain/grammar_states.h"
 #include "engine/text/schema/schema.h"
 #include "tests/support/random_schema.h"
 #include "tests/support/small_stack.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agents/mcp/message.h"
+#include "agents/mcp/connection.h"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The record of a turn, from its prepared prompt and the engine's result, and what a run's record says of the run.
+// The record of a run and of its turns: what is filled in, and its JSON.
 #pragma once
 
-#include <baton/run_record.h>
+#include <nlohmann/json_fwd.hpp>
 
 #include <cstdint>
 #include <string>
@@ -10,6 +10,8 @@
 
 #include "workflows/run/executor.h"
 #include "workflows/run/run_progress.h"
+
+#include <baton/run_record.h>
 
 namespace baton {
 
@@ -44,5 +46,18 @@ void describe_engines(RunRecord& record, const RunRequest& request);
 
 /// The seed of one attempt: the same for the same run seed, turn and attempt, whatever else runs and in what order.
 std::uint64_t attempt_seed(std::uint64_t run_seed, const std::string& turn, int attempt);
+
+// The JSON forms of the records, shared by RunRecord::to_json and to_json(Event).
+
+nlohmann::ordered_json json_of(const KvRecord& record);
+nlohmann::ordered_json json_of(const SlotRecord& record);
+nlohmann::ordered_json json_of(const AgentRecord& record);
+nlohmann::ordered_json json_of(const RunRecord& record);
+
+/// JSON has no NaN and no infinity: they become 0.
+double finite(double value);
+
+/// indent < 0: one line. Invalid UTF-8 becomes U+FFFD.
+std::string dump(const nlohmann::ordered_json& json, int indent);
 
 }  // namespace baton
