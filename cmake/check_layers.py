@@ -74,7 +74,8 @@ ALLOWED = {
     "sdk/record": [*BASE, *PUBLIC],
     "sdk/src": [*WORKFLOWS, *PUBLIC, "sdk/hub", "sdk/record"],
     "sdk/lab/include/baton/lab": PUBLIC,
-    "sdk/lab": [*WORKFLOWS, *METHOD, *RUNNER, "sdk/src", "sdk/lab/include/baton/lab", "engine/reuse/anchors", "engine/reuse/lab"],
+    "sdk/lab": [*WORKFLOWS, *METHOD, *RUNNER, "sdk/src", "sdk/lab/include/baton/lab", "engine/reuse/lab"],
+    "sdk/lab/anchors": [*WORKFLOWS, "sdk/src", "sdk/lab", "sdk/lab/include/baton/lab", "engine/reuse/anchors"],
     "sdk/serve": CONSOLE,
     "sdk/console": CONSOLE,  # the programs use only the public face, the reader of JSON and the system
     "sdk/report": [*RUNNER, "sdk/trace"],
@@ -85,6 +86,7 @@ ALLOWED = {
 # The one place that knows both backends.
 EXCEPTIONS = {
     "engine/registry.cpp": [*METHOD, "engine/reuse/anchors", "engine/reuse/droidspeak", "engine/reuse/verified"],  # the list of methods
+    "sdk/lab/bench_agents.cpp": ["engine/reuse/anchors", "sdk/lab/anchors"],  # the list of methods that learn
     "engine/backend/make_backend.cpp": ["engine/cpu", "engine/cuda/host"]}
 
 # Third-party headers and the files that may see them (regular expressions over the path).

@@ -43,6 +43,13 @@ const Method* find_method(std::string_view name) {
 
 const Method& default_method() { return auto_method(); }
 
+const Method* sampling_method() {
+  const std::vector<const Method*>& all = registry().all;
+  const auto found =
+      std::find_if(all.begin(), all.end(), [](const Method* method) { return method->observe != nullptr; });
+  return found == all.end() ? nullptr : *found;
+}
+
 bool has_laboratory() { return registry().laboratory; }
 
 std::vector<SharedKey> method_keys(std::span<const Method* const> of) {

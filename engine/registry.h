@@ -21,6 +21,9 @@ const Method* find_method(std::string_view name);
 /// The method of a workflow file that names none.
 const Method& default_method();
 
+/// A method whose state gives the texts of prompts as samples (Method::observe), or null if there is none.
+const Method* sampling_method();
+
 /// A key of workflow files, and the methods that have it.
 struct SharedKey {
   MethodKey key;  // as the first of them declares it

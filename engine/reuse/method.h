@@ -74,6 +74,9 @@ struct Method {
   /// Sets the options to recompute this fraction of the reused tokens, `tokens` in each segment. Null: the method
   /// chooses no tokens.
   void (*recompute)(ReuseOptions&, double share, std::int32_t tokens) = nullptr;
+  /// Sets the options so that the method's state gives each text of a prompt as a sample (MethodState::on_sample), and
+  /// corrects none. Null: its state gives no samples.
+  void (*observe)(ReuseOptions&) = nullptr;
   /// The method's keys in workflow files, and how they are read into its options. Null: it has none.
   std::vector<MethodKey> (*keys)() = nullptr;
   void (*read)(GivenKeys&, ReuseOptions&) = nullptr;

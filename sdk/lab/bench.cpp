@@ -224,7 +224,9 @@ class Bench {
       }
       if (!found.methods.empty() || !found.error.empty()) result_.cases.push_back(std::move(found));
       if (!complete) break;
-      BenchAgents::drop_anchors(engine);
+      for (const Method* method : methods()) {
+        if (learns(*method)) learned_state_of(*method, options_.seed)->clear(*engine.method_state(*method));
+      }
     }
     const EngineStats stats = engine.stats();
     result_.kv_peak_bytes = stats.kv_peak_bytes;
@@ -242,9 +244,10 @@ class Bench {
     progress(case_ + "KV of the question and the answers");
     if (!agents.prepare(engine)) return false;
     std::vector<Row> rows = rows_to_run();
-    if (measures(learns)) {
-      progress(case_ + "anchors");
-      if (!agents.learn_anchors(engine)) return false;
+    for (const Method* method : methods_) {
+      if (!learns(*method)) continue;
+      progress(case_ + std::string(method->name));
+      if (!agents.learn(engine, *method)) return false;
     }
     const bool all = run_passes(agents, engine, rows);
     for (Row& row : rows) {
@@ -264,10 +267,10 @@ class Bench {
   std::vector<Row> rows_to_run() const {
     std::vector<Row> rows;
     for (const Method* method : methods_) {
-      const std::vector<int> anchors = learns(*method) ? options_.anchors : std::vector<int>{0};
+      const std::vector<int> learned = learns(*method) ? options_.learned : std::vector<int>{0};
       const std::vector<double> selects =
           chooses_tokens(*method) && options_.select.size() > 1 ? options_.select : std::vector<double>{0.0};
-      for (const int count : anchors) {
+      for (const int count : learned) {
         for (const double select : selects) {
           Row& row = rows.emplace_back();
           row.way = {method, count, select, 0};
@@ -298,7 +301,7 @@ class Bench {
       for (Row& row : rows) {
         row.wall_ms.push_back(0.0);
         row.way.repeat = repeat;  // with texts of its own: comparing them is part of the time
-        if (row.way.anchors > 0) agents.add_anchors(engine, row.way.anchors, repeat);
+        if (row.way.learned > 0) agents.fill(engine, row.way);
       }
       for (int agent = 1; agent <= options_.agents; ++agent) {
         for (std::size_t turn = 0; turn < rows.size(); ++turn) {
@@ -325,7 +328,7 @@ class Bench {
       const bool whole = asked.empty() || std::find(asked.begin(), asked.end(), method.method) != asked.end();
       if (whole) {
         progress(fmt::format("{}all agents with their answers, {}", case_, method.method));
-        auto row = agents.run_row(engine, {&way, method.anchors, method.select, 0});
+        auto row = agents.run_row(engine, {&way, method.learned, method.select, 0});
         if (!row) return false;
         method.row_ms = row->wall_ms;
         if (computes_ahead(way)) {
@@ -374,7 +377,7 @@ class Bench {
   }
 
   BenchMethod summary(Row& row) {
-    BenchMethod summary{std::string(row.way.method->name), row.way.anchors, row.way.select, {}};
+    BenchMethod summary{std::string(row.way.method->name), row.way.learned, row.way.select, {}};
     for (auto& passes : row.passes) {
       if (row.way.method == &full_method()) hash(passes.front().logits);
       const auto middle = passes.begin() + static_cast<std::ptrdiff_t>((passes.size() - 1) / 2);

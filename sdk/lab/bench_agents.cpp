@@ -10,13 +10,13 @@
 #include <thread>
 
 #include "engine/base/clock.h"
+#include "engine/reuse/anchors/anchors.h"
+#include "sdk/lab/anchors/learned_anchors.h"
 
 namespace baton::inline v1::lab {
 namespace {
 
 constexpr std::size_t kSeparator = 4;  // tokens around each reused text
-
-std::string pool_name(int anchors, int repeat) { return fmt::format("{} anchors, repeat {}", anchors, repeat); }
 
 /// The same everywhere: the standard's distributions are not.
 std::vector<TokenId> random_tokens(std::uint64_t& state, std::size_t count, std::int32_t vocabulary) {
@@ -30,9 +30,9 @@ std::vector<TokenId> random_tokens(std::uint64_t& state, std::size_t count, std:
 
 }  // namespace
 
-const std::string& BenchAgents::learned_pool() {
-  static const std::string name = "learned";
-  return name;
+std::unique_ptr<LearnedState> learned_state_of(const Method& method, [[maybe_unused]] std::uint64_t seed) {
+  if (&method == &anchors_method()) return learned_anchors(seed);
+  throw InputError(fmt::format("the bench cannot fill what method {} learns", method.name));
 }
 
 BenchAgents::BenchAgents(const BenchOptions& options, const Sizes& sizes, LayerRange range, std::int32_t vocabulary)
@@ -109,13 +109,8 @@ ReuseOptions BenchAgents::reuse(const Way& way, int agent) const {
     const auto each = std::max(1, static_cast<std::int32_t>(std::lround(select * tokens / agent)));  // per segment
     way.method->recompute(reuse, select, each);
   }
-  if (learns(*way.method)) {
-    AnchorOptions& anchors = own<AnchorOptions>(reuse);
-    anchors.pool = pool_name(way.anchors, way.repeat);
-    anchors.gate = AnchorOptions::Gate::none;
-    anchors.check = 0;
-    anchors.size = 1000;
-  }
+  if (const auto found = learned_.find(way.method); found != learned_.end())
+    found->second->use(reuse, way.learned, way.repeat);
   const bool relays = takes_segments(reuse);
   reuse.record = relays && agent < options_.agents;           // its answer would be handed over
   if (relays && agent == 1) reuse.method = &prefix_method();  // there is nothing to reuse yet
@@ -124,12 +119,13 @@ ReuseOptions BenchAgents::reuse(const Way& way, int agent) const {
   return reuse;
 }
 
-bool BenchAgents::learn_anchors(InferenceEngine& engine) const {
+bool BenchAgents::learn(InferenceEngine& engine, const Method& method) {
+  if (!learned_.contains(&method)) learned_[&method] = learned_state_of(method, options_.seed);
   for (int agent = 2; agent <= options_.agents; ++agent) {
     GenerationRequest request;
-    request.reuse = reuse({&anchors_method()}, agent);
+    request.reuse = reuse({&method}, agent);
     request.reuse.record = true;
-    own<AnchorOptions>(request.reuse).pool = learned_pool();
+    learned_.at(&method)->learn(request.reuse);
     request.reuse.prefix = false;  // what it computes must not be a prefix of what is measured
     request.prompt = prompt(agent, true);
     if (!answer(engine, std::move(request))) return false;
@@ -137,60 +133,8 @@ bool BenchAgents::learn_anchors(InferenceEngine& engine) const {
   return true;
 }
 
-/// Small numbers of either sign; those that were made for another anchor of the same length serve again.
-std::vector<std::uint16_t> BenchAgents::numbers_like(std::size_t count, std::uint64_t& state) const {
-  for (const auto& [key, numbers] : offsets_) {
-    if (numbers && numbers->size() == count) return *numbers;
-  }
-  std::vector<std::uint16_t> values(count);
-  for (std::uint16_t& value : values) {
-    state = state * 6364136223846793005u + 1442695040888963407u;
-    value = f32_to_bf16((static_cast<float>(state >> 40) / static_cast<float>(1 << 24) - 0.5f) * 0.02f);
-  }
-  return values;
-}
-
-void BenchAgents::add_anchors(LocalEngine& engine, int count, int repeat) {
-  std::uint64_t state = options_.seed * 2 + 1 + static_cast<std::uint64_t>(repeat);
-  for (const auto& [key, pool] : anchor_store_of(*engine.method_state(anchors_method())).all()) {
-    if (key.pool != learned_pool()) continue;
-    const Anchor& like = *pool.anchors.front();
-    if (like.length == 0) continue;  // of sizes measured before
-    for (int i = 0; i < count; ++i) {
-      // Each anchor of a prompt has memory of its own, or reading it would cost less than it does; prompts share it.
-      auto& offset = offsets_[{like.before.size(), i}];
-      if (!offset) offset = std::make_shared<const std::vector<std::uint16_t>>(numbers_like(like.offset.size(), state));
-      auto text = std::make_shared<SketchedText>(*like.text);  // the same tokens in another order
-      const auto n = static_cast<std::size_t>(text->size());
-      for (std::size_t at = n; at > 1; --at) {
-        state = state * 6364136223846793005u + 1442695040888963407u;
-        const std::size_t other = (state >> 33) % at;
-        std::swap(text->tokens[at - 1], text->tokens[other]);
-        std::swap_ranges(&text->sketch[(at - 1) * SketchedText::kSketch],
-                         &text->sketch[at * SketchedText::kSketch - 1] + 1,
-                         &text->sketch[other * SketchedText::kSketch]);
-      }
-      text->hash = hash_of(text->tokens);
-      auto anchor = std::make_shared<Anchor>();
-      anchor->shape = like.shape;
-      anchor->text = text;
-      anchor->before = like.before;
-      anchor->length = like.length;
-      anchor->offset = *offset;
-      anchor->owner = offset;
-      anchor_store_of(*engine.method_state(anchors_method()))
-          .add({key.context, key.slot, pool_name(count, repeat)}, std::move(anchor), count);
-    }
-  }
-}
-
-/// A pool keeps its youngest anchor, so the last one is of nothing.
-void BenchAgents::drop_anchors(LocalEngine& engine) {
-  for (const auto& [key, pool] : anchor_store_of(*engine.method_state(anchors_method())).all()) {
-    auto empty = std::make_shared<Anchor>();
-    empty->text = std::make_shared<SketchedText>();
-    anchor_store_of(*engine.method_state(anchors_method())).add(key, std::move(empty), 1);
-  }
+void BenchAgents::fill(LocalEngine& engine, const Way& way) {
+  learned_.at(way.method)->fill(*engine.method_state(*way.method), way.learned, way.repeat);
 }
 
 /// Of the prompt, with all but what only the bench's own clock knows.
@@ -410,17 +354,8 @@ std::optional<BenchMemory> BenchAgents::memory(LocalEngine& engine, const Way& w
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   if (way.method != &full_method() && !remember(engine, way, memory)) return std::nullopt;
-  double bytes = 0, tokens = 0;
-  const auto pools = learns(*way.method) ? anchor_store_of(*engine.method_state(*way.method)).all()
-                                         : std::map<PlaceKey, AnchorPoolView>();
-  for (const auto& [key, pool] : pools) {
-    if (key.pool != learned_pool()) continue;
-    for (const SharedAnchor& anchor : pool.anchors) {
-      bytes += static_cast<double>(anchor->bytes()) - static_cast<double>(anchor->text_kv.size_bytes());
-      tokens += anchor->length;
-    }
-  }
-  if (tokens > 0) memory.anchor = bytes / tokens;
+  if (const auto found = learned_.find(way.method); found != learned_.end())
+    memory.learned = found->second->bytes_per_token(*engine.method_state(*way.method));
   return memory;
 }
 

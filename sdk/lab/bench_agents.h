@@ -6,11 +6,32 @@
 
 #include <baton/lab/bench.h>
 
-#include "engine/reuse/anchors/anchors.h"
+#include "engine/local_engine.h"
+#include "engine/reuse/method_state.h"
 #include "engine/reuse/options.h"
 #include "sdk/src/internal.h"
 
 namespace baton::inline v1::lab {
+
+/// What a method that learns from prompts keeps in an engine, filled by the bench as many prompts would have left it:
+/// the time of a correction does not depend on what was learned. Each such method has a folder, sdk/lab/METHOD/.
+class LearnedState {
+ public:
+  virtual ~LearnedState() = default;
+  /// Sets the options of a prompt by which the engine's state learns the places of texts.
+  virtual void learn(ReuseOptions& reuse) const = 0;
+  /// Sets the options of a prompt that is measured with what fill() has made of the same numbers.
+  virtual void use(ReuseOptions& reuse, int count, int repeat) const = 0;
+  /// Adds `count` random texts to each place that was learned.
+  virtual void fill(MethodState& state, int count, int repeat) = 0;
+  /// Releases the memory of all texts.
+  virtual void clear(MethodState& state) const = 0;
+  /// Bytes of each token of the texts that were learned; 0: there are none.
+  virtual double bytes_per_token(MethodState& state) const = 0;
+};
+
+/// Of a method that learns() (engine/reuse/method.h). Throws InputError if the bench does not know the method's state.
+std::unique_ptr<LearnedState> learned_state_of(const Method& method, std::uint64_t seed);
 
 /// Tokens of a chain of agents: role texts, one question, answers.
 class BenchAgents {
@@ -33,21 +54,18 @@ class BenchAgents {
     double wall_ms = 0;         // to the end of the request
     std::vector<float> logits;  // of the first token
   };
-  /// Gives every agent's placeholders `count` anchors of random texts and offsets: what a correction costs does not
-  /// depend on them.
-  void add_anchors(LocalEngine& engine, int count, int repeat);
-  /// Lets the engine see each agent's prompt once, so that it knows its placeholders. False when it was stopped.
-  bool learn_anchors(InferenceEngine& engine) const;
-  /// Releases the memory of all anchors.
-  static void drop_anchors(LocalEngine& engine);
-
   /// A method and the settings of its variant.
   struct Way {
     const Method* method = &full_method();
-    int anchors = 0;
+    int learned = 0;  // texts of each placeholder, for a method that learns
     double select = 0;
     int repeat = 0;
   };
+  /// Lets the engine see each agent's prompt once, so that the method's state knows its placeholders. False when it was
+  /// stopped.
+  bool learn(InferenceEngine& engine, const Method& method);
+  /// Gives every agent's placeholders the texts of this way.
+  void fill(LocalEngine& engine, const Way& way);
   /// Empty when stopped. Throws ResourceError. Not for lockstep, which needs the agents before.
   std::optional<Pass> run(InferenceEngine& engine, const Way& way, int agent) const;
 
@@ -66,9 +84,7 @@ class BenchAgents {
 
  private:
   std::vector<PromptPart> prompt(int agent, bool with_segments) const;
-  std::vector<std::uint16_t> numbers_like(std::size_t count, std::uint64_t& state) const;
   ReuseOptions reuse(const Way& way, int agent) const;
-  static const std::string& learned_pool();  // of the anchors that the engine learned itself
   static BenchAgent numbers_of(const GenerationResult& result, int agent);
   EarlyPrompt early(int agent, int decoding, RequestId request) const;
   EarlyPrompt all_but_last_text(int agent) const;
@@ -81,9 +97,8 @@ class BenchAgents {
   const BenchOptions& options_;
   Sizes sizes_;
   LayerRange range_;
-  // By the number of placeholders in front, and the anchor's own.
-  std::map<std::pair<std::size_t, int>, std::shared_ptr<const std::vector<std::uint16_t>>> offsets_;
-  std::vector<std::vector<TokenId>> roles_;  // [agents]
+  std::map<const Method*, std::unique_ptr<LearnedState>> learned_;  // of the methods that learn
+  std::vector<std::vector<TokenId>> roles_;                         // [agents]
   std::vector<TokenId> separator_;
   std::vector<std::vector<TokenId>> reused_;  // the question, then the answers
   std::vector<SegmentHandle> segments_;       // of those

@@ -53,7 +53,7 @@ void check(const BenchOptions& options) {
   if (options.row_methods != std::vector<std::string>{"none"}) {
     for (const std::string& method : options.row_methods) check_name("row_methods", method, bench_methods());
   }
-  for (const int anchors : options.anchors) check_number("anchors", anchors, 1, 1000);
+  for (const int texts : options.learned) check_number("anchors", texts, 1, 1000);
   for (const int tokens : options.prefill) check_number("prefill", tokens, 1, 1 << 20);
   for (const auto& [rows, depth] : options.decode) {
     check_number("decode", rows, 1, 4096);

@@ -43,7 +43,7 @@ std::string milliseconds(double ms) { return fmt::format("{:.{}f} ms", ms, ms < 
 
 std::string name_of(const BenchMethod& method) {
   if (method.select > 0) return fmt::format("{} {:g}", method.method, method.select);
-  return method.anchors > 0 ? fmt::format("{} {}", method.method, method.anchors) : method.method;
+  return method.learned > 0 ? fmt::format("{} {}", method.method, method.learned) : method.method;
 }
 
 const BenchMethod* find(const std::vector<BenchMethod>& methods, const std::string& name) {
@@ -105,7 +105,7 @@ std::string memory_of(const std::vector<BenchMemory>& memory) {
   for (const auto& one : memory) {
     out += fmt::format("       {}{:>10.1f}{:>10.1f}{:>10.1f} |{:>10.1f}{:>8.1f}{:>5.1f}{:>5.1f}{:>5.1f} |{:>10.1f}\n",
                        padded(one.method, 12), one.cache, one.cache_recording, one.ahead, one.keys_values, one.hidden,
-                       one.received, one.entropy, one.ids, one.anchor);
+                       one.received, one.entropy, one.ids, one.learned);
   }
   return out;
 }
@@ -272,7 +272,7 @@ void add_bench(CommandLine& line) {
   verb->add_flag("--from-host", options.from_host,
                  "Reused texts are in host memory when an agent begins (the host tier of a GPU)");
   verb->add_flag("--memory", options.memory, "Also measure the bytes that each method holds per token");
-  verb->add_option("--anchors", options.anchors,
+  verb->add_option("--anchors", options.learned,
                    "With method anchors: the number of anchors of each placeholder, one row each")
       ->delimiter(',')
       ->type_name("N,N")
@@ -341,7 +341,7 @@ OrderedJson json_of(const BenchMethod& method) {
     agents.back()["text_pass_ms"] = agent.text_pass_ms;
   }
   OrderedJson json = {{"method", method.method}};
-  if (method.anchors > 0) json["anchors"] = method.anchors;
+  if (method.learned > 0) json["anchors"] = method.learned;
   if (method.select > 0) json["select"] = method.select;
   json["agents"] = std::move(agents);
   json["wall_ms"] = method.wall_ms;
@@ -371,7 +371,7 @@ OrderedJson json_of(const BenchMemory& memory) {
           {"received", memory.received},
           {"entropy", memory.entropy},
           {"ids", memory.ids},
-          {"anchor", memory.anchor}};
+          {"anchor", memory.learned}};
 }
 
 /// The value itself where there is one.

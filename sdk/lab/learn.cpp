@@ -14,7 +14,7 @@
 
 #include "engine/learning/correction_file.h"
 #include "engine/learning/correction_learner.h"
-#include "engine/reuse/anchors/anchors.h"
+#include "engine/registry.h"
 #include "engine/reuse/rectify/rectify.h"
 #include "sdk/src/internal.h"
 #include "sdk/src/open_models.h"
@@ -158,8 +158,14 @@ namespace {
 /// would be wrong for short ones.
 void look_at_all(ReuseOptions& reuse) {
   reuse.min_tokens = 1;
-  reuse.own = AnchorOptions{.size = 1, .check = 1};  // nothing is corrected by them; every turn is looked at
+  reuse.method->observe(reuse);
   reuse.prefix = false;
+}
+
+/// The method by which the texts of prompts are observed.
+const Method& observer() {
+  if (const Method* method = sampling_method()) return *method;
+  throw InputError("this program has no method that observes the texts of prompts, from which corrections are learned");
 }
 
 // Approximate fractions of the time.
@@ -224,11 +230,11 @@ std::optional<LearnResult> learn_corrections(const Workflow& workflow, const Lea
   engine_options.threads = options.threads;
   engine_options.on_load = options.on_load;
   const Engine engine = Engine::open(engine_options);
-  const Workflow full = with_method(workflow, anchors_method(), look_at_all);
+  const Workflow full = with_method(workflow, observer(), look_at_all);
   auto impl = std::make_shared<LearnResult::Impl>();
   for (const auto& opened : open_models(engine, full).distinct_engines()) {
     auto learner = std::make_shared<CorrectionLearner>(LinearFitOptions{.rank = options.rank});
-    opened->method_state(anchors_method())->on_sample([learner](const PlaceSample& sample) { learner->add(sample); });
+    opened->method_state(observer())->on_sample([learner](const PlaceSample& sample) { learner->add(sample); });
     impl->models.push_back({opened, learner, {}});
   }
   const std::size_t checks = std::min(kMaxChecks, options.inputs.size() / kCheckEvery);
@@ -239,8 +245,8 @@ std::optional<LearnResult> learn_corrections(const Workflow& workflow, const Lea
   result.failed_runs = run_all(engine, full, learned, options, result.first_error);
   std::vector<std::vector<LearnedPlace>> places;
   for (const LearnResult::Impl::OfModel& model : impl->models) {
-    model.engine->method_state(anchors_method())->flush();
-    model.engine->method_state(anchors_method())->on_sample(nullptr);
+    model.engine->method_state(observer())->flush();
+    model.engine->method_state(observer())->on_sample(nullptr);
     places.push_back(model.learner->fit(
         [&](double share) {
           const double all = (static_cast<double>(places.size()) + share) / static_cast<double>(impl->models.size());

@@ -20,8 +20,6 @@
 #include "engine/model/forward.h"
 #include "engine/model/gguf.h"
 #include "engine/registry.h"
-#include "engine/reuse/lab/cacheblend/cacheblend.h"
-#include "engine/reuse/lab/epic/epic.h"
 #include "engine/reuse/rectify/rectify.h"
 #include "engine/text/constrain/grammar.h"
 #include "engine/text/constrain/token_masks.h"
@@ -29,6 +27,7 @@
 #include "tests/support/golden_files.h"
 #include "tests/support/published_models.h"
 #include "tests/support/random_schema.h"
+#include "tests/support/reuse_cases.h"
 #include "tests/support/tiny_model.h"
 
 namespace published_test {
@@ -358,13 +357,12 @@ TEST_CASE("published: every row recomputed in every layer is full prefill, bit f
     const std::vector<PromptPart> prompt = {before, report, between, report, after};
     const Answer full = ask(engine, prompt, method("full", layers));
     CHECK(full.result.kv_computed == full.result.kv_entries);
-    ReuseOptions epic = method("epic", layers), blend = method("cacheblend", layers),
-                 rectify = method("rectify", layers);
-    own<EpicOptions>(epic).tokens = std::numeric_limits<std::int32_t>::max();
-    own<CacheblendOptions>(blend).share = 1.0;
+    ReuseOptions rectify = method("rectify", layers);
     rectify.range = {0, 2, layers - 1};
+    std::vector<ReuseOptions> all = recomputing_all(rectify);
     own<RectifyOptions>(rectify).selection.all = true;
-    for (const ReuseOptions& reuse : {epic, blend, rectify}) {
+    all.push_back(rectify);
+    for (const ReuseOptions& reuse : all) {
       INFO(reuse.method->name);
       const Answer other = ask(engine, prompt, reuse);
       CHECK(other.result.tokens == full.result.tokens);

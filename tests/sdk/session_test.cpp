@@ -8,6 +8,7 @@
 #include <iterator>
 
 #include "tests/support/folders.h"
+#include "tests/support/reuse_cases.h"
 #include "tests/support/temp_folder.h"
 
 namespace session_test {
@@ -72,43 +73,53 @@ std::string refused(const std::filesystem::path& file, const baton::Workflow& wo
 
 }  // namespace
 
-TEST_CASE("session: each turn computes its new tokens, and answers as full prefill does", "[sdk][session]") {
-  for (const char* relay : {"exact", "prefix", "verified"}) {
-    INFO(relay);
-    const baton::Session session = engine().session(parse(relay));
-    const baton::Session oracle = engine().session(parse("full"));
-    std::vector<std::int64_t> said(2, 0);  // tokens of each agent's conversation
-    for (int turn = 0; turn < 12; ++turn) {
-      const baton::RunRecord record = say(session, message(turn)), expected = say(oracle, message(turn));
-      CHECK(outputs(record) == outputs(expected));
-      for (std::size_t i = 0; i < record.agents.size(); ++i) {
-        const baton::AgentRecord& agent = record.agents[i];
-        CHECK(agent.prompt_tokens == expected.agents[i].prompt_tokens);
-        CHECK(agent.history.has_value() == (turn > 0));
-        if (turn == 0) {
-          CHECK(agent.prompt_tokens > 5);
-        } else {
-          REQUIRE(agent.history);
-          CHECK(agent.history->runs == turn);
-          CHECK(agent.history->forgotten == 0);
-          CHECK(agent.history->tokens == said[i]);
-          // All of the conversation but the last token of the last answer, which was never run.
-          const std::int64_t layers = agent.kv.entries / agent.prompt_tokens;
-          CHECK(agent.kv.computed <= (agent.prompt_tokens - said[i] + 1) * layers);
-        }
-        said[i] = agent.prompt_tokens + agent.output_tokens;
+namespace {
+
+/// Each turn of a session computes its new tokens, and answers as full prefill does.
+void check_turns(const char* relay) {
+  INFO(relay);
+  const baton::Session session = engine().session(parse(relay));
+  const baton::Session oracle = engine().session(parse("full"));
+  std::vector<std::int64_t> said(2, 0);  // tokens of each agent's conversation
+  for (int turn = 0; turn < 12; ++turn) {
+    const baton::RunRecord record = say(session, message(turn)), expected = say(oracle, message(turn));
+    CHECK(outputs(record) == outputs(expected));
+    for (std::size_t i = 0; i < record.agents.size(); ++i) {
+      const baton::AgentRecord& agent = record.agents[i];
+      CHECK(agent.prompt_tokens == expected.agents[i].prompt_tokens);
+      CHECK(agent.history.has_value() == (turn > 0));
+      if (turn == 0) {
+        CHECK(agent.prompt_tokens > 5);
+      } else {
+        REQUIRE(agent.history);
+        CHECK(agent.history->runs == turn);
+        CHECK(agent.history->forgotten == 0);
+        CHECK(agent.history->tokens == said[i]);
+        // All of the conversation but the last token of the last answer, which was never run.
+        const std::int64_t layers = agent.kv.entries / agent.prompt_tokens;
+        CHECK(agent.kv.computed <= (agent.prompt_tokens - said[i] + 1) * layers);
       }
+      said[i] = agent.prompt_tokens + agent.output_tokens;
     }
-    CHECK(session.runs() == 12);
-    const std::vector<baton::Message> messages = session.messages("solver");
-    REQUIRE(messages.size() == 25);
-    CHECK(messages[0].role == "system");
-    CHECK(messages[1].text == "Question: " + message(0));
-    CHECK(messages[24].role == "assistant");
-    CHECK(session.messages("checker").size() == 24);
-    CHECK_THROWS_AS(session.messages("nobody"), baton::InputError);
   }
+  CHECK(session.runs() == 12);
+  const std::vector<baton::Message> messages = session.messages("solver");
+  REQUIRE(messages.size() == 25);
+  CHECK(messages[0].role == "system");
+  CHECK(messages[1].text == "Question: " + message(0));
+  CHECK(messages[24].role == "assistant");
+  CHECK(session.messages("checker").size() == 24);
+  CHECK_THROWS_AS(session.messages("nobody"), baton::InputError);
 }
+
+}  // namespace
+
+TEST_CASE("session: each turn computes its new tokens, and answers as full prefill does", "[sdk][session]") {
+  check_turns("exact");
+  check_turns("prefix");
+}
+
+TEST_CASE("session: turns that are verified answer as full prefill does", "[sdk][session]") { check_turns("verified"); }
 
 TEST_CASE("session: a run alone is the first of a session", "[sdk][session]") {
   const baton::Workflow workflow = parse("auto");
@@ -119,7 +130,9 @@ TEST_CASE("session: a run alone is the first of a session", "[sdk][session]") {
 }
 
 TEST_CASE("session: what was handed over is not handed over again", "[sdk][session]") {
-  for (const char* relay : {"rectify", "direct", "epic", "auto"}) {
+  std::vector<std::string> relays = baton::test::plain_methods();
+  relays.emplace_back("auto");
+  for (const std::string& relay : relays) {
     INFO(relay);
     const baton::Session session = engine().session(parse(relay));
     say(session, message(1));

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Proves that a reuse method is a room that can be deleted: deletes it in a copy of the tree, builds, and runs the tests.
 
-Deleted are the method's folder below engine/reuse/, the lines of the registries that name it, its tests and its section
-of docs/methods.md. Its tests are: folders and files of its name; files that include its headers; test cases that name it
-in code or in a string; cases of mistakes in workflow files that name it. Then the programs and the tests of the engine,
-the workflows and the SDK are built and run; without the laboratory if it measures or learns with the method. The copy is
-build/deletable; the next method builds there what differs.
+Deleted are the method's folders below engine/reuse/ and sdk/lab/, the lines of the registries that name it, its tests
+and its section of docs/methods.md. Its tests are: folders and files of its name; files that include its headers; test
+cases that name it in code or in a string; cases of mistakes in workflow files that name it. Then the programs and the
+tests of the engine, the workflows and the SDK are built and run. The copy is build/deletable; the next method builds
+there what differs.
 """
 
 import argparse
@@ -18,7 +18,7 @@ import subprocess
 import sys
 
 METHODS = ["anchors", "droidspeak", "epic", "cacheblend", "verified"]
-REGISTRIES = ["engine/registry.cpp", "engine/reuse/lab/lab_methods.cpp"]
+REGISTRIES = ["engine/registry.cpp", "engine/reuse/lab/lab_methods.cpp", "sdk/lab/bench_agents.cpp"]
 PROGRAMS = re.compile(r"^bin/(baton|baton-lab|baton_test_(?:engine|loop|reuse|learning|workflows|sdk)\w*)$")
 CASE = re.compile(r"^(?:TEST_CASE|TEMPLATE_TEST_CASE|SCENARIO)\(", re.MULTILINE)
 COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
@@ -78,7 +78,7 @@ def without_cases(text: str, named: re.Pattern) -> tuple[str, int]:
 def delete(root: pathlib.Path, method: str) -> list[str]:
     """Deletes the method from a tree; says what."""
     said, headers = [], set()
-    for folder in sorted((root / "engine/reuse").rglob(method)):
+    for folder in sorted([*(root / "engine/reuse").rglob(method), root / "sdk/lab" / method]):
         if folder.is_dir():
             headers.update(file.relative_to(root).as_posix() for file in folder.rglob("*.h"))
             shutil.rmtree(folder)
@@ -128,24 +128,7 @@ def delete_tests(root: pathlib.Path, method: str, headers: set[str]) -> list[str
     return [f"tests: {', '.join(files) or 'no file'}, {cases} cases elsewhere"]
 
 
-def laboratory_needs(copy: pathlib.Path, method: str) -> list[str]:
-    """The sources of the laboratory that include headers of the deleted method."""
-    include = re.compile(rf'^#include "engine/reuse/(?:lab/)?{method}/', re.MULTILINE)
-    return [f.relative_to(copy).as_posix() for f in sorted((copy / "sdk/lab").glob("*")) if f.suffix in (".h", ".cpp")
-            and include.search(f.read_text())]  # fmt: skip
-
-
-def without_laboratory(copy: pathlib.Path):
-    """Takes the laboratory's library and its tests out of the test program of the SDK."""
-    file = copy / "tests/CMakeLists.txt"
-    file.write_text(file.read_text().replace("baton_test(sdk sdk baton_lab ", "baton_test(sdk sdk "))
-    include = re.compile(r'#include (?:<baton/lab/|"sdk/lab/)')
-    for file in (copy / "tests/sdk").rglob("*.cpp"):
-        if include.search(file.read_text()):
-            file.unlink()
-
-
-def build_and_run(copy: pathlib.Path, jobs: str | None, leave_out: str | None) -> str | None:
+def build_and_run(copy: pathlib.Path, jobs: str | None) -> str | None:
     """Nothing, or what failed."""
     environment = os.environ | {"CCACHE_BASEDIR": str(copy), "CCACHE_NOHASHDIR": "1"}
     made = run(["cmake", "--preset", "release"], copy, capture_output=True, env=environment)
@@ -153,7 +136,6 @@ def build_and_run(copy: pathlib.Path, jobs: str | None, leave_out: str | None) -
         return "it is not configured:\n" + (made.stdout + made.stderr)[-3000:]
     listed = run(["ninja", "-C", "build/release", "-t", "targets", "all"], copy, capture_output=True).stdout
     programs = sorted({line.partition(":")[0] for line in listed.split("\n") if PROGRAMS.match(line.partition(":")[0])})
-    programs = [program for program in programs if program != leave_out]
     made = run(["cmake", "--build", "build/release", "--target", *programs]
                + (["-j", jobs] if jobs else []), copy, capture_output=True, env=environment)  # fmt: skip
     if made.returncode != 0:
@@ -190,11 +172,7 @@ def main() -> int:
         print(f"{method}: deleted: {'; '.join(delete(copy, method))}", flush=True)
         if given.only_delete:
             continue
-        needs = laboratory_needs(copy, method)
-        if needs:
-            print(f"{method}: left out: baton-lab, which needs the method: {', '.join(needs)}", flush=True)
-            without_laboratory(copy)
-        failure = build_and_run(copy, given.jobs, "bin/baton-lab" if needs else None)
+        failure = build_and_run(copy, given.jobs)
         print(f"{method}: {'can be deleted' if failure is None else 'cannot be deleted: ' + failure}", flush=True)
         failed += [method] if failure else []
     return 1 if failed else 0

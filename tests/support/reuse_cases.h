@@ -2,7 +2,13 @@
 // What tests of reuse methods run over, and count.
 #pragma once
 
+#include <limits>
+#include <string>
+#include <vector>
+
 #include "engine/engine.h"
+#include "engine/registry.h"
+#include "engine/reuse/lab/lab_methods.h"
 #include "tests/support/tiny_model.h"
 
 namespace baton::test {
@@ -17,6 +23,30 @@ inline const TinyOptions kModels[] = {
     {.nope = true},
     {.experts = 5},
 };
+
+/// The registered methods that hand texts over by themselves: nothing has been learned, measured or decided before.
+inline std::vector<std::string> plain_methods() {
+  register_lab_methods();
+  std::vector<std::string> names;
+  for (const Method* method : methods()) {
+    if (hands_over(*method) && !computes_ahead(*method) && !learns(*method) && !needs_group(*method))
+      names.emplace_back(method->name);
+  }
+  return names;
+}
+
+/// Those of them that choose tokens, with the options to recompute all of every segment.
+inline std::vector<ReuseOptions> recomputing_all(const ReuseOptions& like) {
+  std::vector<ReuseOptions> all;
+  for (const std::string& name : plain_methods()) {
+    ReuseOptions reuse = like;
+    reuse.method = find_method(name);
+    if (!chooses_tokens(*reuse.method)) continue;
+    reuse.method->recompute(reuse, 1.0, std::numeric_limits<std::int32_t>::max());
+    all.push_back(std::move(reuse));
+  }
+  return all;
+}
 
 /// Entries (tokens x layers) of the whole prompt.
 inline std::int64_t reused(const GenerationResult& result) {

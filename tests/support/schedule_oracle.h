@@ -300,4 +300,51 @@ class Oracle {
   std::vector<Layer> layers_;
 };
 
+/// Caches of one content, of the engine and of the oracle: random keys, values and hidden states at every position.
+struct Caches {
+  Caches(Backend& backend, const Model& model, const Oracle& oracle, const std::vector<std::int32_t>& lengths,
+         std::int32_t hidden_layer, Random& random) {
+    const ModelConfig& c = model.config;
+    std::normal_distribution<float> normal;
+    for (const std::int32_t length : lengths) {
+      KvLayout layout = model.kv_layout();
+      layout.raw_keys = random() % 2 == 0;
+      layout.received = random() % 3 != 0;
+      layout.hidden_width = c.width;
+      layout.hidden_layer = hidden_layer;
+      KvCache& cache = engine.emplace_back(backend, layout, length);
+      OracleCache& other = dense.emplace_back();
+      other.hidden_layer = hidden_layer;
+      other.received.assign(static_cast<std::size_t>(length), 0.0);
+      std::vector<std::int32_t> position(static_cast<std::size_t>(length)), zero(position.size(), 0);
+      std::iota(position.begin(), position.end(), 0);
+      const auto draw = [&](std::int32_t cols, std::vector<float>& flat) {
+        flat.resize(position.size() * static_cast<std::size_t>(cols));
+        for (float& value : flat) value = normal(random);
+        std::vector<Vec> rows;
+        for (auto at = flat.begin(); at != flat.end(); at += cols) rows.emplace_back(at, at + cols);
+        return rows;
+      };
+      std::vector<float> k, v, hidden, cos(position.size() * static_cast<std::size_t>(c.head_dim / 2)), sin(cos.size());
+      const auto view = [&](std::vector<float>& all) {
+        return view_of(all.data(), length, static_cast<std::int64_t>(all.size()) / length);
+      };
+      for (std::int32_t layer = 0; layer < c.layers; ++layer) {
+        model.ropes.distinct()[model.ropes.of(layer)].angles(cos, sin, position);
+        other.k.push_back(draw(c.kv_heads * c.head_dim, k));
+        other.v.push_back(draw(c.kv_heads * c.head_dim, v));
+        for (std::size_t i = 0; i < position.size(); ++i)
+          other.k.back()[i] = oracle.rotated(other.k.back()[i], position[i], layer);
+        const KvSlab slab = cache.slab(layer);
+        backend.store_kv({&slab, 1}, layout.shape, {zero, position, zero}, view(k), view(v), {view(cos), view(sin)});
+      }
+      other.hidden = draw(c.width, hidden);
+      backend.scatter_rows(cache.hidden(), view(hidden), position);
+      cache.commit(length);
+    }
+  }
+  std::vector<KvCache> engine;
+  std::vector<OracleCache> dense;
+};
+
 }  // namespace baton::test

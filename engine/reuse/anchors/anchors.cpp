@@ -470,6 +470,7 @@ constexpr Method kAnchors = {
     .schedule = anchors_schedule,
     .problem = anchors_problem,
     .make_state = make_anchor_state,
+    .observe = [](ReuseOptions& reuse) { reuse.own = AnchorOptions{.size = 1, .check = 1}; },
     .keys = anchors_keys,
     .read = read_anchors};
 

@@ -15,6 +15,7 @@
 #include "engine/cpu/cpu.h"
 #include "engine/loop/step_engine.h"
 #include "tests/support/process_memory.h"
+#include "tests/support/reuse_cases.h"
 #include "tests/support/tiny_model.h"
 
 namespace segment_store_test {
@@ -311,7 +312,7 @@ TEST_CASE("a producer that is cancelled or fails makes no segment", "[reuse][sto
 }
 
 TEST_CASE("two consumers read one segment at different places at once", "[reuse][store]") {
-  for (const std::string method : {"direct", "epic", "cacheblend", "rectify"}) {
+  for (const std::string& method : plain_methods()) {
     const auto engine = engine_of({.max_step_rows = 16});
     const GenerationResult producer = finish(*engine, request_of({text(20, 1)}, "full", 60, 2));
     const std::vector<PromptPart> near = {text(3, 3), part_of(producer), text(4, 4)};
@@ -402,7 +403,7 @@ TEST_CASE("memory returns to where it was after 200 runs", "[reuse][store][stres
       GenerationRequest request = request_of(chain,
                                              agent == 0   ? "full"
                                              : agent == 1 ? "rectify"
-                                                          : "cacheblend",
+                                                          : "direct",
                                              20, 1000 * seed + agent);
       request.prompt[0].readers = 2;
       chain.push_back(part_of(finish(*engine, std::move(request))));

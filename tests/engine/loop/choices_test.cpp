@@ -9,8 +9,8 @@
 #include "engine/base/errors.h"
 #include "engine/loop/choice_scores.h"
 #include "engine/loop/step_engine.h"
+#include "engine/registry.h"
 #include "engine/reuse/direct/direct.h"
-#include "engine/reuse/verified/verified.h"
 #include "engine/text/constrain/grammar.h"
 #include "tests/support/asking.h"
 #include "tests/support/tiny_engine.h"
@@ -183,7 +183,7 @@ TEST_CASE("verified choices are scored on exact KV", "[engine][choices]") {
   const GenerationResult direct = result_of(*engine, reader).get();
   CHECK(direct.hops == 1);
   CHECK(direct.choices != full.choices);
-  reader.reuse.method = &verified_method();
+  reader.reuse.method = find_method("verified");
   const GenerationResult verified = result_of(*engine, reader).get();
   CHECK(verified.choices == full.choices);
   CHECK(verified.tokens == full.tokens);

@@ -88,7 +88,9 @@ TEST_CASE("droidspeak: all layers recomputed are the reader's full prefill, bit 
 
 TEST_CASE("droidspeak: KV of an engine with the same weights is as good as one's own", "[reuse][droidspeak]") {
   const auto author = engine_of(1), reader = engine_of(1);
-  for (const char* method : {"direct", "epic", "cacheblend", "rectify", "droidspeak"}) {
+  std::vector<std::string> names = plain_methods();
+  names.emplace_back("droidspeak");
+  for (const std::string& method : names) {
     INFO(method);
     ReuseOptions reuse = droidspeak(2, 4);
     reuse.method = find_method(method);

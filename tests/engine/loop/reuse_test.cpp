@@ -7,88 +7,30 @@
 #include <future>
 #include <numeric>
 
-#include "engine/cpu/cpu.h"
-#include "engine/loop/step_engine.h"
 #include "engine/model/forward.h"
-#include "engine/registry.h"
-#include "engine/reuse/lab/cacheblend/cacheblend.h"
-#include "engine/reuse/lab/epic/epic.h"
 #include "engine/reuse/placement.h"
-#include "engine/reuse/rectify/rectify.h"
-#include "tests/support/reuse_cases.h"
-#include "tests/support/reuse_run.h"
-#include "tests/support/tiny_model.h"
+#include "tests/support/reuse_prompts.h"
 
 namespace reuse_test {
 
 using namespace baton;
 using namespace baton::test;
+using namespace baton::test::reuse_prompts;
 
 namespace {
 
-constexpr std::int32_t kLayers = 6;
-constexpr LayerRange kRange{1, 2, kLayers - 2};
-
-ReuseOptions method(std::string_view name, bool prefix = false) {
-  ReuseOptions reuse;
-  reuse.method = find_method(name);
-  reuse.range = name == "droidspeak" ? LayerRange::group(kRange.start, kRange.end) : kRange;
-  own<RectifyOptions>(reuse).selection = {};
-  reuse.min_tokens = 1;
-  reuse.prefix = prefix;
-  return reuse;
-}
-
-ReuseOptions recording(ReuseOptions reuse = method("full")) {
-  reuse.record = true;
-  return reuse;
-}
-
-PromptPart text(std::size_t n, std::uint64_t seed) { return {"", random_tokens(n, seed), nullptr, 0}; }
-
-std::shared_ptr<StepEngine> engine_of(TinyOptions model = {}, LocalEngineOptions options = {}) {
-  model.layers = kLayers;
-  auto backend = make_cpu_backend(2);
-  auto weights = make_tiny_model(*backend, model);
-  return std::make_shared<StepEngine>(std::move(backend), std::move(weights), options);
-}
-
-Run ask(InferenceEngine& engine, std::vector<PromptPart> prompt, const ReuseOptions& reuse, std::int32_t tokens = 3) {
-  GenerationRequest request;
-  request.prompt = std::move(prompt);
-  request.reuse = reuse;
-  request.max_tokens = tokens;
-  return run(engine, std::move(request));
-}
-
-/// The answer of n given tokens to a prompt, as a part of later prompts.
-PromptPart answer(InferenceEngine& engine, std::vector<PromptPart> prompt, std::size_t n, std::uint64_t seed,
-                  const ReuseOptions& reuse = recording()) {
-  GenerationRequest request;
-  request.prompt = std::move(prompt);
-  request.reuse = reuse;
-  request.forced = random_tokens(n, seed);
-  request.output_readers = 4;
-  const Run made = run(engine, std::move(request));
-  REQUIRE(made.result.output);
-  REQUIRE(made.result.output->tokens == static_cast<std::int32_t>(n));
-  return {"answer", made.result.tokens, made.result.output, 0};
-}
-
 /// Methods that recompute all of every segment.
 std::vector<ReuseOptions> everything(bool prefix) {
-  ReuseOptions epic = method("epic", prefix), blend = method("cacheblend", prefix), relay = method("rectify", prefix);
-  own<EpicOptions>(epic).tokens = std::numeric_limits<std::int32_t>::max();
-  own<CacheblendOptions>(blend).share = 1.0;
+  ReuseOptions relay = method("rectify", prefix);
   relay.range = {0, 2, kLayers - 1};
+  std::vector<ReuseOptions> all = recomputing_all(relay);
   own<RectifyOptions>(relay).selection.all = true;
-  ReuseOptions share = relay;
-  own<RectifyOptions>(share).selection = {.share = 1.0};
   ReuseOptions unsure = relay;
   own<RectifyOptions>(unsure).selection = {.share = 1.0, .score = SelectionOptions::Score::entropy};
   ReuseOptions author = relay;
   own<RectifyOptions>(author).selection = {.share = 1.0, .score = SelectionOptions::Score::author};
-  return {epic, blend, relay, share, unsure, author};
+  all.insert(all.end(), {relay, unsure, author});
+  return all;
 }
 
 }  // namespace
@@ -104,21 +46,17 @@ TEST_CASE("reuse: every row recomputed in every layer is full prefill, bit for b
         {first},
     };
     for (std::size_t i = 0; i < std::size(prompts); ++i) {
-      const Run full = ask(*engine, prompts[i], method("full"));
+      const Run full = greedy(*engine, prompts[i], method("full"));
       CHECK(full.result.kv_computed == full.result.kv_entries);
       for (const bool prefix : {false, true}) {
         for (const ReuseOptions& reuse : everything(prefix)) {
           INFO("prompt " << i << ", " << reuse.method->name << (prefix ? ", with prefix" : ""));
-          const Run other = ask(*engine, prompts[i], reuse);
+          const Run other = greedy(*engine, prompts[i], reuse);
           CHECK(same(other, full));
           CHECK(other.result.kv_computed + reused(other.result) == other.result.kv_entries);
-          // K and V of layer 0 depend on the token alone: rectify and cacheblend keep those that were placed.
-          if (!prefix && reuse.method->name == "epic") CHECK(other.result.kv_computed == other.result.kv_entries);
-          if (!prefix && reuse.method->name != "epic") {
-            const std::int64_t positions = other.result.kv_entries / kLayers;
-            CHECK(other.result.kv_computed > other.result.kv_entries - positions);
-            CHECK(other.result.kv_computed < other.result.kv_entries);
-          }
+          // K and V of layer 0 depend on the token alone: a method may keep those that were placed.
+          if (!prefix) CHECK(other.result.kv_computed > other.result.kv_entries - other.result.kv_entries / kLayers);
+          if (!prefix && reuse.method == &rectify_method()) CHECK(other.result.kv_computed < other.result.kv_entries);
         }
       }
     }
@@ -136,7 +74,7 @@ TEST_CASE("reuse: texts too many hand-overs away from exact KV are computed in f
     INFO("max_hops " << max_hops);
     ReuseOptions reuse = method("direct");
     reuse.max_hops = max_hops;
-    const Run run = ask(*engine, chain, reuse);
+    const Run run = greedy(*engine, chain, reuse);
     const int taken = max_hops == 0 ? 4 : std::min(max_hops, 4);
     CHECK(run.result.hops == taken);
     for (int i = 0; i < 4; ++i) {
@@ -159,10 +97,10 @@ TEST_CASE("reuse: behind the same text at the same place, every method is full p
          ++agent) {  // the prompt of each holds that of the one before and its answer
       chain.push_back(answer(*engine, chain, 45, agent, recording(method("direct"))));
       chain.push_back(text(6 + agent, 100 + agent));
-      const Run full = ask(*engine, chain, method("full"));
-      for (const std::string name : {"direct", "epic", "cacheblend", "rectify"}) {
+      const Run full = greedy(*engine, chain, method("full"));
+      for (const std::string& name : plain_methods()) {
         INFO("agent " << agent << ", " << name);
-        const Run other = ask(*engine, chain, method(name));
+        const Run other = greedy(*engine, chain, method(name));
         CHECK(same(other, full));
         CHECK(other.result.kv_computed < other.result.kv_entries);
         CHECK(other.result.kv_computed + reused(other.result) == other.result.kv_entries);
@@ -171,7 +109,7 @@ TEST_CASE("reuse: behind the same text at the same place, every method is full p
       // Deviations of exactly 0 choose nothing: only text runs behind the detection.
       ReuseOptions bare = method("rectify");
       own<RectifyOptions>(bare).selection = {.influence = false, .suffix = 0};
-      const Run none = ask(*engine, chain, bare);
+      const Run none = greedy(*engine, chain, bare);
       CHECK(same(none, full));
       const std::int64_t moved = 45 * (static_cast<std::int64_t>(agent) - 1);
       CHECK(none.result.kv_computed ==
@@ -186,7 +124,7 @@ TEST_CASE("reuse: direct behind the same text is full prefill with a cache of bf
   for (std::uint64_t agent = 2; agent < 5; ++agent) {
     chain.push_back(answer(*engine, chain, 40, agent, recording(method("direct"))));
     chain.push_back(text(5, agent + 10));
-    CHECK(same(ask(*engine, chain, method("direct")), ask(*engine, chain, method("full"))));
+    CHECK(same(greedy(*engine, chain, method("direct")), greedy(*engine, chain, method("full"))));
   }
 }
 
@@ -297,7 +235,7 @@ TEST_CASE("reuse: any number of rows a step gives the same bits for every method
       std::size_t at = 0;
       for (const Method* each : methods()) {
         const Method& row = *each;
-        Run now = ask(*engine, prompt, method(row.name));
+        Run now = greedy(*engine, prompt, method(row.name));
         INFO(row.name << ", " << rows << " rows");
         if (rows == 512) {
           expected.push_back(std::move(now));
@@ -336,7 +274,7 @@ TEST_CASE("reuse: other sequences beside it change no bit", "[reuse]") {
   for (const Method* each : methods()) {
     const Method& row = *each;
     INFO(row.name);
-    CHECK(same(ask(*busy, beside, method(row.name), 8), ask(*quiet, alone, method(row.name), 8)));
+    CHECK(same(greedy(*busy, beside, method(row.name), 8), greedy(*quiet, alone, method(row.name), 8)));
   }
   for (auto& other : others) CHECK(other.get().error.empty());
 }
@@ -345,7 +283,7 @@ TEST_CASE("reuse: prefixes of any length are exact", "[reuse]") {
   for (const TinyOptions& model : kModels) {
     const auto plain = engine_of(model), cached = engine_of(model);
     const std::vector<TokenId> stem = random_tokens(150, 1);
-    ask(*cached, {{"", stem, nullptr, 0}}, method("prefix", true), 1);
+    greedy(*cached, {{"", stem, nullptr, 0}}, method("prefix", true), 1);
     for (const std::int32_t length : {1, 15, 16, 17, 63, 64, 65, 128, 149, 150}) {
       std::vector<TokenId> tokens(stem.begin(), stem.begin() + length);
       tokens.push_back(255 -
@@ -353,13 +291,13 @@ TEST_CASE("reuse: prefixes of any length are exact", "[reuse]") {
       const std::vector<TokenId> tail = random_tokens(9, static_cast<std::uint64_t>(length));
       tokens.insert(tokens.end(), tail.begin(), tail.end());
       const std::vector<PromptPart> prompt = {{"", tokens, nullptr, 0}};
-      const Run full = ask(*plain, prompt, method("full"));
+      const Run full = greedy(*plain, prompt, method("full"));
       INFO("common tokens: " << length);
-      const Run exact = ask(*cached, prompt, method("prefix", true));
+      const Run exact = greedy(*cached, prompt, method("prefix", true));
       CHECK(same(exact, full));
       CHECK(exact.result.kv_computed == 10 * kLayers);
       CHECK(exact.result.hops == 0);
-      const Run again = ask(*cached, prompt, method("prefix", true));
+      const Run again = greedy(*cached, prompt, method("prefix", true));
       CHECK(same(again, full));
       const bool kept = length > 6;  // what is 16 tokens longer than the rest is kept
       if (kept) CHECK(again.result.kv_computed <= 10 * kLayers);
@@ -371,12 +309,12 @@ TEST_CASE("reuse: prefixes of any length are exact", "[reuse]") {
 
 TEST_CASE("reuse: an answer continues as an exact prefix, one behind moved segments does not", "[reuse]") {
   const auto engine = engine_of();
-  const Run first = ask(*engine, {text(40, 1)}, method("prefix", true), 20);
+  const Run first = greedy(*engine, {text(40, 1)}, method("prefix", true), 20);
   std::vector<TokenId> tokens = random_tokens(40, 1);
   tokens.insert(tokens.end(), first.result.tokens.begin(), first.result.tokens.end());
   const std::vector<PromptPart> follow = {{"", tokens, nullptr, 0}, text(5, 3)};
-  const Run second = ask(*engine, follow, method("prefix", true));
-  CHECK(same(second, ask(*engine, follow, method("full"))));
+  const Run second = greedy(*engine, follow, method("prefix", true));
+  CHECK(same(second, greedy(*engine, follow, method("full"))));
   const auto ran =
       static_cast<std::int64_t>(first.result.tokens.size()) - (first.result.reason == FinishReason::length ? 1 : 0);
   CHECK(second.result.kv_computed == (second.result.prompt_tokens - 40 - ran) * kLayers);
@@ -384,9 +322,9 @@ TEST_CASE("reuse: an answer continues as an exact prefix, one behind moved segme
   // Behind a moved segment nothing is exact: only the text before it may become a prefix.
   const PromptPart moved = answer(*engine, {text(30, 4)}, 50, 5);
   const std::vector<PromptPart> prompt = {text(35, 6), moved, text(25, 7)};
-  ask(*engine, prompt, method("direct", true));
-  const Run exact = ask(*engine, prompt, method("prefix", true));
-  CHECK(same(exact, ask(*engine, prompt, method("full"))));
+  greedy(*engine, prompt, method("direct", true));
+  const Run exact = greedy(*engine, prompt, method("prefix", true));
+  CHECK(same(exact, greedy(*engine, prompt, method("full"))));
   CHECK(exact.result.kv_computed == (50 + 25) * kLayers);
   CHECK(exact.result.uses[0].method->name == "prefix");
   CHECK(exact.result.uses[1].method->name == "full");
@@ -399,7 +337,7 @@ TEST_CASE("reuse: a segment is whole, with hidden states and attention, whatever
     question.slot = "question";
     question.readers = 3;
     const std::vector<PromptPart> prompt = {text(20, 1), question, text(9, 3)};
-    ask(*engine, prompt, method(first, true));
+    greedy(*engine, prompt, method(first, true));
     const auto consume = [&](InferenceEngine& on) {
       GenerationRequest request;
       request.prompt = prompt;
@@ -408,7 +346,7 @@ TEST_CASE("reuse: a segment is whole, with hidden states and attention, whatever
       REQUIRE(producer.result.segments[1]);
       PromptPart moved = question;
       moved.segment = producer.result.segments[1];
-      return ask(on, {text(31, 4), moved, text(12, 5)}, method("rectify"));
+      return greedy(on, {text(31, 4), moved, text(12, 5)}, method("rectify"));
     };
     INFO("prefix kept by " << first);
     CHECK(same(consume(*engine), consume(*other)));
@@ -421,95 +359,30 @@ TEST_CASE("reuse: a prefix that reaches into a segment leaves the rest of it to 
     const PromptPart part = answer(*engine, {text(30, 1)}, 40, 2);
     std::vector<TokenId> stem = random_tokens(50, 3);  // an earlier prompt that goes on like the answer, for a while
     stem.insert(stem.end(), part.tokens.begin(), part.tokens.begin() + static_cast<std::ptrdiff_t>(common));
-    ask(*engine, {{"", stem, nullptr, 0}}, method("prefix", true), 1);
+    greedy(*engine, {{"", stem, nullptr, 0}}, method("prefix", true), 1);
     const std::vector<PromptPart> prompt = {text(50, 3), part, text(10, 4)};
     const auto rest = static_cast<std::int64_t>(40 - common);
     INFO(common << " tokens in common");
-    const Run direct = ask(*engine, prompt, method("direct", true));
+    const Run direct = greedy(*engine, prompt, method("direct", true));
     CHECK(direct.result.uses[0].method->name == "prefix");
     CHECK(direct.result.uses[1].method->name == "direct");
     CHECK(direct.result.kv_computed == 10 * kLayers);
     CHECK(direct.result.hops == 1);
-    ReuseOptions epic = method("epic", true);
-    own<EpicOptions>(epic).tokens = 8;
-    const auto head = static_cast<std::int64_t>(common < 8 ? 8 - common : 0);
-    CHECK(ask(*engine, prompt, epic).result.kv_computed == (10 + head) * kLayers);
     ReuseOptions all = method("rectify", true);
     all.range = {0, 1, kLayers - 1};
     own<RectifyOptions>(all).selection.all = true;
-    const Run exact = ask(*engine, prompt, all);
+    const Run exact = greedy(*engine, prompt, all);
     CHECK(exact.result.kv_computed == 10 * kLayers + rest * (kLayers - 1));
-    CHECK(same(exact, ask(*engine, prompt, method("full"))));
+    CHECK(same(exact, greedy(*engine, prompt, method("full"))));
     ReuseOptions suffix = method("rectify", true);
     own<RectifyOptions>(suffix).selection = {.deviation = false, .influence = false, .suffix = 7};
     const std::int64_t chosen = std::min<std::int64_t>(rest, 7) * (kRange.end - kRange.detect);
-    CHECK(ask(*engine, prompt, suffix).result.kv_computed ==
+    CHECK(greedy(*engine, prompt, suffix).result.kv_computed ==
           10 * kLayers + rest * (kRange.detect - kRange.start) + chosen);
-    CHECK(ask(*engine, prompt, method("rectify", true)).result.uses[1].method->name == "rectify");
+    CHECK(greedy(*engine, prompt, method("rectify", true)).result.uses[1].method->name == "rectify");
     // Nothing inexact was kept as a prefix.
-    CHECK(same(ask(*engine, prompt, method("prefix", true)), exact));
+    CHECK(same(greedy(*engine, prompt, method("prefix", true)), exact));
   }
-}
-
-TEST_CASE("reuse: entries computed and reused add up to those of the prompt", "[reuse]") {
-  const auto engine = engine_of();
-  const PromptPart part = answer(*engine, {text(30, 1)}, 40, 2);
-  const std::vector<PromptPart> prompt = {text(20, 3), part, text(10, 4)};
-  const std::int64_t s = 30, r = 40, length = kRange.end - kRange.start, detect = kRange.detect - kRange.start;
-  ReuseOptions range_alone = method("rectify"), suffix = method("rectify"), share = method("rectify"),
-               epic = method("epic"), blend = method("cacheblend");
-  own<RectifyOptions>(range_alone).selection.all = true;
-  own<RectifyOptions>(suffix).selection = {.deviation = false, .influence = false, .suffix = 7};
-  own<RectifyOptions>(share).selection.share = 0.25;
-  own<EpicOptions>(epic).tokens = 12;
-  own<CacheblendOptions>(blend).share = 0.26;
-  ReuseOptions unsure = method("rectify");
-  own<RectifyOptions>(unsure).selection = {
-      .suffix = 0, .head = 3, .share = 0.25, .score = SelectionOptions::Score::entropy};
-  ReuseOptions author = method("rectify");
-  own<RectifyOptions>(author).selection = {
-      .suffix = 4, .head = 3, .share = 0.25, .score = SelectionOptions::Score::author};
-  ReuseOptions from_zero = range_alone;
-  from_zero.range.start = 0;
-  struct Known {
-    ReuseOptions reuse;
-    std::int64_t computed, reused_tokens;
-  };
-  const Known known[] = {
-      {method("full"), (s + r) * kLayers, 0},
-      {method("direct"), s * kLayers, r},
-      {epic, (s + 12) * kLayers, r - 12},
-      {blend, s * kLayers + r + 10 * (kLayers - 2), r - 10},  // int(0.26 * 40)
-      {range_alone, s * kLayers + r * length, 0},
-      {suffix, s * kLayers + r * detect + 7 * (length - detect), r - 7},
-      {share, s * kLayers + r * detect + 10 * (length - detect), r - 10},
-      {from_zero, s * kLayers + r * kRange.end, 0},
-      {unsure, s * kLayers + 10 * length, r - 10},  // no detection: the others are not computed at all
-      {author, s * kLayers + 10 * length, r - 10},
-  };
-  for (const auto& [reuse, computed, reused_tokens] : known) {
-    const GenerationResult result = ask(*engine, prompt, reuse).result;
-    INFO(reuse.method->name << ", expected " << computed);
-    CHECK(result.kv_entries == (s + r) * kLayers);
-    CHECK(result.kv_computed == computed);
-    REQUIRE(result.uses.size() == 3);
-    CHECK(result.uses[1].kv_reused == result.kv_entries - computed);
-    CHECK(result.uses[0].kv_reused + result.uses[2].kv_reused == 0);
-    CHECK(result.uses[0].kv_reusable + result.uses[2].kv_reusable == 0);
-    const std::int64_t up_to_detection = reuse.method->name == "rectify" ? reuse.range.detect - reuse.range.start : 1;
-    const bool detects = (reuse.method->name == "rectify" &&
-                          own<RectifyOptions>(reuse).selection.score == SelectionOptions::Score::deviation) ||
-                         reuse.method->name == "cacheblend";
-    CHECK(result.uses[1].kv_reusable == (detects ? r * (kLayers - up_to_detection) : result.uses[1].kv_reused));
-    CHECK(result.uses[1].method == reuse.method);
-    CHECK(result.uses[1].reason.empty());
-    CHECK(result.uses[1].reused_tokens == reused_tokens);
-    CHECK(result.hops == (reuse.method->name == "full" ? 0 : 1));
-  }
-  // The layer range alone: of the segment's entries, 1 - (l_e - l_s) / L are reused.
-  const GenerationResult result = ask(*engine, prompt, range_alone).result;
-  CHECK(static_cast<double>(result.uses[1].kv_reused) / (r * kLayers) ==
-        Approx(1.0 - static_cast<double>(length) / kLayers));
 }
 
 TEST_CASE("reuse: an answer that was cut off has no KV of its last token, which is computed", "[reuse]") {
@@ -523,11 +396,11 @@ TEST_CASE("reuse: an answer that was cut off has no KV of its last token, which 
   REQUIRE(made.result.reason == FinishReason::length);
   REQUIRE(made.result.output->tokens == 39);
   const PromptPart part{"answer", made.result.tokens, made.result.output, 0};
-  const Run direct = ask(*engine, {text(30, 1), part, text(10, 4)}, method("direct"));
-  CHECK(same(direct, ask(*engine, {text(30, 1), part, text(10, 4)}, method("full"))));
+  const Run direct = greedy(*engine, {text(30, 1), part, text(10, 4)}, method("direct"));
+  CHECK(same(direct, greedy(*engine, {text(30, 1), part, text(10, 4)}, method("full"))));
   CHECK(direct.result.kv_computed == (30 + 1 + 10) * kLayers);
   // As the whole prompt: the last token has none, so that all the rest is reused.
-  CHECK(ask(*engine, {part}, method("direct")).result.kv_computed == kLayers);
+  CHECK(greedy(*engine, {part}, method("direct")).result.kv_computed == kLayers);
 }
 
 TEST_CASE("reuse: a segment knows the attention it received, and how sure its author was", "[reuse]") {
@@ -577,8 +450,8 @@ TEST_CASE("reuse: why a segment is not taken is said", "[reuse]") {
   no_hidden_states.range = {2, 3, 4};
   const PromptPart other_layer = answer(*engine, {text(30, 1)}, 40, 2, no_hidden_states);
   const auto use = [&](PromptPart p, const ReuseOptions& reuse) {
-    const Run run = ask(*engine, {text(20, 3), p, text(10, 4)}, reuse);
-    CHECK(same(run, ask(*engine, {text(20, 3), p, text(10, 4)}, method("full"))));
+    const Run run = greedy(*engine, {text(20, 3), p, text(10, 4)}, reuse);
+    CHECK(same(run, greedy(*engine, {text(20, 3), p, text(10, 4)}, method("full"))));
     CHECK(run.result.kv_computed == run.result.kv_entries);
     return run.result.uses[1];
   };
@@ -591,7 +464,7 @@ TEST_CASE("reuse: why a segment is not taken is said", "[reuse]") {
   CHECK_THAT(use(edited, method("direct")).reason, Contains("other tokens"));
   CHECK_THAT(use(other_layer, method("rectify")).reason, Contains("no hidden states of layer 1"));
   CHECK(use({"", part.tokens, nullptr, 0}, method("rectify")).reason.empty());
-  CHECK(ask(*engine, {text(20, 3), other_layer, text(10, 4)}, method("direct")).result.uses[1].method->name ==
+  CHECK(greedy(*engine, {text(20, 3), other_layer, text(10, 4)}, method("direct")).result.uses[1].method->name ==
         "direct");
 
   GenerationRequest request;
@@ -601,48 +474,8 @@ TEST_CASE("reuse: why a segment is not taken is said", "[reuse]") {
   update_calibration(*engine, [&](Calibration& now) { now.range = kRange; });
   ReuseOptions of_model = method("rectify");
   of_model.range = {};
-  const Run relayed = ask(*engine, {text(20, 3), part, text(10, 4)}, of_model);
-  CHECK(same(relayed, ask(*engine, {text(20, 3), part, text(10, 4)}, method("rectify"))));
-}
-
-TEST_CASE("reuse: layers and numbers that a method cannot take are errors, never replaced", "[reuse]") {
-  using Catch::Contains;
-  const auto engine = engine_of();
-  update_calibration(*engine, [&](Calibration& now) { now.range = kRange; });
-  const auto refused = [&](const ReuseOptions& reuse, const std::string& message) {
-    GenerationRequest request;
-    request.prompt = {text(5, 1)};
-    request.reuse = reuse;
-    INFO(message);
-    CHECK_THROWS_WITH(engine->submit(std::move(request)), Contains(message));
-  };
-  for (const char* name : {"rectify", "direct", "full"}) {
-    ReuseOptions beyond = method(name);
-    beyond.range = {0, 1, kLayers};  // its layers are 0 to kLayers - 1
-    refused(beyond, "expected 0 <= start < detect < end < 6, found start 0, detect 1, end 6");
-    beyond.range = {2, 1, 3};
-    refused(beyond, "found start 2, detect 1, end 3");
-  }
-  ReuseOptions group = method("droidspeak");
-  group.range = LayerRange::group(1, kLayers);
-  refused(group, "expected start < end < 6");
-  ReuseOptions blend = method("cacheblend"), paper = method("rectify"), epic = method("epic");
-  own<CacheblendOptions>(blend).reuse = 0.9;
-  refused(blend, "cannot reuse 0.900 of the entries; expected at most 0.833");
-  own<RectifyOptions>(paper).selection = SelectionOptions::by_paper();
-  paper.range = {0, 2, 5};
-  own<RectifyOptions>(paper).reuse = 0.7;
-  refused(paper, "expected at most 0.667");
-  own<CacheblendOptions>(blend).reuse = 1.5;
-  refused(blend, "reuse is 1.5; expected a number from 0 to 1");
-  own<CacheblendOptions>(blend).reuse = 0.0;
-  own<CacheblendOptions>(blend).share = -0.1;
-  refused(blend, "cacheblend_share is -0.1");
-  own<EpicOptions>(epic).tokens = -1;
-  refused(epic, "epic_tokens is -1; expected at least 0");
-  own<RectifyOptions>(paper).reuse = 0.0;
-  own<RectifyOptions>(paper).selection.share = std::nan("");
-  refused(paper, "selection.share is nan");
+  const Run relayed = greedy(*engine, {text(20, 3), part, text(10, 4)}, of_model);
+  CHECK(same(relayed, greedy(*engine, {text(20, 3), part, text(10, 4)}, method("rectify"))));
 }
 
 TEST_CASE("reuse: the published preset takes the layers of the paper's profiler", "[reuse]") {
@@ -657,80 +490,80 @@ TEST_CASE("reuse: the published preset takes the layers of the paper's profiler"
   given.range = {1, 3, 5};
   paper.range = {};
   own<RectifyOptions>(paper).paper_layers = true;
-  CHECK(same(ask(*engine, prompt, paper), ask(*engine, prompt, given)));
+  CHECK(same(greedy(*engine, prompt, paper), greedy(*engine, prompt, given)));
   given.range = {1, 2, 3};
-  CHECK_FALSE(same(ask(*engine, prompt, paper), ask(*engine, prompt, given)));
+  CHECK_FALSE(same(greedy(*engine, prompt, paper), greedy(*engine, prompt, given)));
 }
 
-TEST_CASE("reuse: epic, cacheblend and rectify leave what is asked, from two segments and in steps of any size",
-          "[reuse]") {
-  std::vector<Run> runs;
-  for (const std::int32_t rows : {7, 512}) {
-    const auto engine = engine_of({}, {.max_step_rows = rows});
-    const PromptPart first = answer(*engine, {text(30, 1)}, 40, 2), second = answer(*engine, {text(11, 5)}, 27, 6);
-    const std::vector<PromptPart> prompt = {text(20, 3), first, text(9, 7), second, text(10, 4)};
-    std::size_t at = 0;
-    for (const char* name : {"epic", "cacheblend", "rectify", "author"}) {
-      ReuseOptions reuse = method(std::string_view(name) == "author" ? "rectify" : name);
-      if (std::string_view(name) == "epic") {
-        own<EpicOptions>(reuse).reuse = 0.7;
-      } else if (std::string_view(name) == "cacheblend") {
-        own<CacheblendOptions>(reuse).reuse = 0.7;
-      } else {
-        own<RectifyOptions>(reuse).selection =
-            std::string_view(name) == "author" ? SelectionOptions::by_author() : SelectionOptions::by_paper();
-        own<RectifyOptions>(reuse).reuse = 0.7;
-      }
-      Run run = ask(*engine, prompt, reuse);
-      const auto reused = static_cast<double>(run.result.uses[1].kv_reused + run.result.uses[3].kv_reused);
-      INFO(name << " in steps of " << rows);
-      CHECK(reused >= 0.7 * 67 * kLayers);
-      CHECK(reused < 0.7 * 67 * kLayers + 2 * kLayers);  // rounded down, in each segment
-      if (rows == 512)
-        CHECK(same(runs[at++], run));
-      else
-        runs.push_back(std::move(run));
-    }
+TEST_CASE("reuse: entries computed and reused add up to those of the prompt", "[reuse]") {
+  const std::int64_t s = 30, r = 40, length = kRange.end - kRange.start, detect = kRange.detect - kRange.start;
+  const std::int64_t detected = r * (kLayers - detect);  // entries behind the detection
+  ReuseOptions range_alone = method("rectify"), suffix = method("rectify"), share = method("rectify");
+  own<RectifyOptions>(range_alone).selection.all = true;
+  own<RectifyOptions>(suffix).selection = {.deviation = false, .influence = false, .suffix = 7};
+  own<RectifyOptions>(share).selection.share = 0.25;
+  ReuseOptions unsure = method("rectify");
+  own<RectifyOptions>(unsure).selection = {
+      .suffix = 0, .head = 3, .share = 0.25, .score = SelectionOptions::Score::entropy};
+  ReuseOptions author = method("rectify");
+  own<RectifyOptions>(author).selection = {
+      .suffix = 4, .head = 3, .share = 0.25, .score = SelectionOptions::Score::author};
+  ReuseOptions from_zero = range_alone;
+  from_zero.range.start = 0;
+  check_computed(method("full"), {(s + r) * kLayers, 0});
+  check_computed(method("direct"), {s * kLayers, r});
+  // The layer range alone: of the segment's entries, 1 - (l_e - l_s) / L are reused.
+  check_computed(range_alone, {s * kLayers + r * length, 0, detected});
+  check_computed(suffix, {s * kLayers + r * detect + 7 * (length - detect), r - 7, detected});
+  check_computed(share, {s * kLayers + r * detect + 10 * (length - detect), r - 10, detected});
+  check_computed(from_zero, {s * kLayers + r * kRange.end, 0, r * (kLayers - kRange.detect)});
+  check_computed(unsure, {s * kLayers + 10 * length, r - 10});  // no detection: the others are not computed at all
+  check_computed(author, {s * kLayers + 10 * length, r - 10});
+}
+
+TEST_CASE("reuse: layers and numbers that a method cannot take are errors, never replaced", "[reuse]") {
+  const auto engine = engine_of();
+  update_calibration(*engine, [&](Calibration& now) { now.range = kRange; });
+  for (const char* name : {"rectify", "direct", "full"}) {
+    ReuseOptions beyond = method(name);
+    beyond.range = {0, 1, kLayers};  // its layers are 0 to kLayers - 1
+    check_refused(*engine, beyond, "expected 0 <= start < detect < end < 6, found start 0, detect 1, end 6");
+    beyond.range = {2, 1, 3};
+    check_refused(*engine, beyond, "found start 2, detect 1, end 3");
+  }
+  for (const Method* each : methods()) {
+    if (!needs_group(*each)) continue;
+    ReuseOptions group = method(each->name);
+    group.range = LayerRange::group(1, kLayers);
+    check_refused(*engine, group, "expected start < end < 6");
+  }
+  ReuseOptions paper = method("rectify");
+  own<RectifyOptions>(paper).selection = SelectionOptions::by_paper();
+  paper.range = {0, 2, 5};
+  own<RectifyOptions>(paper).reuse = 0.7;
+  check_refused(*engine, paper, "expected at most 0.667");
+  own<RectifyOptions>(paper).reuse = 0.0;
+  own<RectifyOptions>(paper).selection.share = std::nan("");
+  check_refused(*engine, paper, "selection.share is nan");
+}
+
+TEST_CASE("reuse: rectify leaves what is asked, from two segments and in steps of any size", "[reuse]") {
+  for (const SelectionOptions& selection : {SelectionOptions::by_paper(), SelectionOptions::by_author()}) {
+    ReuseOptions reuse = method("rectify");
+    own<RectifyOptions>(reuse).selection = selection;
+    own<RectifyOptions>(reuse).reuse = 0.7;
+    check_left(reuse);
   }
 }
 
-TEST_CASE("reuse: the more is recomputed, the closer to full prefill", "[reuse]") {
-  const auto engine = engine_of({.kv_dtype = DType::f32});
-  std::vector<ReuseOptions> ladder = {method("direct")};
-  for (const std::int32_t k : {8, 24, 40, 48}) {
-    ladder.push_back(method("epic"));
-    own<EpicOptions>(ladder.back()).tokens = k;
-  }
-  std::vector<ReuseOptions> relay;
+TEST_CASE("reuse: the more rectify recomputes, the closer to full prefill", "[reuse]") {
+  std::vector<ReuseOptions> ladder;
   for (const double share : {0.02, 0.5, 1.0}) {
-    relay.push_back(method("rectify"));
-    relay.back().range = {0, 1, kLayers - 1};
-    own<RectifyOptions>(relay.back()).selection = {.suffix = 0, .share = share};
+    ladder.push_back(method("rectify"));
+    ladder.back().range = {0, 1, kLayers - 1};
+    own<RectifyOptions>(ladder.back()).selection = {.suffix = 0, .share = share};
   }
-  std::vector<double> epic_error(ladder.size()), relay_error(relay.size());
-  for (std::uint64_t seed = 0; seed < 40; ++seed) {
-    const PromptPart part = answer(*engine, {text(25, 10 * seed)}, 48, 10 * seed + 1);
-    const std::vector<PromptPart> prompt = {text(19, 10 * seed + 2), part, text(6, 10 * seed + 3)};
-    const Run full = ask(*engine, prompt, method("full"), 1);
-    const auto error_of = [&](const ReuseOptions& reuse) {
-      const Run run = ask(*engine, prompt, reuse, 1);
-      double sum = 0;
-      for (std::size_t i = 0; i < full.logits[0].size(); ++i)
-        sum += std::abs(static_cast<double>(run.logits[0][i]) - full.logits[0][i]);
-      return sum / static_cast<double>(full.logits[0].size());
-    };
-    for (std::size_t i = 0; i < ladder.size(); ++i) epic_error[i] += error_of(ladder[i]) / 40;
-    for (std::size_t i = 0; i < relay.size(); ++i) relay_error[i] += error_of(relay[i]) / 40;
-  }
-  for (const auto* errors : {&epic_error, &relay_error}) {
-    for (std::size_t i = 1; i < errors->size(); ++i) {
-      INFO("step " << i << ": " << (*errors)[i - 1] << ", then " << (*errors)[i]);
-      CHECK((*errors)[i] <= 1.03 * (*errors)[i - 1]);
-    }
-    INFO("first " << errors->front());
-    CHECK(errors->front() > 0.01);
-    CHECK(errors->back() == 0.0);
-  }
+  check_ladder(ladder);
 }
 
 }  // namespace reuse_test

@@ -11,8 +11,6 @@
 #include "engine/cpu/cpu.h"
 #include "engine/model/forward.h"
 #include "engine/model/safetensors.h"
-#include "engine/reuse/lab/cacheblend/cacheblend.h"
-#include "engine/reuse/lab/epic/epic.h"
 #include "engine/reuse/schedule.h"
 #include "tests/support/golden.h"
 #include "tests/support/schedule_oracle.h"
@@ -24,53 +22,6 @@ using namespace baton;
 using namespace baton::test;
 
 namespace {
-
-/// Caches of one content, of the engine and of the oracle: random keys, values and hidden states at every position.
-struct Caches {
-  Caches(Backend& backend, const Model& model, const Oracle& oracle, const std::vector<std::int32_t>& lengths,
-         std::int32_t hidden_layer, Random& random) {
-    const ModelConfig& c = model.config;
-    std::normal_distribution<float> normal;
-    for (const std::int32_t length : lengths) {
-      KvLayout layout = model.kv_layout();
-      layout.raw_keys = random() % 2 == 0;
-      layout.received = random() % 3 != 0;
-      layout.hidden_width = c.width;
-      layout.hidden_layer = hidden_layer;
-      KvCache& cache = engine.emplace_back(backend, layout, length);
-      OracleCache& other = dense.emplace_back();
-      other.hidden_layer = hidden_layer;
-      other.received.assign(static_cast<std::size_t>(length), 0.0);
-      std::vector<std::int32_t> position(static_cast<std::size_t>(length)), zero(position.size(), 0);
-      std::iota(position.begin(), position.end(), 0);
-      const auto draw = [&](std::int32_t cols, std::vector<float>& flat) {
-        flat.resize(position.size() * static_cast<std::size_t>(cols));
-        for (float& value : flat) value = normal(random);
-        std::vector<Vec> rows;
-        for (auto at = flat.begin(); at != flat.end(); at += cols) rows.emplace_back(at, at + cols);
-        return rows;
-      };
-      std::vector<float> k, v, hidden, cos(position.size() * static_cast<std::size_t>(c.head_dim / 2)), sin(cos.size());
-      const auto view = [&](std::vector<float>& all) {
-        return view_of(all.data(), length, static_cast<std::int64_t>(all.size()) / length);
-      };
-      for (std::int32_t layer = 0; layer < c.layers; ++layer) {
-        model.ropes.distinct()[model.ropes.of(layer)].angles(cos, sin, position);
-        other.k.push_back(draw(c.kv_heads * c.head_dim, k));
-        other.v.push_back(draw(c.kv_heads * c.head_dim, v));
-        for (std::size_t i = 0; i < position.size(); ++i)
-          other.k.back()[i] = oracle.rotated(other.k.back()[i], position[i], layer);
-        const KvSlab slab = cache.slab(layer);
-        backend.store_kv({&slab, 1}, layout.shape, {zero, position, zero}, view(k), view(v), {view(cos), view(sin)});
-      }
-      other.hidden = draw(c.width, hidden);
-      backend.scatter_rows(cache.hidden(), view(hidden), position);
-      cache.commit(length);
-    }
-  }
-  std::vector<KvCache> engine;
-  std::vector<OracleCache> dense;
-};
 
 /// A schedule over some positions of each cache, in random order; choices as Oracle::run takes them.
 struct Schedule {
@@ -394,113 +345,6 @@ TEST_CASE("schedules that make no sense are refused", "[reuse][schedule]") {
   rows.add_row(rows.add_cache(&cache), 0, 1);
   rows.detections = {{1, 4, yes}};
   CHECK_THROWS_AS(forward.run(rows), std::invalid_argument);  // a detection, but no paths
-}
-
-namespace {
-
-/// The tokens that a method's own schedule chooses in a prompt of random KV, and the oracle's deviations of all reused
-/// tokens, in the order of the schedule.
-struct Choice {
-  std::vector<bool> chosen;
-  Vec deviation;
-  std::vector<std::size_t> detection;  // of each
-};
-
-Choice choice_of(const ReuseOptions& options, const std::vector<PlacedSegment>& segments, std::int32_t length,
-                 std::uint64_t seed) {
-  const auto backend = make_cpu_backend(1);
-  const auto model = make_tiny_model(*backend, {.layers = 5, .dtype = DType::f32, .kv_dtype = DType::f32});
-  Oracle oracle(*backend, *model);
-  Random random(seed);
-  Caches caches(*backend, *model, oracle, {length}, 1, random);
-  PromptSchedule schedule = make_schedule(options, {length, 0, segments, 5});
-  std::vector<std::vector<bool>> choices(schedule.detections.size());
-  StepRows rows;
-  rows.add_cache(&caches.engine[0]);
-  rows.detections = schedule.detections;
-  for (std::size_t d = 0; d < choices.size(); ++d) {
-    rows.detections[d].choose = [&, d](std::span<const float> deviation, std::span<const float> attention) {
-      return choices[d] = schedule.detections[d].choose(deviation, attention);
-    };
-  }
-  Choice choice;
-  for (const ScheduledRow& row : schedule.rows) {
-    rows.add_row(0, row.position, static_cast<TokenId>(random() % 50));
-    rows.path.push_back(row.path);
-    if (row.path.detection >= 0) choice.detection.push_back(static_cast<std::size_t>(row.path.detection));
-  }
-  StepRows again = rows;
-  Forward(*backend, *model).run(rows);
-  oracle.run(again, caches.dense, choices);
-  std::vector<std::size_t> next(choices.size(), 0);
-  for (const std::size_t d : choice.detection) {
-    choice.chosen.push_back(choices[d][next[d]]);
-    choice.deviation.push_back(oracle.deviations[d][next[d]++]);
-  }
-  return choice;
-}
-
-/// The largest `count` of the values: their flags, by a full sort.
-std::vector<bool> top(const Vec& values, std::size_t count) {
-  std::vector<std::size_t> order(values.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return values[a] > values[b]; });
-  std::vector<bool> flags(values.size(), false);
-  for (std::size_t i = 0; i < count; ++i) flags[order[i]] = true;
-  return flags;
-}
-
-}  // namespace
-
-TEST_CASE("cacheblend takes the largest squared distances of values over all texts of a prompt", "[reuse][schedule]") {
-  const std::vector<PlacedSegment> segments = {{4, nullptr, {}, 20}, {31, nullptr, {}, 33}};
-  bool crossed = false;  // a choice by text would have been another one
-  for (std::uint64_t seed = 0; seed < 8; ++seed) {
-    ReuseOptions blend;
-    blend.method = &cacheblend_method();
-    own<CacheblendOptions>(blend).share = 0.3;
-    const Choice choice = choice_of(blend, segments, 70, seed);
-    REQUIRE(choice.chosen.size() == 53);
-    CHECK(choice.chosen == top(choice.deviation, 15));  // int(0.3 * 53)
-    const auto first = std::count(choice.chosen.begin(), choice.chosen.begin() + 20, true);
-    crossed = crossed || first != 6;
-
-    own<CacheblendOptions>(blend).reuse =
-        0.6;  // of 5 layers 2 may be computed: 1 for every token, and 3 more for each third one
-    CHECK(choice_of(blend, segments, 70, seed).chosen == top(choice.deviation, 17));
-
-    own<CacheblendOptions>(blend).reuse = 0.0;
-    own<CacheblendOptions>(blend).score = CacheblendOptions::Score::cosine;
-    const Choice cosine = choice_of(blend, segments, 70, seed);
-    CHECK(cosine.detection.front() == 0);
-    CHECK(cosine.detection.back() == 1);
-    const auto part = [](const auto& all, std::ptrdiff_t begin, std::ptrdiff_t end) {
-      return std::vector(all.begin() + begin, all.begin() + end);
-    };
-    CHECK(part(cosine.chosen, 0, 20) == top(part(cosine.deviation, 0, 20), 6));
-    CHECK(part(cosine.chosen, 20, 53) == top(part(cosine.deviation, 20, 53), 10));  // rounded up
-  }
-  CHECK(crossed);
-}
-
-TEST_CASE("epic recomputes the first tokens of every text, in all layers", "[reuse][schedule]") {
-  const std::vector<PlacedSegment> segments = {{4, nullptr, {}, 20}, {31, nullptr, {}, 9}};
-  ReuseOptions epic;
-  epic.method = &epic_method();
-  const auto positions = [&] {
-    std::vector<std::int32_t> at;
-    for (const ScheduledRow& row : make_schedule(epic, {45, 0, segments, 5}).rows) {
-      CHECK(row.path.enter == 0);
-      CHECK(row.path.leave == 5);
-      if ((row.position >= 4 && row.position < 24) || (row.position >= 31 && row.position < 40))
-        at.push_back(row.position);
-    }
-    return at;
-  };
-  own<EpicOptions>(epic).tokens = 3;
-  CHECK(positions() == std::vector<std::int32_t>{4, 5, 6, 31, 32, 33});
-  own<EpicOptions>(epic).reuse = 0.8;  // a fifth of each text, rounded down
-  CHECK(positions() == std::vector<std::int32_t>{4, 5, 6, 7, 31});
 }
 
 }  // namespace schedule_test

@@ -304,10 +304,14 @@ TEST_CASE("how many hand-overs in a row are followed") {
     return parse(with_header("agents: {a: {prompt: \"{{ user_question }}\"}}\nrelay: " + relay)).relay.options.max_hops;
   };
   CHECK(max_hops("auto") == 4);
-  CHECK(max_hops("verified") == 4);
   CHECK(max_hops("rectify") == 0);
   CHECK(max_hops("{method: rectify, max_hops: 2}") == 2);
   CHECK(max_hops("{max_hops: 0}") == 0);
+}
+
+TEST_CASE("how many hand-overs in a row are followed when answers are verified") {
+  CHECK(parse(with_header("agents: {a: {prompt: \"{{ user_question }}\"}}\nrelay: verified")).relay.options.max_hops ==
+        4);
 }
 
 TEST_CASE("whether the history of places decides") {

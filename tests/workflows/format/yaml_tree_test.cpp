@@ -40,7 +40,7 @@ TEST_CASE("plain scalars follow the YAML 1.2 core schema") {
   CHECK(json("a: 1\r\nb: 2\r\n") == R"({"a":1,"b":2})");
 }
 
-TEST_CASE("anchors, aliases and merges are resolved") {
+TEST_CASE("an anchor, its aliases and merges are resolved") {
   CHECK(json("a: &x {p: 1, q: [2]}\nb: *x\n") == R"({"a":{"p":1,"q":[2]},"b":{"p":1,"q":[2]}})");
   CHECK(json("a: &x {p: 1, q: 2}\nb: {<<: *x, q: 3}\n") == R"({"a":{"p":1,"q":2},"b":{"q":3,"p":1}})");
   CHECK(json("a: &x {p: 1}\nb: &y {p: 2, q: 2}\nc: {q: 0, <<: [*x, *y]}\n") ==

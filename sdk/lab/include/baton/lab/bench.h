@@ -33,7 +33,7 @@ struct BenchOptions {
   std::vector<int> prefill{};              // prompt lengths of the bare model; empty: 64, 512
   std::vector<DecodeStep> decode{};        // steps of the bare model; empty: 1, 4 and 16 sequences, 512 tokens deep
   bool rows = false;                       // also measure what prompt rows in a decode step cost (RowCosts)
-  std::vector<int> anchors{2, 5, 10, 20};  // with method anchors: of each placeholder; the method is measured with each
+  std::vector<int> learned{2, 5, 10, 20};  // texts of each placeholder, for a method that learns; measured with each
   /// The fraction of the reused tokens that epic, cacheblend and rectify recompute; each method is measured with each
   /// value.
   std::vector<double> select{0.18};
@@ -86,7 +86,7 @@ struct BenchAgent {
 /// One method on the chain of agents. Times in milliseconds.
 struct BenchMethod {
   std::string method;
-  int anchors = 0;    // of each placeholder, with method anchors
+  int learned = 0;    // texts of each placeholder, for a method that learns
   double select = 0;  // the fraction that is recomputed, where several were measured
   std::vector<BenchAgent> agents;
   double wall_ms = 0;  // all agents one after the other, to the end of each request; of lockstep: the chain
@@ -113,7 +113,7 @@ struct BenchMemory {
   double received = 0;  // attention
   double entropy = 0;
   double ids = 0;
-  double anchor = 0;  // of each anchor's token: offsets, a sketch, its id (host memory)
+  double learned = 0;  // of each token that the method has learned (host memory)
 };
 
 /// All that a benchmark measured, with the settings it was measured with. Sizes in bytes, times in milliseconds.
