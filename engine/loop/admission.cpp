@@ -5,7 +5,7 @@
 
 #include "engine/loop/contexts.h"
 #include "engine/loop/kv_lookup.h"
-#include "engine/loop/prompt_progress.h"
+#include "engine/loop/prompt_assembly.h"
 
 namespace baton {
 namespace {

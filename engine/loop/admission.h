@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "engine/loop/kv_keeper.h"
 #include "engine/loop/kv_lookup.h"
 #include "engine/loop/request_end.h"
 #include "engine/loop/step_runner.h"

@@ -13,11 +13,11 @@
 #include "engine/local_engine.h"
 #include "engine/loop/answer_writer.h"
 #include "engine/loop/inbox.h"
+#include "engine/loop/kv_lookup.h"
 #include "engine/loop/prefill_ahead.h"
-#include "engine/loop/prefix_cache.h"
 #include "engine/loop/relay_probe.h"
-#include "engine/loop/spare_rows.h"
 #include "engine/loop/speculation.h"
+#include "engine/loop/step_plan.h"
 #include "engine/model/forward.h"
 #include "engine/reuse/method_state.h"
 

@@ -1,17 +1,109 @@
 // SPDX-License-Identifier: Apache-2.0
-// PrefillAhead: the early prompts of an engine, and the rows that each step adds for them.
+// EarlySequence: a prompt that is prefilled before all of it is known. Its tokens grow when parts become known and when
+// the requests that it follows decode. When a known token changes, the KV from that token on is discarded, so the KV is
+// always exact for the tokens that it was computed from. PrefillAhead: the early prompts of an engine.
 #pragma once
 
+#include <functional>
+#include <map>
 #include <memory>
+#include <optional>
+#include <span>
 #include <vector>
 
+#include "engine/kv/kv_cache.h"
 #include "engine/local_engine.h"
-#include "engine/loop/early_sequence.h"
-#include "engine/loop/prefix_cache.h"
-#include "engine/loop/spare_rows.h"
+#include "engine/loop/kv_lookup.h"
+#include "engine/loop/step_plan.h"
 #include "engine/model/rope.h"
+#include "engine/model/step.h"
+#include "engine/request.h"
+#include "engine/reuse/decision.h"
 
 namespace baton {
+
+/// Returns the tokens that a running request has decoded so far, or null when the request is not running.
+using DecodedTokens = std::function<const std::vector<TokenId>*(RequestId)>;
+
+class EarlySequence {
+ public:
+  EarlySequence(EarlyId id, EarlyPrompt prompt, ReuseDecision decision);
+
+  EarlyId id() const { return id_; }
+  const EarlyPrompt& prompt() const { return prompt_; }
+  const ReuseDecision& decision() const { return decision_; }
+
+  /// Replaces the parts; the KV of the common prefix is kept. If it throws, nothing has changed.
+  void update(std::vector<EarlyPart> parts, bool complete);
+  /// Appends the tokens that the followed requests have decoded since the last call.
+  void refresh(const DecodedTokens& decoded);
+  /// Reports that a followed request has ended with these tokens. Null: it has no answer, so nothing after its part is
+  /// known.
+  void ended(RequestId id, const std::vector<TokenId>* tokens);
+
+  /// The tokens known so far, at most EarlyPrompt::longest.
+  std::span<const TokenId> known() const { return known_.tokens; }
+  /// True when all of the prompt is known.
+  bool settled() const { return prompt_.complete && known_.part == prompt_.parts.size(); }
+  /// Number of tokens left to run; 0 after give_up().
+  std::int32_t backlog() const { return given_up_ ? 0 : static_cast<std::int32_t>(known_.tokens.size()) - done_; }
+  void give_up() { given_up_ = true; }
+  /// Its request has come: what runs from now on is not ahead of it.
+  void submitted() { submitted_ = true; }
+
+  bool started() const { return cache_.has_value(); }
+  /// Sets the cache; its positions [0, placed) already hold an exact prefix.
+  void start(KvCache cache, std::int32_t placed);
+  std::size_t bytes() const { return cache_ ? cache_->bytes() : 0; }
+
+  /// The exact KV of the first tokens, for prompts that begin with the same tokens. Without a cache when the sequence
+  /// has not started or its method keeps no prefixes.
+  LivePrefix live() const;
+
+  /// Adds `count` rows to a step. Returns true when the last row is the prompt's last token, whose logits are needed.
+  bool add_rows(std::int32_t count, StepRows& step);
+  /// Reports that the step with `count` rows succeeded. `logits`: [V] of the prompt's last token, or empty.
+  void commit(std::int32_t count, std::span<const float> logits);
+
+  /// The state that a request takes over.
+  struct Taken {
+    KvCache cache;
+    std::int32_t placed = 0;    // positions [0, placed) came from a prefix
+    std::int32_t ahead = 0;     // positions [placed, ahead) were run before all of the prompt was known
+    std::int32_t length = 0;    // positions [0, length) hold KV
+    std::vector<float> logits;  // [V] of the prompt's last token; empty: that token has not been run
+  };
+  /// Ends the early sequence and returns its state. Returns nothing when no row was run, or when the cache has another
+  /// layout or too few positions.
+  std::optional<Taken> take(std::span<const TokenId> prompt, std::int32_t positions, const KvLayout& layout);
+
+ private:
+  /// What is known of the parts.
+  struct Known {
+    std::vector<TokenId> tokens;
+    std::size_t part = 0;   // index of the first part that may still grow
+    std::size_t begin = 0;  // begin of that part in `tokens`
+  };
+  static void extend(Known& known, const std::vector<EarlyPart>& parts, std::int32_t longest,
+                     const DecodedTokens& decoded);
+  void keep_first(std::size_t count);
+
+  EarlyId id_;
+  EarlyPrompt prompt_;
+  ReuseDecision decision_;
+  Known known_;
+  std::optional<KvCache> cache_;
+  bool whole_ = false;  // all of the prompt was known from the beginning
+  std::int32_t placed_ = 0;
+  std::int32_t ahead_ = 0;
+  std::int32_t done_ = 0;  // tokens whose KV is in the cache or will be placed there
+  std::vector<float> logits_;
+  std::map<RequestId, std::vector<TokenId>> ended_;  // answers of followed requests that have ended
+  bool given_up_ = false;
+  bool submitted_ = false;
+};
+
+// PrefillAhead: the early prompts of an engine, and the rows that each step adds for them.
 
 /// Used by the engine's thread only.
 class PrefillAhead {

@@ -3,7 +3,162 @@
 
 #include <algorithm>
 
+#include "engine/loop/contexts.h"
+#include "engine/loop/kv_lookup.h"
+
 namespace baton {
+namespace {
+
+std::int32_t begin_of(const std::vector<PromptPart>& prompt, std::size_t part) {
+  std::int32_t begin = 0;
+  for (std::size_t i = 0; i < part; ++i) begin += static_cast<std::int32_t>(prompt[i].tokens.size());
+  return begin;
+}
+
+int hops_of(const Sequence& sequence, std::size_t part) {
+  const PromptAssembly& assembly = sequence.prompt.assembly();
+  return begin_of(sequence.request().prompt, part + 1) <= assembly.exact_length ? 0 : assembly.hops;
+}
+
+/// True when the part's KV, which the sequence computes, becomes a segment.
+bool becomes_segment(const Sequence& sequence, std::size_t part) {
+  const GenerationRequest& request = sequence.request();
+  const PromptPart& text = request.prompt[part];
+  return request.reuse.record && sequence.cache().layout().raw_keys && text.readers > 0 && !text.tokens.empty() &&
+         !sequence.prompt.assembly().uses[part].from_segment &&
+         begin_of(request.prompt, part) >= sequence.prompt.assembly().recordable();
+}
+
+}  // namespace
+
+/// Some tokens of a sequence, whose KV becomes a segment.
+struct KvKeeper::Kept {
+  std::int32_t begin = 0;
+  std::vector<TokenId> tokens;
+  std::int64_t readers = 0;
+  int hops = 0;
+  std::string origin;
+  std::span<const float> entropy;
+  bool export_kv = false;  // some readers are engines of other models
+};
+
+/// Returns null when the cache holds none of the tokens or the store has no room.
+SegmentHandle KvKeeper::keep(const KvCache& cache, Kept kept) {
+  const std::int32_t n = std::min(static_cast<std::int32_t>(kept.tokens.size()), cache.length() - kept.begin);
+  if (n < 1) return nullptr;
+  auto segment = std::make_shared<Segment>(*parts_.backend, cache, kept.begin, n, std::move(kept.tokens));
+  segment->hops = kept.hops;
+  segment->origin = kept.origin;
+  kept.entropy = kept.entropy.first(std::min(kept.entropy.size(), static_cast<std::size_t>(n)));
+  segment->entropy.assign(kept.entropy.begin(), kept.entropy.end());
+  SegmentHandle handle = parts_.store.add(segment, kept.readers);
+  const bool exports = !parts_.device.host_memory;  // other engines can read host memory directly
+  if (handle && kept.export_kv && exports) {
+    try {
+      parts_.store.export_kv(handle, segment->copy_to_host());
+      parts_.backend->wait();
+    } catch (const BackendError&) {  // readers of this model still have the segment
+    }
+  }
+  return handle;
+}
+
+RunningText find_running_text(const SequenceList& running, std::uint64_t run, const std::vector<TokenId>& tokens) {
+  for (const auto& sequence : running) {
+    if (sequence->request().run != run) continue;
+    const std::vector<PromptPart>& prompt = sequence->request().prompt;
+    for (std::size_t part = 0; part < prompt.size(); ++part) {
+      if (prompt[part].tokens == tokens && becomes_segment(*sequence, part))
+        return {sequence.get(), part, hops_of(*sequence, part)};
+    }
+  }
+  return {};
+}
+
+SegmentHandle KvKeeper::store_text(const RunningText& text) {
+  Sequence& author = *text.author;
+  const std::vector<PromptPart>& prompt = author.request().prompt;
+  const PromptPart& part = prompt[text.part];
+  std::vector<SegmentHandle>& made = author.result().segments;
+  try {
+    made.resize(prompt.size());
+    if (!made[text.part]) {
+      made[text.part] =
+          keep(author.cache(),
+               {begin_of(prompt, text.part), part.tokens, part.readers, text.hops, part.slot, {}, part.export_kv});
+    }
+    return made[text.part];
+  } catch (const std::exception&) {  // readers compute the text
+    return nullptr;
+  }
+}
+
+void KvKeeper::store_all(Sequence& sequence) {
+  const GenerationRequest& request = sequence.request();
+  const KvCache& cache = sequence.cache();
+  const PromptAssembly& assembly = sequence.prompt.assembly();
+  GenerationResult& result = sequence.result();
+  result.segments.resize(request.prompt.size());
+  if (!cache.layout().raw_keys) return;
+  const std::span<const TokenId> tokens(sequence.tokens());
+  for (std::size_t part = 0; part < request.prompt.size(); ++part) {
+    if (becomes_segment(sequence, part)) store_text({&sequence, part, hops_of(sequence, part)});
+  }
+  try {
+    if (request.reuse.record && request.output_readers > 0) {
+      result.output = keep(cache, {sequence.state.prompt_length,
+                                   result.tokens,
+                                   request.output_readers,
+                                   assembly.hops,
+                                   {},
+                                   sequence.answer.entropy(),
+                                   request.export_output});
+    }
+    assembly.kv().learn(cache);
+    if (keeps_prefixes(request.reuse) && !has_imported_kv(request)) {
+      const std::int32_t exact = assembly.hops == 0 ? cache.length() : assembly.exact_length;
+      // A prompt that will go on behind this one is computed ahead from the prefix.
+      const std::int32_t least = request.keep_context ? 1 : PrefixCache::kWorthKeeping;
+      if (exact > 0) parts_.prefixes.add(*parts_.backend, cache, tokens.first(static_cast<std::size_t>(exact)), least);
+    }
+    if (request.keep_context) result.context = keep_context(sequence, *parts_.backend, parts_.store, parts_.prefixes);
+  } catch (const std::exception&) {
+    // The answer is complete; only the reuse of its KV is lost.
+  }
+}
+
+void KvKeeper::give_texts(Sequence& ended) {
+  const GenerationRequest& author = ended.request();
+  const std::vector<SegmentHandle>& segments = ended.result().segments;
+  for (const auto& next : parts_.work.waiting) {
+    const std::vector<PromptPart>& prompt = next->request().prompt;
+    if (next->request().run != author.run) continue;
+    for (std::size_t part = 0; part < prompt.size(); ++part) {
+      for (std::size_t from = 0; from < segments.size(); ++from) {
+        if (!segments[from] || author.prompt[from].tokens != prompt[part].tokens) continue;
+        if (takes_text(next->request(), next->state.decision, prompt[part], segments[from]->hops))
+          give_segment(next->state.request, part, segments[from]);
+      }
+    }
+  }
+}
+
+void KvKeeper::keep_for_followers(const Sequence& sequence) {
+  const SequenceList& waiting = parts_.work.waiting;
+  const bool followed = std::any_of(waiting.begin(), waiting.end(),
+                                    [&](const auto& other) { return other->state.lead.id == sequence.id(); });
+  const LivePrefix live = live_prefix(sequence);
+  if (!followed || live.ready == 0) return;
+  try {
+    parts_.prefixes.add(*parts_.backend, *live.cache, live.tokens.first(static_cast<std::size_t>(live.ready)));
+  } catch (const std::exception&) {  // the followers compute the beginning
+  }
+}
+
+void give_segment(GenerationRequest& waiting, std::size_t part, SegmentHandle segment) {
+  waiting.prompt[part].segment = std::move(segment);
+  waiting.prompt[part].readers = 0;
+}
 
 void RequestEnd::end(const Sequence* sequence, FinishReason reason, const char* error) noexcept {
   SequenceList& running = parts_.running;

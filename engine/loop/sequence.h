@@ -12,7 +12,7 @@
 #include "engine/kv/kv_cache.h"
 #include "engine/loop/answer_writer.h"
 #include "engine/loop/kv_lookup.h"
-#include "engine/loop/prompt_progress.h"
+#include "engine/loop/prompt_assembly.h"
 #include "engine/loop/relay_probe.h"
 #include "engine/loop/speculation.h"
 #include "engine/request.h"

@@ -3,7 +3,7 @@
 #include <catch2/catch.hpp>
 
 #include "engine/base/errors.h"
-#include "engine/loop/early_sequence.h"
+#include "engine/loop/prefill_ahead.h"
 #include "tests/exhaustion/faults.h"
 
 namespace early_sequence_test {

@@ -7,7 +7,7 @@
 #include <numeric>
 
 #include "engine/base/errors.h"
-#include "engine/loop/choice_scores.h"
+#include "engine/loop/answer_writer.h"
 #include "engine/loop/step_engine.h"
 #include "engine/registry.h"
 #include "engine/reuse/direct/direct.h"

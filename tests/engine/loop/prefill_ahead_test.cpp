@@ -7,7 +7,7 @@
 #include <set>
 #include <thread>
 
-#include "engine/loop/early_sequence.h"
+#include "engine/loop/prefill_ahead.h"
 #include "engine/registry.h"
 #include "tests/support/tiny_engine.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/loop/prefix_cache.h"
+#include "engine/loop/kv_lookup.h"
 
 #include <catch2/catch.hpp>
 #include <random>

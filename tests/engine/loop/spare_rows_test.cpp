@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/loop/spare_rows.h"
+#include "engine/loop/step_plan.h"
 
 #include <catch2/catch.hpp>
 #include <functional>
 #include <random>
-
-#include "engine/loop/step_plan.h"
 
 namespace spare_rows_test {
 
