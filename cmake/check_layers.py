@@ -110,7 +110,7 @@ HOMES = {
     # The operating system: its own room, and what only Linux has.
     r"windows\.h|(unistd|fcntl|poll|signal|sched|spawn|dlfcn|dirent|langinfo|termios|pthread|malloc)\.h|csignal|(sys|linux|mach-o)/":
         r"engine/base/system/(posix|windows)/.*|sdk/pull/digest_windows\.cpp|agents/tools/sandbox/\w+\.(h|cpp)|agents/mcp/program_connection\.cpp"
-        r"|engine/cpu/dot\.cpp|engine/cuda/.*|samples/chat/chat\.cpp",
+        r"|engine/cpu/machine\.cpp|engine/cuda/.*|samples/chat/chat\.cpp",
 }
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')

@@ -11,7 +11,7 @@
 
 #include "engine/base/json/json_parts.h"
 #include "engine/base/json/json_reader.h"
-#include "engine/base/string_search.h"
+#include "engine/base/utf8.h"
 #include "engine/text/constrain/grammar.h"
 #include "engine/text/schema/schema.h"
 

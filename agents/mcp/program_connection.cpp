@@ -33,9 +33,9 @@
 #include "agents/mcp/connection.h"
 #include "engine/base/clock.h"
 #include "engine/base/errors.h"
-#include "engine/base/string_search.h"
 #include "engine/base/system/file.h"
 #include "engine/base/system/process.h"
+#include "engine/base/utf8.h"
 
 namespace baton {
 

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "agents/mcp/connection.h"
-#include "engine/base/string_search.h"
+#include "engine/base/utf8.h"
 
 namespace baton {
 

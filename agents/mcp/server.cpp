@@ -14,7 +14,7 @@
 #include "agents/mcp/connection.h"
 #include "engine/base/errors.h"
 #include "engine/base/json/json_reader.h"
-#include "engine/base/string_search.h"
+#include "engine/base/utf8.h"
 #include "engine/text/constrain/call_grammar.h"
 
 namespace baton {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "agents/tools/tool.h"
-#include "engine/request.h"
+#include "engine/engine.h"
 #include "engine/text/templates.h"
 #include "engine/text/text_ids.h"
 

@@ -16,7 +16,7 @@
 #include <baton/isolation.h>
 #include <baton/tool_call.h>
 
-#include "engine/request.h"
+#include "engine/engine.h"
 #include "engine/text/constrain/call_grammar.h"
 #include "engine/text/templates.h"
 #include "engine/text/text_ids.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/backend/self_test.h"
+#include "engine/backend/make_backend.h"
 
 #include <fmt/format.h>
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "engine/backend/backend.h"
-#include "engine/cpu/thread_pool.h"
+#include "engine/cpu/machine.h"
 
 namespace baton::cpu {
 
@@ -57,7 +57,7 @@ struct RowAttentionSizes {
 /// Fills the plan for the rows; `weights` is left as it is.
 void plan_attention(RowAttentionPlan& plan, const RowSpan& rows, const RowAttentionSizes& sizes);
 
-// Attention of rows of several sequences over their slabs. The caller has checked the arguments (checks.h).
+// Attention of rows of several sequences over their slabs. The caller has checked the arguments (backend.h).
 
 /// What a call runs with: nothing of it outlives the call but memory.
 struct AttentionResources {

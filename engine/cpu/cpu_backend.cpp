@@ -6,16 +6,14 @@
 #include <algorithm>
 #include <cstring>
 
-#include "engine/backend/checks.h"
-#include "engine/base/system/machine.h"
+#include "engine/backend/backend.h"
+#include "engine/base/system/process.h"
 #include "engine/cpu/attention.h"
 #include "engine/cpu/cpu.h"
-#include "engine/cpu/elementwise.h"
-#include "engine/cpu/kv.h"
+#include "engine/cpu/machine.h"
 #include "engine/cpu/matmul.h"
-#include "engine/cpu/memory.h"
 #include "engine/cpu/quantized/quantized.h"
-#include "engine/cpu/thread_pool.h"
+#include "engine/cpu/rows.h"
 
 namespace baton {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which instructions multiply bytes (dot-inl.h, quantized_amx-inl.h) and pairs of bf16 (matmul_bf16.cpp).
+// Which instructions multiply bytes (quantized_tile-inl.h, quantized_amx-inl.h) and pairs of bf16 (matmul_bf16.cpp).
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 #include <span>
 
 #include "engine/backend/backend.h"
-#include "engine/cpu/thread_pool.h"
+#include "engine/cpu/machine.h"
 #include "engine/tensor/tensor.h"
 
 namespace baton::cpu {
@@ -183,7 +183,7 @@ struct PackedForm {
   bool in_pairs = false;  // of bf16 elements only
 };
 
-/// Stacks the parts, which are checked (checks.h) and have `rows` rows in total, into one matrix. The result's memory
+/// Stacks the parts, which are checked (backend.h) and have `rows` rows in total, into one matrix. The result's memory
 /// is `owner`'s. Throws BackendError, std::invalid_argument.
 std::unique_ptr<PackedMatrix> pack_matrix(Device& owner, ThreadPool& pool, std::span<const ConstTensorView> parts,
                                           std::int64_t rows, const PackedForm& form);
@@ -195,7 +195,7 @@ const PackedMatrix& packed(const Matrix& matrix);
 void unpack_row(float* out, const PackedMatrix& matrix, std::int64_t row);
 
 // Matrix products with packed weights: of activations as they are (matmul.cpp), and rounded to bf16 (matmul_bf16.cpp).
-// The caller has checked the arguments (checks.h).
+// The caller has checked the arguments (backend.h).
 
 /// out[T, N] = x[T, C] * w^T + bias; see Operations::matmul.
 void matmul(ThreadPool& pool, Scratch& scratch, TensorView out, ConstTensorView x, const PackedMatrix& w,

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "engine/loop/contexts.h"
 #include "engine/loop/kv_lookup.h"
 #include "engine/loop/prompt_assembly.h"
 

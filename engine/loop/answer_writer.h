@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // AnswerWriter: chooses the tokens of a sequence's answer and decodes them to text: sampling, a forced answer, a
-// constraint, stop strings, and the scores of given choices (ChoiceScores). AnswerMasks: the token masks of constraints.
+// constraint, stop strings, and the scores of given choices (ChoiceScores). AnswerMasks: the token masks of
+// constraints.
 #pragma once
 
 #include <condition_variable>
@@ -15,9 +16,9 @@
 #include <vector>
 
 #include "engine/base/clock.h"
+#include "engine/engine.h"
 #include "engine/loop/speculation.h"
 #include "engine/model/model.h"
-#include "engine/request.h"
 #include "engine/text/constrain/token_masks.h"
 #include "engine/text/tokenizer.h"
 

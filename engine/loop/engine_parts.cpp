@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "engine/base/system/machine.h"
+#include "engine/base/system/process.h"
 #include "engine/registry.h"
 
 namespace baton {

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "engine/loop/contexts.h"
+#include "engine/loop/kv_lookup.h"
 #include "engine/loop/prompt_assembly.h"
 #include "engine/loop/step_plan.h"
 #include "engine/reuse/placement.h"

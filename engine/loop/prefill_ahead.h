@@ -11,13 +11,13 @@
 #include <span>
 #include <vector>
 
+#include "engine/engine.h"
 #include "engine/kv/kv_cache.h"
 #include "engine/local_engine.h"
 #include "engine/loop/kv_lookup.h"
 #include "engine/loop/step_plan.h"
 #include "engine/model/rope.h"
 #include "engine/model/step.h"
-#include "engine/request.h"
 #include "engine/reuse/decision.h"
 
 namespace baton {

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "engine/loop/contexts.h"
+#include "engine/loop/kv_lookup.h"
 #include "engine/loop/step_plan.h"
 
 namespace baton {

@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "engine/base/clock.h"
+#include "engine/engine.h"
 #include "engine/kv/kv_cache.h"
 #include "engine/loop/kv_lookup.h"
 #include "engine/model/step.h"
-#include "engine/request.h"
 #include "engine/reuse/method_state.h"
 
 namespace baton {

@@ -13,7 +13,7 @@
 #include <span>
 #include <vector>
 
-#include "engine/request.h"
+#include "engine/engine.h"
 #include "engine/reuse/calibration.h"
 #include "engine/reuse/decision.h"
 

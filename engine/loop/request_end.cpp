@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "engine/loop/contexts.h"
 #include "engine/loop/kv_lookup.h"
 
 namespace baton {

@@ -9,13 +9,13 @@
 #include <vector>
 
 #include "engine/base/clock.h"
+#include "engine/engine.h"
 #include "engine/kv/kv_cache.h"
 #include "engine/loop/answer_writer.h"
 #include "engine/loop/kv_lookup.h"
 #include "engine/loop/prompt_assembly.h"
 #include "engine/loop/relay_probe.h"
 #include "engine/loop/speculation.h"
-#include "engine/request.h"
 #include "engine/reuse/decision.h"
 
 namespace baton {

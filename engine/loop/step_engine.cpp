@@ -8,9 +8,9 @@
 #include <algorithm>
 
 #include "engine/loop/admission.h"
-#include "engine/loop/contexts.h"
 #include "engine/loop/engine_parts.h"
 #include "engine/loop/inbox.h"
+#include "engine/loop/kv_lookup.h"
 #include "engine/loop/request_end.h"
 #include "engine/loop/step_runner.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// StepEngine: implements LocalEngine. One thread runs engine steps over all running sequences (engine_loop.h); this
+// StepEngine: implements LocalEngine. One thread runs engine steps over all running sequences (EngineLoop); this
 // class checks what callers hand in, puts it into the thread's inbox, and owns the thread.
 #pragma once
 

@@ -15,7 +15,6 @@
 #include "engine/base/files.h"
 #include "engine/base/json_fields.h"
 #include "engine/model/gguf.h"
-#include "engine/model/gguf_model.h"
 
 namespace baton {
 namespace {

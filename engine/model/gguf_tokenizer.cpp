@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/model/gguf_model.h"
+#include "engine/model/gguf.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

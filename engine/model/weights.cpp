@@ -21,11 +21,11 @@ namespace {
 /// compiler use vector compares: more than 10 GB/s on one core.
 template <class Bits>
 std::int64_t first_above(const std::byte* data, std::int64_t count, Bits limit) {
-  constexpr std::int64_t kBlock = 4096;
+  constexpr std::int64_t kPiece = 4096;
   const Bits* values = reinterpret_cast<const Bits*>(data);
   constexpr Bits kMagnitude = static_cast<Bits>(~Bits{0}) >> 1;
-  for (std::int64_t begin = 0; begin < count; begin += kBlock) {
-    const std::int64_t end = std::min(count, begin + kBlock);
+  for (std::int64_t begin = 0; begin < count; begin += kPiece) {
+    const std::int64_t end = std::min(count, begin + kPiece);
     Bits found = 0;
     for (std::int64_t i = begin; i < end; ++i) found |= static_cast<Bits>((values[i] & kMagnitude) > limit);
     if (found == 0) continue;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Opening a model that a server of another project runs: what kind of server it is, its vocabulary and its template.
+// ModelServer: the address of a server of models, with its key, and the requests to it.
 #pragma once
 
 #include <memory>
@@ -7,10 +7,62 @@
 #include <stop_token>
 #include <string>
 
+#include "engine/base/json/json_reader.h"
 #include "engine/engine.h"
-#include "engine/remote/model_server.h"
+#include "engine/remote/http_loop.h"
 
 namespace baton {
+
+/// Where a server is, and what it wants to know.
+struct ServerAddress {
+  std::string endpoint;  // "http://host:8000"; what stands behind the host is kept, but for "/v1"
+  std::string key;       // a bearer token, never shown; empty: none
+};
+
+/// Any thread.
+class ModelServer {
+ public:
+  /// Throws BackendError for an endpoint that is no address of HTTP, and if this build has no HTTP.
+  explicit ModelServer(ServerAddress address);
+
+  /// The endpoint for messages: without user, password, query and fragment.
+  const std::string& shown() const { return shown_; }
+  HttpLoop& loop() { return *loop_; }
+
+  /// A call that can be started on the loop; an empty body is a GET.
+  HttpCall call(const std::string& path, std::string body) const;
+
+  /// Waits for an answer of JSON, with further attempts if one may succeed. Must not be called on the loop's thread.
+  /// Throws BackendError, and Interrupted soon after a stop was requested.
+  JsonDocument fetch(const std::string& path, const std::string& body, const std::stop_token& stop = {});
+  /// The same, or nothing: there is no such path, or it answers with something else.
+  std::optional<JsonDocument> find(const std::string& path, const std::stop_token& stop);
+
+  /// "server http://host:8000: it answered with status 503: Loading model".
+  std::string problem(const HttpEnd& end) const;
+  std::string problem(const std::string& words) const { return "server " + shown_ + ": " + words; }
+
+ private:
+  struct Waiting;
+  HttpEnd wait(const std::string& path, const std::string& body, std::string& answer, const std::stop_token& stop);
+
+  ServerAddress address_;
+  std::string shown_;
+  std::unique_ptr<HttpLoop> loop_;
+};
+
+/// Pauses between attempts: they double from a quarter of a second, or are as long as the server asks for.
+class AttemptPauses {
+ public:
+  static constexpr int kMaxAttempts = 5;
+  /// The pause after a failed attempt, in seconds; nothing: there is no further attempt.
+  std::optional<double> next(const HttpEnd& end);
+
+ private:
+  int failures_ = 0;
+};
+
+// Opening a model that a server of another project runs: what kind of server it is, its vocabulary and its template.
 
 /// A model of a server.
 struct ServerModel {

@@ -3,9 +3,16 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
+#include <charconv>
 #include <random>
+#include <utility>
 
-#include "engine/base/string_search.h"
+#include "engine/base/errors.h"
+#include "engine/base/json_fields.h"
+#include "engine/base/utf8.h"
+#include "engine/text/constrain/grammar.h"
 
 namespace baton {
 
@@ -107,6 +114,520 @@ std::string ServerApi::refusal(const GenerationRequest& request) const {
   if (!request.choices.empty()) return "it does not tell the probabilities of whole texts, which `choose` compares";
   if (request.callbacks.on_logits) return "it gives no logits";
   return {};
+}
+
+// The endpoint /completion of llama-server, as its README describes it (tools/server in llama.cpp).
+
+namespace {
+
+constexpr std::int32_t kLlamaBlock = 16;             // tokens; its cache has no blocks, but a warm-up costs a request
+constexpr std::uint64_t kLlamaSeeds = 0xFFFF'FFFFu;  // the last one means a random seed
+constexpr std::array kSamplers = {"penalties", "temperature", "top_k", "top_p", "min_p"};  // in our sampler's order
+constexpr std::array kResponseFields = {"content",   "tokens",  "tokens_predicted", "tokens_evaluated", "stop",
+                                        "stop_type", "id_slot", "timings"};  // the end would repeat the prompt
+
+class LlamaApi final : public ServerApi {
+ public:
+  std::string_view name() const override { return "llama"; }
+  bool ids() const override { return true; }
+  std::int32_t cache_block() const override { return kLlamaBlock; }
+
+  ServerRequest answer(const GenerationRequest& request, const std::vector<TokenId>& prompt, int slot) const override {
+    const SamplingParams& sampling = request.sampling;
+    RequestBody body = common(prompt, slot);
+    body.set("n_predict", request.max_tokens);
+    body.set("stream", true);
+    body.set("return_progress", true);
+    body.set("cache_prompt", reuses_prefixes(*request.reuse.method));
+    // Everything that the server would otherwise take from its command line.
+    body.set("samplers", kSamplers);
+    body.set("temperature", sampling.temperature);
+    body.set("top_k", sampling.top_k);
+    body.set("top_p", sampling.top_p);
+    body.set("min_p", sampling.min_p);
+    body.set("repeat_penalty", sampling.repetition_penalty);
+    body.set("repeat_last_n", static_cast<std::int64_t>(prompt.size()) + request.max_tokens);  // all of them
+    body.set("presence_penalty", 0.0);
+    body.set("frequency_penalty", 0.0);
+    body.set("dynatemp_range", 0.0);
+    body.set("mirostat", 0);
+    body.set("ignore_eos", false);
+    body.set("seed", sampling.seed % kLlamaSeeds);
+    body.set("stop", request.stop);
+    if (request.constraint) body.set("grammar", gbnf_of(*request.constraint));
+    return {"/completion", body.text()};
+  }
+
+  ServerRequest warm_up(const std::vector<TokenId>& prompt, int slot, bool) const override {
+    RequestBody body = common(prompt, slot);
+    body.set("n_predict", 0);
+    body.set("stream", false);
+    body.set("cache_prompt", true);
+    body.set("temperature", 0.0);
+    return {"/completion", body.text()};
+  }
+
+  std::string slots_path() const override { return "/slots"; }
+  std::vector<int> idle_slots(std::string_view json) const override {
+    const std::string origin = "its answer to /slots";
+    const JsonDocument document = parse_server_json(json, origin);
+    std::vector<int> idle;
+    if (!document->is_array()) throw ModelError(origin + " is no list");
+    for (const Json& slot : *document) {
+      const JsonFields fields(slot, origin);
+      if (!fields.flag_or("is_processing", true)) idle.push_back(fields.integer("id", 0, kMaxServerCount));
+    }
+    return idle;
+  }
+
+  ServerPiece read(std::string_view json) const override {
+    const std::string origin = "its answer";
+    const JsonDocument document = parse_server_json(json, origin);
+    ServerPiece piece;
+    if (document->is_object() && document->contains("error")) {
+      piece.error = error_text(*document);
+      return piece;
+    }
+    const JsonFields fields(*document, origin);
+    piece.text = fields.text_or("content", "");
+    piece.tokens = count(fields, "tokens_predicted");
+    piece.prompt = count(fields, "tokens_evaluated");
+    if (const Json* progress = fields.find("prompt_progress")) {
+      const JsonFields of(*progress, origin, "prompt_progress.");
+      piece.progress = true;
+      piece.processed = count(of, "processed");
+      piece.prompt = count(of, "total");
+      piece.cached = count(of, "cache");
+      return piece;
+    }
+    piece.ids = fields.integers("tokens", 0, kMaxServerCount);
+    if (const Json* timings = fields.find("timings")) {
+      const JsonFields of(*timings, origin, "timings.");
+      piece.cached = count(of, "cache_n");
+      piece.prompt_ms = of.number_or("prompt_ms", -1.0, -1.0, kMaxServerMs);
+      piece.decode_ms = of.number_or("predicted_ms", -1.0, -1.0, kMaxServerMs);
+    }
+    piece.last = fields.flag_or("stop", false);
+    if (!piece.last) return piece;
+    piece.slot = fields.integer_or("id_slot", -1, -1, kMaxServerCount);
+    const std::string type = fields.text_or("stop_type", "limit");
+    piece.reason = type == "eos" ? FinishReason::eos : type == "word" ? FinishReason::stop : FinishReason::length;
+    return piece;
+  }
+
+ private:
+  static RequestBody common(const std::vector<TokenId>& prompt, int slot) {
+    RequestBody body;
+    body.set("prompt", prompt).set("return_tokens", true).set("response_fields", kResponseFields);
+    if (slot >= 0) body.set("id_slot", slot);
+    return body;
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<ServerApi> make_llama_api() { return std::make_unique<LlamaApi>(); }
+
+// The languages of servers that speak OpenAI's completions: plain ones, vLLM and SGLang.
+
+// OpenAI's HTTP API, as far as servers of others have it too: /v1/completions with token ids, or
+// /v1/chat/completions with messages.
+
+namespace {
+
+constexpr std::uint64_t kOpenAiSeeds = 0x8000'0000u;
+constexpr std::size_t kMaxStops = 4;
+
+class OpenAiApi final : public ServerApi {
+ public:
+  OpenAiApi(std::string model, bool ids) : model_(std::move(model)), ids_(ids) {}
+
+  std::string_view name() const override { return "openai"; }
+  bool ids() const override { return ids_; }
+  std::int32_t cache_block() const override { return 0; }  // a server whose requests may cost money
+
+  std::string refusal(const GenerationRequest& request) const override {
+    const SamplingParams& sampling = request.sampling;
+    if (std::string why = ServerApi::refusal(request); !why.empty()) return why;
+    if (request.constraint)
+      return "the API of OpenAI has no grammars; with `enforce: false` the output is only checked";
+    if (request.stop.size() > kMaxStops)
+      return fmt::format("it takes at most {} stop texts, and there are {}", kMaxStops, request.stop.size());
+    if (sampling.top_k != 0) return "the API of OpenAI has no `top_k`";
+    if (sampling.min_p != 0.0f) return "the API of OpenAI has no `min_p`";
+    if (sampling.repetition_penalty != 1.0f) return "the API of OpenAI has no `repetition_penalty`";
+    return {};
+  }
+
+  ServerRequest answer(const GenerationRequest& request, const std::vector<TokenId>& prompt, int) const override {
+    RequestBody body;
+    body.set("model", model_).set("max_tokens", request.max_tokens).set("temperature", request.sampling.temperature);
+    body.set("top_p", request.sampling.top_p).set("seed", request.sampling.seed % kOpenAiSeeds).set("stream", true);
+    body.set("stream_options", RequestBody().set("include_usage", true));
+    if (!request.stop.empty()) body.set("stop", request.stop);
+    if (ids_) return {"/v1/completions", body.set("prompt", prompt).text()};
+    std::vector<RequestBody> messages;
+    for (const ChatMessage& message : messages_of(prompt))
+      messages.push_back(RequestBody().set("role", message.role).set("content", message.content));
+    return {"/v1/chat/completions", body.set("messages", messages).text()};
+  }
+
+  ServerRequest warm_up(const std::vector<TokenId>&, int, bool) const override { return {}; }  // see cache_block()
+
+  ServerPiece read(std::string_view json) const override { return read_completion(json); }
+
+ private:
+  std::string model_;
+  bool ids_;
+};
+
+}  // namespace
+
+std::unique_ptr<ServerApi> make_openai_api(std::string model, bool ids) {
+  return std::make_unique<OpenAiApi>(std::move(model), ids);
+}
+
+// vLLM's /v1/completions with what it adds to OpenAI's API, as the documentation of its versions 0.10.2 to 0.33.0
+// describes it (docs.vllm.ai: OpenAI-Compatible Server, Structured Outputs).
+
+namespace {
+
+constexpr std::int32_t kVllmBlock = 16;  // tokens; its default, and only full blocks are found again
+constexpr std::uint64_t kVllmSeeds = std::uint64_t{1} << 63;
+constexpr int kStructuredOutputs = 11;  // since 0.11; 0.12 ignores what stood in its place
+
+/// True for a release 0.N before the given one. Versions of another form are newer, or are built from source.
+bool is_before(std::string_view version, int minor) {
+  if (!version.starts_with("0.") || version.find("dev") != std::string_view::npos) return false;
+  int number = minor;
+  std::from_chars(version.data() + 2, version.data() + version.size(), number);
+  return number < minor;
+}
+
+class VllmApi final : public ServerApi {
+ public:
+  VllmApi(std::string model, std::string_view version)
+      : model_(std::move(model)), is_old_(is_before(version, kStructuredOutputs)) {}
+
+  std::string_view name() const override { return "vllm"; }
+  bool ids() const override { return true; }
+  std::int32_t cache_block() const override { return kVllmBlock; }
+  bool cuts_stops() const override { return false; }
+
+  ServerRequest answer(const GenerationRequest& request, const std::vector<TokenId>& prompt, int) const override {
+    const SamplingParams& sampling = request.sampling;
+    RequestBody body = common(prompt, request.max_tokens);
+    body.set("stream", true);
+    body.set("stream_options", RequestBody().set("include_usage", true));
+    body.set("return_token_ids", true);
+    // Everything that the server would otherwise take from the model's generation_config.json.
+    body.set("temperature", sampling.temperature);
+    body.set("top_k", sampling.top_k > 0 ? sampling.top_k : -1);
+    body.set("top_p", sampling.top_p);
+    body.set("min_p", sampling.min_p);
+    body.set("repetition_penalty", sampling.repetition_penalty);
+    body.set("presence_penalty", 0.0);
+    body.set("frequency_penalty", 0.0);
+    body.set("skip_special_tokens", true);
+    body.set("ignore_eos", false);
+    body.set("seed", sampling.seed % kVllmSeeds);
+    if (!request.stop.empty()) {
+      body.set("stop", request.stop);
+      body.set("include_stop_str_in_output", true);  // otherwise text lags behind its ids
+    }
+    if (request.constraint && is_old_) body.set("guided_grammar", gbnf_of(*request.constraint));
+    if (request.constraint && !is_old_)
+      body.set("structured_outputs", RequestBody().set("grammar", gbnf_of(*request.constraint)));
+    if (!reuses_prefixes(*request.reuse.method) && !is_old_) body.set("cache_salt", fresh_salt());
+    return {"/v1/completions", body.text()};
+  }
+
+  /// One token is the least that it generates; its KV is never computed.
+  ServerRequest warm_up(const std::vector<TokenId>& prompt, int, bool yields) const override {
+    RequestBody body = common(prompt, 1);
+    body.set("stream", false);
+    body.set("temperature", 0.0);
+    if (yields) body.set("priority", 1);  // that of the others is 0, and higher ones come later
+    return {"/v1/completions", body.text()};
+  }
+
+  ServerPiece read(std::string_view json) const override { return read_completion(json); }
+
+ private:
+  RequestBody common(const std::vector<TokenId>& prompt, std::int32_t max_tokens) const {
+    return RequestBody().set("model", model_).set("prompt", prompt).set("max_tokens", max_tokens);
+  }
+
+  std::string model_;
+  bool is_old_;
+};
+
+}  // namespace
+
+std::unique_ptr<ServerApi> make_vllm_api(std::string model, std::string_view version) {
+  return std::make_unique<VllmApi>(std::move(model), version);
+}
+
+// SGLang's own /generate, as the documentation of its version 0.5.23 describes it (docs.sglang.io: SGLang Native APIs,
+// Sampling Parameters).
+
+namespace {
+
+constexpr std::int32_t kSglangBlock = 16;  // tokens; its cache keeps single ones, but a warm-up costs a request
+constexpr std::uint64_t kSglangSeeds = std::uint64_t{1} << 63;
+
+class SglangApi final : public ServerApi {
+ public:
+  SglangApi(bool deltas, bool caches) : deltas_(deltas), caches_(caches) {}
+
+  std::string_view name() const override { return "sglang"; }
+  bool ids() const override { return true; }
+  std::int32_t cache_block() const override { return caches_ ? kSglangBlock : 0; }
+  bool cuts_stops() const override { return false; }
+
+  ServerRequest answer(const GenerationRequest& request, const std::vector<TokenId>& prompt, int) const override {
+    const SamplingParams& sampling = request.sampling;
+    // Everything that the server would otherwise take from its command line or the model's generation_config.json.
+    RequestBody params;
+    params.set("max_new_tokens", request.max_tokens).set("temperature", sampling.temperature);
+    params.set("top_k", sampling.top_k > 0 ? sampling.top_k : -1).set("top_p", sampling.top_p);
+    params.set("min_p", sampling.min_p).set("repetition_penalty", sampling.repetition_penalty);
+    params.set("presence_penalty", 0.0).set("frequency_penalty", 0.0).set("skip_special_tokens", true);
+    params.set("ignore_eos", false).set("sampling_seed", sampling.seed % kSglangSeeds);
+    if (!request.stop.empty()) {
+      params.set("stop", request.stop).set("no_stop_trim", true);  // a part of it has been streamed by then
+    }
+    if (request.constraint) params.set("ebnf", gbnf_of(*request.constraint));
+    RequestBody body;
+    body.set("input_ids", prompt).set("sampling_params", params).set("stream", true);
+    if (!reuses_prefixes(*request.reuse.method)) body.set("extra_key", fresh_salt());
+    return {"/generate", body.text()};
+  }
+
+  /// Its own client puts a prompt into the cache like this.
+  ServerRequest warm_up(const std::vector<TokenId>& prompt, int, bool) const override {
+    RequestBody body;
+    body.set("input_ids", prompt).set("stream", false);
+    body.set("sampling_params", RequestBody().set("max_new_tokens", 0).set("temperature", 0.0));
+    return {"/generate", body.text()};
+  }
+
+  ServerPiece read(std::string_view json) const override {
+    ServerPiece piece;
+    const std::optional<JsonDocument> document = read_event(json, piece);
+    if (!document) return piece;
+    const std::string origin = kAnswer;
+    const JsonFields fields(**document, origin);
+    piece.text = fields.text_or("text", "");
+    piece.ids = fields.integers("output_ids", 0, kMaxServerCount);
+    piece.whole = !deltas_;
+    const Json* meta = fields.find("meta_info");
+    if (meta == nullptr) fields.fail("meta_info", "expected an object");
+    const JsonFields of(*meta, origin, "meta_info.");
+    piece.prompt = count(of, "prompt_tokens");
+    piece.tokens = count(of, "completion_tokens");
+    piece.cached = count(of, "cached_tokens");
+    if (const Json* reason = of.find("finish_reason"))
+      end(piece, JsonFields(*reason, origin, "meta_info.finish_reason."));
+    return piece;
+  }
+
+ private:
+  /// What it matched is a stop text, or the id of a token that ends answers.
+  static void end(ServerPiece& piece, const JsonFields& reason) {
+    const std::string type = reason.text_or("type", "");
+    const Json* matched = reason.find("matched");
+    if (type == "abort") {
+      piece.error = reason.text_or("message", "");
+      if (piece.error.empty()) piece.error = "aborted";
+    }
+    piece.reason = type == "length"                             ? FinishReason::length
+                   : matched != nullptr && matched->is_string() ? FinishReason::stop
+                                                                : FinishReason::eos;
+  }
+
+  bool deltas_, caches_;
+};
+
+}  // namespace
+
+std::unique_ptr<ServerApi> make_sglang_api(bool deltas, bool caches) {
+  return std::make_unique<SglangApi>(deltas, caches);
+}
+
+namespace {
+
+constexpr TokenId kBytes = 256;
+constexpr std::array<std::string_view, 4> kRoles = {"system", "user", "assistant", "tool"};
+constexpr std::uint64_t kIdentity = 0x6d65'7373'6167'6573u;  // "messages"
+
+std::string marker(std::string_view role) { return fmt::format("<|baton:{}|>", role); }
+
+class MessageStream final : public DecodeStream {
+ public:
+  explicit MessageStream(const Tokenizer& tokenizer, bool skip_special)
+      : tokenizer_(tokenizer), skip_special_(skip_special) {}
+  std::string push(TokenId id) override {
+    bytes_ += tokenizer_.decode(std::array{id}, skip_special_);
+    std::size_t whole = 0;
+    while (whole < bytes_.size()) {
+      const utf8::CharacterStep step = utf8::scan(bytes_, whole);
+      if (step.kind == utf8::Scan::unfinished) break;
+      whole += step.bytes;
+    }
+    std::string text = utf8::repaired(std::string_view(bytes_).substr(0, whole));
+    bytes_.erase(0, whole);
+    return text;
+  }
+  std::string finish() override { return utf8::repaired(std::exchange(bytes_, {})); }
+
+ private:
+  const Tokenizer& tokenizer_;
+  bool skip_special_;
+  std::string bytes_;
+};
+
+class MessageTokenizer final : public Tokenizer {
+ public:
+  MessageTokenizer() : Tokenizer(kIdentity) {}
+
+  std::vector<TokenId> encode(std::string_view text, SpecialTokens special, const std::stop_token&) const override {
+    const std::string valid = utf8::repaired(text);
+    std::vector<TokenId> ids;
+    ids.reserve(valid.size());
+    for (std::size_t at = 0; at < valid.size();) {
+      const int role = special == SpecialTokens::recognise ? role_at(std::string_view(valid).substr(at)) : -1;
+      ids.push_back(role < 0 ? static_cast<unsigned char>(valid[at]) : kBytes + role);
+      at += role < 0 ? 1 : marker(kRoles[static_cast<std::size_t>(role)]).size();
+    }
+    return ids;
+  }
+  std::vector<TokenId> encode_with_template(std::string_view text, const std::stop_token& stop) const override {
+    return encode(text, SpecialTokens::recognise, stop);
+  }
+  std::string decode(std::span<const TokenId> ids, bool skip_special) const override {
+    std::string text;
+    for (const TokenId id : ids) {
+      if (id >= 0 && id < kBytes) text += static_cast<char>(id);
+      if (is_special(id) && !skip_special) text += marker(kRoles[static_cast<std::size_t>(id - kBytes)]);
+    }
+    return text;
+  }
+  std::string token_bytes(TokenId id) const override { return decode(std::array{id}, true); }
+  void read_tokens(const ReadToken& read, const std::stop_token&) const override {
+    for (TokenId id = 0; id < size(); ++id) read(id, token_bytes(id), token_bytes(id));
+  }
+  std::optional<TokenId> token_id(std::string_view token) const override {
+    if (token.size() == 1) return static_cast<unsigned char>(token.front());
+    const int role = role_at(token);
+    return role >= 0 && token == marker(kRoles[static_cast<std::size_t>(role)]) ? std::optional(kBytes + role)
+                                                                                : std::nullopt;
+  }
+  bool is_special(TokenId id) const override { return id >= kBytes && id < size(); }
+  std::int32_t size() const override { return kBytes + static_cast<std::int32_t>(kRoles.size()); }
+  std::unique_ptr<DecodeStream> stream(bool skip_special) const override {
+    return std::make_unique<MessageStream>(*this, skip_special);
+  }
+
+ private:
+  static int role_at(std::string_view text) {
+    if (!text.starts_with("<|baton:")) return -1;
+    for (std::size_t role = 0; role < kRoles.size(); ++role) {
+      if (text.starts_with(marker(kRoles[role]))) return static_cast<int>(role);
+    }
+    return -1;
+  }
+};
+
+class MessageTemplate final : public ChatTemplate {
+ public:
+  std::string render(const std::vector<ChatMessage>& messages, const ChatOptions& options,
+                     const std::stop_token&) const override {
+    std::string text;
+    for (const ChatMessage& message : messages) {
+      if (std::find(kRoles.begin(), kRoles.end(), message.role) == kRoles.end())
+        throw ModelError(fmt::format("a message has the role '{}'; expected one of {}", message.role,
+                                     "system, user, assistant, tool"));
+      text += marker(message.role) + message.content;
+    }
+    return options.add_generation_prompt ? text + marker("assistant") : text;
+  }
+};
+
+}  // namespace
+
+ModelText message_text() {
+  ModelText text;
+  text.tokenizer = std::make_shared<const MessageTokenizer>();
+  text.chat_template = std::make_shared<const MessageTemplate>();
+  return text;
+}
+
+std::vector<ChatMessage> messages_of(const std::vector<TokenId>& prompt) {
+  std::vector<ChatMessage> messages;
+  for (const TokenId id : prompt) {
+    if (id >= kBytes && id < kBytes + static_cast<TokenId>(kRoles.size())) {
+      messages.push_back({std::string(kRoles[static_cast<std::size_t>(id - kBytes)]), {}});
+      continue;
+    }
+    if (messages.empty()) messages.push_back({"user", {}});
+    messages.back().content += static_cast<char>(id);
+  }
+  if (!messages.empty() && messages.back().role == "assistant" && messages.back().content.empty()) messages.pop_back();
+  return messages;
+}
+
+/// Returns what earlier events did not hold of an answer so far.
+void ServerAnswer::keep_new(ServerPiece& piece) const {
+  if (!piece.whole) return;
+  if (piece.text.size() < bytes_ || piece.ids.size() < ids_)
+    throw ModelError(fmt::format("its answer has become shorter: {} bytes and {} ids, expected at least {} and {}",
+                                 piece.text.size(), piece.ids.size(), bytes_, ids_));
+  piece.text.erase(0, bytes_);
+  piece.ids.erase(piece.ids.begin(), piece.ids.begin() + static_cast<std::ptrdiff_t>(ids_));
+}
+
+std::string ServerAnswer::add(ServerPiece piece) {
+  keep_new(piece);
+  for (const TokenId id : piece.ids) {
+    if (id < 0 || id >= tokenizer_->size())
+      throw ModelError(fmt::format("its answer holds the id {}; expected one below {}", id, tokenizer_->size()));
+  }
+  const auto given = static_cast<std::int64_t>(piece.ids.size());
+  ids_ += piece.ids.size();
+  if (piece.tokens >= 0) {
+    gap_ = gap_ || (piece.tokens > generated_ + given && !piece.last);
+    generated_ = piece.tokens;
+  } else {
+    generated_ += given;
+  }
+  waiting_.insert(waiting_.end(), piece.ids.begin(), piece.ids.end());
+  if (piece.text.empty()) return {};
+  std::vector<TokenId> ids = std::exchange(waiting_, {});
+  if (piece.reason)  // with the end's, which has no text
+    while (!ids.empty() && tokenizer_->is_special(ids.back())) ids.pop_back();
+  if (std::exchange(gap_, false) || ids.empty()) {
+    ids = tokenizer_->encode(piece.text, SpecialTokens::as_text);
+  } else if (ids.size() == 1 && on_plain_) {
+    on_plain_(ids.front());
+  }
+  bytes_ += piece.text.size();
+  tokens_.insert(tokens_.end(), ids.begin(), ids.end());
+  ends_.resize(tokens_.size(), bytes_);
+  std::string certain = stops_.push(piece.text);
+  text_ += certain;
+  return certain;
+}
+
+void ServerAnswer::end() {
+  text_ += stops_.finish();
+  if (!stops_.found()) return;
+  const auto kept = std::upper_bound(ends_.begin(), ends_.end(), text_.size()) - ends_.begin();
+  tokens_.resize(static_cast<std::size_t>(kept));
+  const std::size_t covered = kept == 0 ? 0 : ends_[static_cast<std::size_t>(kept) - 1];
+  if (covered == text_.size()) return;
+  const std::vector<TokenId> rest = tokenizer_->encode(text_.substr(covered), SpecialTokens::as_text);
+  tokens_.insert(tokens_.end(), rest.begin(), rest.end());
 }
 
 }  // namespace baton

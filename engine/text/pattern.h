@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "engine/base/effort.h"
+#include "engine/base/clock.h"
 
 namespace baton {
 

@@ -12,7 +12,6 @@
 #include <cctype>
 #include <charconv>
 
-#include "engine/base/string_search.h"
 #include "engine/base/utf8.h"
 #include "engine/text/normalizer.h"
 

@@ -13,7 +13,7 @@
 #include <string_view>
 #include <utility>
 
-#include "engine/base/effort.h"
+#include "engine/base/clock.h"
 #include "engine/base/errors.h"
 
 namespace baton {

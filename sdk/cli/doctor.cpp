@@ -11,7 +11,7 @@
 #include <baton/system.h>
 #include <baton/version.h>
 
-#include "engine/base/system/machine.h"
+#include "engine/base/system/process.h"
 #include "sdk/cli/verbs.h"
 #include "sdk/console/terminal.h"
 #include "sdk/console/text.h"

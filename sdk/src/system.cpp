@@ -6,7 +6,6 @@
 
 #include "agents/tools/tool.h"
 #include "engine/backend/make_backend.h"
-#include "engine/backend/self_test.h"
 #include "engine/model/forward.h"
 #include "engine/registry.h"
 #include "sdk/hub/hub_cache.h"

@@ -8,7 +8,6 @@
 #include <string>
 
 #include "engine/base/errors.h"
-#include "engine/model/gguf_model.h"
 
 namespace {
 

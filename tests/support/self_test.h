@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/backend/self_test.h"
+#include "engine/backend/make_backend.h"
 #include "engine/cpu/cpu.h"
 
 namespace baton::test {

@@ -10,7 +10,6 @@
 #include <tuple>
 #include <vector>
 
-#include "engine/base/string_search.h"
 #include "engine/base/utf8.h"
 
 namespace baton {

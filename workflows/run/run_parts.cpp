@@ -8,7 +8,7 @@
 #include <system_error>
 
 #include "engine/base/errors.h"
-#include "engine/request.h"
+#include "engine/engine.h"
 
 namespace baton {
 

@@ -18,8 +18,8 @@
 #include "engine/base/curl_handles.h"
 #include "engine/base/errors.h"
 #include "engine/base/event_stream.h"
-#include "engine/base/string_search.h"
 #include "engine/base/system/process.h"
+#include "engine/base/utf8.h"
 
 namespace baton {
 namespace {

@@ -124,7 +124,16 @@ std::filesystem::path cache_folder();
 std::filesystem::path path_of_address(std::string_view after_scheme);
 
 /// The folders in the value of a variable such as PATH; empty ones are left out.
-std::vector<std::string> folders_of_list(std::string_view list);
+inline std::vector<std::string> folders_of_list(std::string_view list) {
+  constexpr char kSeparator = std::filesystem::path::preferred_separator == '/' ? ':' : ';';
+  std::vector<std::string> folders;
+  while (!list.empty()) {
+    const std::size_t end = std::min(list.find(kSeparator), list.size());
+    if (end > 0) folders.emplace_back(list.substr(0, end));
+    list.remove_prefix(std::min(end + 1, list.size()));
+  }
+  return folders;
+}
 
 std::tm local_time(std::time_t time);
 

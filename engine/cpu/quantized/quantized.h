@@ -21,8 +21,8 @@
 #include <vector>
 
 #include "engine/backend/backend.h"
+#include "engine/cpu/machine.h"
 #include "engine/cpu/matmul.h"
-#include "engine/cpu/thread_pool.h"
 #include "engine/tensor/block_types.h"
 
 namespace baton::cpu {
@@ -58,7 +58,7 @@ struct ActivationChunk {
   float scale[kChunkBlocks];
   float sum[kChunkBlocks];  // scale * sum of the block's quants
   /// Where integer sums start, so that codes count as quants: -8, -16 times the sum of a block's quants, -32 times the
-  /// sums of its halves. In the form in which the kernel's instructions hold such sums (dot-inl.h).
+  /// sums of its halves. In the form in which the kernel's instructions hold such sums (quantized_tile-inl.h).
   std::int32_t start[kChunkBlocks][4];
 };
 
@@ -100,14 +100,14 @@ class QuantizedMatrix : public Matrix {
   const PartPanels& part_of_row(std::int64_t row) const;
 };
 
-/// `parts` are checked (checks.h), have `rows` rows together and types that have panels.
+/// `parts` are checked (backend.h), have `rows` rows together and types that have panels.
 std::unique_ptr<QuantizedMatrix> pack_quantized(Backend& owner, ThreadPool& pool, std::span<const BlockRows> parts,
                                                 std::int64_t rows, Activations activations);
 
 /// out[C] = row `row` of the matrix, the values of dequantize().
 void dequantize_row(float* out, const QuantizedMatrix& matrix, std::int64_t row);
 
-// Matrix product with quantised weights. Arguments are checked (checks.h).
+// Matrix product with quantised weights. Arguments are checked (backend.h).
 
 /// out[T, N] = x[T, C] * w^T + bias; see Operations::load_quantized_rows. `instructions` are those that the processor
 /// has.

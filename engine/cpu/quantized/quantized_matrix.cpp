@@ -7,7 +7,7 @@
 #include <array>
 #include <cstring>
 
-#include "engine/backend/checks.h"
+#include "engine/backend/backend.h"
 #include "engine/tensor/block_types.h"
 
 namespace baton::cpu {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "engine/backend/backend.h"
-#include "engine/cuda/host/types.h"
+#include "engine/cuda/host/runtime.h"
 #include "engine/cuda/kernels/kernels.h"
 
 namespace baton::cuda {
@@ -93,7 +93,7 @@ class AttentionPlan {
 };
 
 // The launches of attention. There are two families: tiles on the tensor cores (attention_tiles.cuh; bf16 caches of the
-// usual head widths), and one block per row and head (attention_rows.cu; all other caches, in fp32 throughout).
+// usual head widths), and one block per row and head (attention.cu; all other caches, in fp32 throughout).
 
 /// The arguments of one call. All pointers are device memory; strides are in elements.
 struct AttentionCall {

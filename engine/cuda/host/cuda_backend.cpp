@@ -2,19 +2,17 @@
 // Checks the arguments of each operation, then launches its kernels on one stream. Views are device memory. Row
 // descriptions, token ids and the weights of norms are host memory and are uploaded through pinned staging buffers, but
 // only when they have changed.
-#include "engine/cuda/host/cuda_backend.h"
+#include "engine/cuda/host/runtime.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <vector>
 
-#include "engine/backend/checks.h"
-#include "engine/base/system/machine.h"
+#include "engine/backend/backend.h"
+#include "engine/base/system/process.h"
 #include "engine/cuda/attention/attention.h"
 #include "engine/cuda/host/device_weights.h"
-#include "engine/cuda/host/launch_check.h"
-#include "engine/cuda/host/replays.h"
 #include "engine/cuda/host/staging.h"
 #include "engine/cuda/kernels/kernels.h"
 

@@ -1,25 +1,56 @@
 // SPDX-License-Identifier: Apache-2.0
-// The implementation of Runtime for a device: the CUDA runtime library (linked in; it finds the driver at run time) and
-// cuBLASLt (loaded at run time). Memory comes from the device's stream-ordered pool, which keeps released memory.
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
+#include <cxxabi.h>
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
 #include <deque>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "engine/cuda/host/check.h"
 #include "engine/cuda/host/cuda.h"
-#include "engine/cuda/host/cuda_backend.h"
-#include "engine/cuda/host/launch_check.h"
 #include "engine/cuda/host/products.h"
 #include "engine/cuda/host/runtime.h"
 
 namespace baton::cuda {
+namespace {
+
+/// Returns "norm_rows<float, true>(...)", or "a kernel" where the runtime does not know its name.
+std::string name_of(const void* kernel) {
+  const char* mangled = nullptr;
+  if (cudaFuncGetName(&mangled, kernel) != cudaSuccess || mangled == nullptr) {
+    cudaGetLastError();
+    return "a kernel";
+  }
+  int status = 0;
+  const std::unique_ptr<char, decltype(&std::free)> plain(abi::__cxa_demangle(mangled, nullptr, nullptr, &status),
+                                                          &std::free);
+  return "kernel " + std::string(status == 0 ? plain.get() : mangled);
+}
+
+}  // namespace
+
+bool waits_for_kernels() {
+  static const bool waits = is_set("BATON_CUDA_SYNC", "1");
+  return waits;
+}
+
+void check_launch(const void* kernel, Stream stream) {
+  if (const cudaError_t code = cudaGetLastError(); code != cudaSuccess)
+    check(code, ("the launch of " + name_of(kernel)).c_str(), __FILE__, __LINE__);
+  if (!waits_for_kernels()) return;
+  const std::string name = name_of(kernel);  // after an error of the kernel, no call works
+  check(cudaStreamSynchronize(static_cast<cudaStream_t>(stream.native)), name.c_str(), __FILE__, __LINE__);
+}
+
+// The implementation of Runtime for a device: the CUDA runtime library (linked in; it finds the driver at run time) and
+// cuBLASLt (loaded at run time). Memory comes from the device's stream-ordered pool, which keeps released memory.
 
 // Transfers: asynchronous copies between pinned host memory and device memory on an upload and a download stream, and
 // their order relative to the main stream and to the release of memory.

@@ -8,7 +8,7 @@
 #include <system_error>
 #include <thread>
 
-#include "engine/backend/checks.h"
+#include "engine/backend/backend.h"
 #include "engine/cuda/kernels/kernels.h"
 #include "engine/cuda/quantized/quantized.h"
 #include "engine/tensor/block_types.h"

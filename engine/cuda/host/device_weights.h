@@ -9,8 +9,6 @@
 #include <vector>
 
 #include "engine/backend/backend.h"
-#include "engine/cuda/host/launch_check.h"
-#include "engine/cuda/host/replays.h"
 #include "engine/cuda/host/runtime.h"
 #include "engine/cuda/host/staging.h"
 #include "engine/cuda/quantized/quantized.h"

@@ -4,7 +4,7 @@
 // are read once, and twice with entropy; top-k and top-p add passes over a row that is in the cache.
 #include "engine/backend/host_operations.h"
 #include "engine/cuda/kernels/kernels.h"
-#include "engine/cuda/kernels/vectors.cuh"
+#include "engine/cuda/kernels/simt.cuh"
 
 namespace baton::cuda {
 namespace {

@@ -4,7 +4,7 @@
 // uses the first. The more rows, the likelier tensor cores are faster (few_rows_tensor.cu, cuBLASLt): products.cpp
 // measures which.
 #include "engine/cuda/kernels/kernels.h"
-#include "engine/cuda/kernels/vectors.cuh"
+#include "engine/cuda/kernels/simt.cuh"
 
 namespace baton::cuda {
 namespace {

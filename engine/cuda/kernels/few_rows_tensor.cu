@@ -4,7 +4,7 @@
 // operands have the same: a lane reads 16 bytes, eight neighbouring inputs, of each of its two outputs and of its row,
 // and uses them as its fragments of two products. So weights are read once, in whole sectors, and never unpacked.
 #include "engine/cuda/kernels/kernels.h"
-#include "engine/cuda/kernels/vectors.cuh"
+#include "engine/cuda/kernels/simt.cuh"
 
 namespace baton::cuda {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The launches of the kernels, one family per .cu file. Host code needs no CUDA header to call them.
 //
-// All pointers are device memory. The caller has checked the shapes of views (engine/backend/checks.h). Launches of no
+// All pointers are device memory. The caller has checked the shapes of views (engine/backend/backend.h). Launches of no
 // rows do nothing. Element types are f32 and bf16 unless a comment says otherwise. Errors: BackendError.
 #pragma once
 
@@ -9,7 +9,6 @@
 
 #include "engine/backend/backend.h"
 #include "engine/cuda/host/runtime.h"
-#include "engine/cuda/host/types.h"
 
 namespace baton::cuda {
 

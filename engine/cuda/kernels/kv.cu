@@ -3,9 +3,9 @@
 // queries), insert_kv, load_kv, save_kv, value_deviation. A slab is [K][capacity][D], for keys and values alike: the
 // keys of a block of positions are contiguous rows of 16-byte chunks, as tensor-core tiles need them. Threads work on
 // chunks of eight columns.
-#include "engine/backend/checks.h"
+#include "engine/backend/backend.h"
 #include "engine/cuda/kernels/kernels.h"
-#include "engine/cuda/kernels/vectors.cuh"
+#include "engine/cuda/kernels/simt.cuh"
 
 namespace baton::cuda {
 namespace {

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "engine/cuda/kernels/kernels.h"
-#include "engine/cuda/kernels/vectors.cuh"
+#include "engine/cuda/kernels/simt.cuh"
 
 namespace baton::cuda {
 namespace {

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/model/layers/experts.h"
+#include "engine/model/layers/layer.h"
 
 #include <algorithm>
 #include <cmath>
-
-#include "engine/model/layers/layer.h"
 
 namespace baton {
 

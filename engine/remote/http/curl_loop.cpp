@@ -15,8 +15,8 @@
 
 #include "engine/base/curl_handles.h"
 #include "engine/base/errors.h"
-#include "engine/base/string_search.h"
 #include "engine/base/system/process.h"
+#include "engine/base/utf8.h"
 #include "engine/remote/http_loop.h"
 
 namespace baton {

@@ -5,7 +5,7 @@
 #include <limits>
 #include <utility>
 
-#include "engine/base/effort.h"
+#include "engine/base/clock.h"
 #include "engine/base/errors.h"
 
 namespace baton {

@@ -8,7 +8,6 @@
 #include <charconv>
 #include <cmath>
 
-#include "engine/base/string_search.h"
 #include "engine/base/utf8.h"
 #include "engine/text/jinja/library.h"
 #include "engine/text/jinja/parser.h"

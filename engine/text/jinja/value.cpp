@@ -8,7 +8,6 @@
 
 #include "engine/base/errors.h"
 #include "engine/base/json/json_parts.h"
-#include "engine/base/string_search.h"
 #include "engine/base/utf8.h"
 
 namespace baton::jinja {

@@ -14,7 +14,7 @@
 #include <variant>
 #include <vector>
 
-#include "engine/base/effort.h"
+#include "engine/base/clock.h"
 
 namespace baton::jinja {
 

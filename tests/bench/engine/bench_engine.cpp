@@ -9,7 +9,7 @@
 #include <cstring>
 #include <string>
 
-#include "engine/base/system/machine.h"
+#include "engine/base/system/process.h"
 #include "engine/cpu/cpu.h"
 #include "engine/model/forward.h"
 #include "engine/model/model.h"

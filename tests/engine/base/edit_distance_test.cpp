@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/base/string_search.h"
+#include "engine/base/utf8.h"
 
 #include <catch2/catch.hpp>
 

@@ -3,7 +3,7 @@
 #include <catch2/catch.hpp>
 #include <map>
 
-#include "engine/base/system/machine.h"
+#include "engine/base/system/process.h"
 #include "tests/support/temp_folder.h"
 
 namespace machine_test {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <catch2/catch.hpp>
 
-#include "engine/base/string_search.h"
+#include "engine/base/utf8.h"
 
 namespace said_test {
 

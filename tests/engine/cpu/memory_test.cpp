@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/cpu/memory.h"
+#include "engine/cpu/machine.h"
 
 #include <algorithm>
 #include <atomic>

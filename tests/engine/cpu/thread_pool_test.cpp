@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/cpu/thread_pool.h"
+#include "engine/cpu/machine.h"
 
 #include <catch2/catch.hpp>
 #include <chrono>

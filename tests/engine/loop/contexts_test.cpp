@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Prompts that continue a kept context: their KV is that of one long sequence, bit for bit.
-#include "engine/loop/contexts.h"
+#include "engine/loop/kv_lookup.h"
 #include "engine/registry.h"
 
 #include <catch2/catch.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/model/layers/experts.h"
+#include "engine/model/layers/layer.h"
 
 #include <catch2/catch.hpp>
 #include <cmath>

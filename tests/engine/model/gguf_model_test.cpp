@@ -6,7 +6,7 @@
 
 #include "engine/cpu/cpu.h"
 #include "engine/model/forward.h"
-#include "engine/model/gguf_model.h"
+#include "engine/model/gguf.h"
 #include "tests/engine/model/checkpoint.h"
 #include "tests/engine/model/gguf_checkpoint.h"
 #include "tests/engine/model/host_backend.h"

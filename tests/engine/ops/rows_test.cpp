@@ -3,7 +3,7 @@
 #include <functional>
 #include <numbers>
 
-#include "engine/tensor/fused.h"
+#include "engine/tensor/tensor.h"
 #include "tests/engine/ops/subjects.h"
 
 namespace baton::test::rows_test {

@@ -7,7 +7,7 @@
 #include "engine/backend/backend.h"
 #include "engine/base/errors.h"
 #include "engine/remote/open_server.h"
-#include "engine/remote/server_answer.h"
+#include "engine/remote/server_api.h"
 #include "engine/text/constrain/grammar.h"
 #include "tests/engine/remote/asking.h"
 #include "tests/support/http_server.h"

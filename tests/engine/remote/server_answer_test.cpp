@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The text and the ids of an answer that comes in pieces.
-#include "engine/remote/server_answer.h"
+#include "engine/remote/server_api.h"
 
 #include <catch2/catch.hpp>
 

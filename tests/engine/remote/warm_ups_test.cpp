@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <catch2/catch.hpp>
 
-#include "engine/remote/warm_ups.h"
+#include "engine/remote/remote_engine.h"
 
 namespace warm_ups_test {
 

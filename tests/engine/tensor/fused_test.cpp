@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/tensor/fused.h"
+#include "engine/tensor/tensor.h"
 
 #include <catch2/catch.hpp>
 #include <limits>

@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "engine/base/errors.h"
-#include "engine/base/system/machine.h"
+#include "engine/base/system/process.h"
 #include "engine/text/templates.h"
 #include "tests/engine/text/hostile_templates.h"
 #include "tests/support/process_memory.h"

@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "engine/base/errors.h"
-#include "engine/base/system/machine.h"
+#include "engine/base/system/process.h"
 #include "engine/text/constrain/token_masks.h"
 #include "tests/engine/text/hostile_texts.h"
 #include "tests/support/golden_files.h"

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "engine/cuda/host/cuda.h"
-#include "engine/cuda/host/cuda_backend.h"
+#include "engine/cuda/host/runtime.h"
 #include "engine/cuda/host/staging.h"
 #include "simt_emulator.h"
 

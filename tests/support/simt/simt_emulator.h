@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A SIMT machine on the host, for tests: takes the place of engine/cuda/kernels/simt_device.cuh and ptx.cuh, so that
-// the very sources of the CUDA kernels run under the ordinary compiler. Every thread of a block is a fiber; barriers
-// and warp operations switch between them, in an order that a test chooses.
+// A SIMT machine on the host, for tests: takes the place of the device functions of engine/cuda/kernels/simt.cuh, so
+// that the very sources of the CUDA kernels run under the ordinary compiler. Every thread of a block is a fiber;
+// barriers and warp operations switch between them, in an order that a test chooses.
 //
 // It proves indexing, arithmetic and the placement of barriers; it proves nothing about time. What it reports, as
 // simt::Fault with the kernel's file and line: barriers and warp operations that not all threads reach, shared memory
@@ -23,7 +23,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/cuda/host/types.h"
+#include "engine/cuda/host/runtime.h"
 
 #define __global__
 #define __device__

@@ -10,9 +10,7 @@
 #include <random>
 #include <utility>
 
-#include "engine/cuda/host/cuda_backend.h"
 #include "engine/cuda/host/runtime.h"
-#include "engine/cuda/host/types.h"
 #include "engine/loop/step_engine.h"
 #include "engine/model/forward.h"
 #include "engine/model/model.h"

@@ -27,7 +27,7 @@ MATMUL = "matmul agrees with a dense product in double"
 STEP = "a step on the emulated kernels has the same bits in every order of threads"
 
 TILES = "attention/attention_tiles.cuh"
-SLOW = "attention/attention_rows.cu"
+SLOW = "attention/attention.cu"
 
 # What goes wrong, the file, the text and what stands in its place, the test that finds it.
 MUTANTS = [

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A replayed step does what the step would have done: compared, bit for bit, with a backend that never replays.
-#include "engine/cuda/host/replays.h"
+#include "engine/cuda/host/staging.h"
 #include "engine/cuda/kernels/simt.cuh"
 
 #include <catch2/catch.hpp>

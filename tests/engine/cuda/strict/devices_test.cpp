@@ -6,8 +6,8 @@
 #include <thread>
 
 #include "engine/backend/make_backend.h"
-#include "engine/cuda/host/cublas_lt.h"
 #include "engine/cuda/host/cuda.h"
+#include "engine/cuda/host/products.h"
 #include "tests/support/self_test.h"
 #include "tests/support/strict/strict.h"
 #include "tests/support/temp_folder.h"

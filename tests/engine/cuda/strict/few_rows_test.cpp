@@ -3,7 +3,7 @@
 #include <catch2/catch.hpp>
 #include <random>
 
-#include "engine/cuda/host/cuda_backend.h"
+#include "engine/cuda/host/runtime.h"
 #include "engine/cuda/host/staging.h"
 #include "engine/cuda/kernels/kernels.h"
 #include "engine/tensor/tensor.h"

@@ -7,7 +7,7 @@
 #include <random>
 
 #include "engine/base/files.h"
-#include "engine/cuda/host/cuda_backend.h"
+#include "engine/cuda/host/runtime.h"
 #include "engine/cuda/host/staging.h"
 #include "tests/support/strict/strict.h"
 #include "tests/support/temp_folder.h"

@@ -6,7 +6,7 @@
 #include <random>
 #include <thread>
 
-#include "engine/cuda/host/cuda_backend.h"
+#include "engine/cuda/host/runtime.h"
 #include "engine/cuda/host/staging.h"
 #include "engine/cuda/kernels/simt.cuh"
 #include "tests/support/strict/strict.h"

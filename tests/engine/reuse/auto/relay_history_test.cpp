@@ -4,7 +4,7 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 
-#include "engine/request.h"
+#include "engine/engine.h"
 
 namespace relay_history_test {
 
