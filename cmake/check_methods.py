@@ -20,7 +20,7 @@ MAY_NAME = re.compile(r"engine/reuse/|engine/registry\.|engine/learning/|sdk/lab
 ROOM = re.compile(r"engine/reuse/(lab/)?anchors/")
 
 # What the tree still holds; each number may only go down: to no reads, and 12 files.
-ALLOWED = {"reads of a method's id or trait": 0, "files that mean the method anchors": 30}
+ALLOWED = {"reads of a method's id or trait": 0, "files that mean the method anchors": 12}
 
 # Files and lines in which the word is none of the method's.
 OTHER_MEANING = [

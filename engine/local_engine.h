@@ -14,7 +14,7 @@
 #include "engine/engine.h"
 #include "engine/kv/segment.h"
 #include "engine/model/model.h"
-#include "engine/reuse/calibration.h"
+#include "engine/reuse/decision.h"
 #include "engine/reuse/method_state.h"
 
 namespace baton {

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/reuse/method_keys.h"
+#include "engine/reuse/method.h"
 
 namespace baton {
 

@@ -79,7 +79,7 @@ class TokenChooser {
 float entropy_of(std::span<const float> logits);
 
 // The alignment of two texts by edit distance: which token of one corresponds to which token of the other. Replacing a
-// token costs the distance of the two tokens' sketches (engine/reuse/anchors/token_sketch.h); inserting or deleting one
+// token costs the distance of the two tokens' sketches (SketchedText); inserting or deleting one
 // costs 1. Costs are added as integers, so that every backend finds the same alignment.
 
 struct Alignment {

@@ -141,7 +141,7 @@ class Segment {
   std::shared_ptr<PiecewiseUpload> upload_;  // of memory_, in groups of layers; null: it was never in host memory
 };
 
-// Copies of KV in host memory, with keys before RoPE, for anchors and corrections. Threads: the engine's thread only.
+// Copies of KV in host memory, with keys before RoPE, for what is learned of texts. Threads: the engine's thread only.
 
 /// Returns [L, n, 2 K D] bf16 (f32 is rounded): the keys before RoPE, then the values, of positions [begin, begin + n)
 /// of a cache that keeps raw keys. Blocks until they are copied. Throws BackendError.

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "engine/base/json_fields.h"
-#include "engine/learning/model_profile.h"
+#include "engine/learning/profile_files.h"
 #include "engine/model/model.h"
 
 namespace baton {

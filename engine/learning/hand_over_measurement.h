@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // HandOverMeasurement: the consumers of hand-overs answer with full prefill, and then again with reuse, forced to the
-// same answers. The measure is KL(full || reuse) per token.
+// same answers. The measure is KL(full || reuse) per token. By it, method auto knows what rectification leaves on a
+// model at several levels of reuse.
 #pragma once
 
+#include <chrono>
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <span>
@@ -10,9 +13,33 @@
 #include <vector>
 
 #include "engine/engine.h"
-#include "engine/learning/profiler.h"
+#include "engine/local_engine.h"
+#include "engine/reuse/auto/levels.h"
 
 namespace baton {
+
+/// An answer to one prompt inside another prompt. A model is profiled on hand-overs.
+struct CalibrationHandOver {
+  std::vector<TokenId> producer;  // the prompt that the answer follows
+  std::vector<TokenId> answer;    // a given answer; empty: the model decodes one greedily
+  std::vector<TokenId> before;    // the consumer's prompt before the answer
+  std::vector<TokenId> after;     // the consumer's prompt after the answer
+};
+
+/// Returns the producer's request, greedy and with full prefill. It decodes an answer where the hand-over has none, and
+/// is otherwise forced to the first `max_tokens` tokens of the given one.
+GenerationRequest producer_request(const CalibrationHandOver& hand_over, std::int32_t max_tokens);
+/// Returns the consumer's prompt with the answer in its place.
+std::vector<PromptPart> consumer_prompt(const CalibrationHandOver& hand_over, PromptPart answer);
+
+struct ProfilerOptions {
+  std::int32_t max_tokens = 128;                  // maximum tokens of an answer
+  std::int32_t min_tokens = 8;                    // shorter answers are left out
+  std::uint64_t seed = 0;                         // seed of the bootstrap
+  std::function<void(double share)> on_progress;  // gets the fraction done on the calling thread; may be empty
+  std::stop_token stop;
+};
+
 /// What is under way, 0 to 1, on the calling thread: finished requests, and what the others have decoded.
 using BatchProgress = std::function<void(double share)>;
 
@@ -66,5 +93,29 @@ class HandOverMeasurement {
   const std::int32_t last_;
   std::vector<Case> cases_;
 };
+
+struct LevelOptions {
+  std::int32_t reply_tokens = 24;                         // tokens of each consumer's answer that are compared
+  std::vector<double> reuse = {0.9, 0.8, 0.7, 0.6, 0.5};  // the cheapest first
+  std::size_t first = 4;                                  // hand-overs that are measured, however long they take
+  std::chrono::milliseconds time{60'000};                 // the others too, where all are expected to end within it
+};
+
+/// Measures each level of method rectify in the layers LayerRange::by_depth, without learned corrections. Options and
+/// errors are those of measure_profile; nothing when stopped, when no hand-over could be measured, and for a model with
+/// too few layers.
+std::optional<RelayLevels> measure_levels(LocalEngine& engine, std::span<const CalibrationHandOver> hand_overs,
+                                          const ProfilerOptions& options, const LevelOptions& levels = {});
+
+/// A prompt that was measured: what its guard saw, and its divergence.
+struct GuardPoint {
+  double left = 0.0, divergence = 0.0;
+};
+/// The geometric mean of divergence / left; 0: nothing was measured.
+double fit_guard(std::span<const GuardPoint> points);
+
+/// The level of the mean divergences of turns: their mean, and the 95 % quantile of the next turn by a log-normal
+/// distribution (next_margin).
+RelayLevel level_of(double reuse, std::span<const double> divergences);
 
 }  // namespace baton

@@ -309,7 +309,7 @@ bool PrefillAhead::start(EarlySequence& sequence, std::int64_t& free_bytes, std:
       if (exact > match.length) match = prefixes_.read(*context, exact);
     }
     for (const PrefixCache::Piece& piece : match.pieces)
-      insert(backend_, angles_, cache, piece.begin, *piece.segment, 0, piece.count);
+      insert(backend_, angles_, cache, {piece.begin, piece.segment.get(), 0, piece.count});
     sequence.start(std::move(cache), match.length);
   } catch (const std::exception&) {  // the request will compute the prompt
     sequence.give_up();

@@ -252,7 +252,7 @@ void PlacedKv::insert(Backend& backend, RopeTable& angles, KvCache& cache) {
       late_pieces_.push_back(i);
       continue;
     }
-    baton::insert(backend, angles, cache, piece.begin, *piece.segment, 0, piece.count);
+    baton::insert(backend, angles, cache, {piece.begin, piece.segment.get(), 0, piece.count});
     placed_tokens_ += piece.count;
   }
   for (std::size_t i = 0; i < placed_.size(); ++i) {
@@ -272,7 +272,7 @@ void PlacedKv::insert_uploaded(Backend& backend, RopeTable& angles, KvCache& cac
     const LayerSpan layers{arrived_, arrived_ + Segment::layers_per_group(layers_)};
     for (const std::size_t i : late_pieces_) {
       const PrefixCache::Piece& piece = prefix_.pieces[i];
-      baton::insert(backend, angles, cache, piece.begin, *piece.segment, 0, piece.count, layers);
+      baton::insert(backend, angles, cache, {piece.begin, piece.segment.get(), 0, piece.count, layers});
     }
     for (const std::size_t i : late_) insert(backend, angles, cache, i, layers);
     arrived_ = layers.end;
@@ -283,7 +283,7 @@ void PlacedKv::insert(Backend& backend, RopeTable& angles, KvCache& cache, std::
   const PlacedSegment& placed = placed_[i];
   const std::int32_t first = std::max(0, prefix_.length - placed.begin);  // the prefix may reach into a segment
   if (texts_ && texts_->insert(angles, cache, parts_[i], placed, first, layers)) return;
-  baton::insert(backend, angles, cache, placed.begin + first, *placed.segment, first, placed.length() - first, layers);
+  baton::insert(backend, angles, cache, {placed.begin + first, placed.segment, first, placed.length() - first, layers});
 }
 
 void PlacedKv::release() {

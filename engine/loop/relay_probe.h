@@ -14,7 +14,6 @@
 #include <vector>
 
 #include "engine/engine.h"
-#include "engine/reuse/calibration.h"
 #include "engine/reuse/decision.h"
 
 namespace baton {

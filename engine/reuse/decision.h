@@ -1,17 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-// ReuseDecision: what is decided about one prompt, by what is known of the model (calibration.h). A request's options
-// are what was asked for and are never changed.
+// Calibration: what has been measured of one model, by which reuse methods decide. ReuseDecision: what is decided about
+// one prompt. A request's options are what was asked for and are never changed.
 #pragma once
 
 #include <memory>
 #include <string>
 
 #include "engine/kv/kv_cache.h"
-#include "engine/reuse/calibration.h"
+#include "engine/reuse/auto/levels.h"
 #include "engine/reuse/options.h"
-#include "engine/reuse/place.h"
+#include "engine/reuse/prompt_part.h"
 
 namespace baton {
+
+/// A plain record of data; an engine keeps one (LocalEngine::calibration).
+struct Calibration {
+  LayerRange range;        // the layers that method rectify recomputes; invalid until the model has been profiled
+  LayerRange paper_range;  // the same by RelayCaching's own profiler
+  RelayLevels levels;      // what rectification leaves on this model; empty until the model has been profiled
+  RelayHistory history;    // what was measured in the places of prompts
+  std::shared_ptr<const Corrections> corrections;  // learned corrections of texts in the slots of prompts; null: none
+};
 
 struct ReuseDecision {
   bool exact = false;       // nothing is handed over approximately

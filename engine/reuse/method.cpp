@@ -3,10 +3,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <stdexcept>
 
 #include "engine/reuse/decision.h"
-#include "engine/reuse/method_keys.h"
 #include "engine/reuse/method_state.h"
 #include "engine/reuse/options.h"
 #include "engine/reuse/schedule.h"
@@ -190,6 +190,21 @@ std::string reason_of(const ReuseDecision& decision) {
   if (decision.predicted < 0.0f) return {};
   return measured_turns(decision.turns) +
          fmt::format("{:.0f} % of it reused; {:.2g} nats expected", 100 * decision.reuse, decision.predicted);
+}
+
+SparseLayers sparse_layers_of(const PromptSchedule& schedule, std::int32_t layers) {
+  if (!schedule.detections.empty()) {
+    const Detection& detection = schedule.detections.front();
+    return {detection.layer + 1, detection.leave};
+  }
+  SparseLayers sparse{layers, 0};
+  for (const ScheduledRow& row : schedule.rows) {
+    if (row.path.enter == 0 && row.path.leave == layers) continue;
+    sparse.begin = std::min(sparse.begin, row.path.enter);
+    sparse.end = std::max(sparse.end, row.path.leave);
+  }
+  if (sparse.end == 0) sparse.end = layers;
+  return sparse;
 }
 
 PromptSchedule make_schedule(const ReuseOptions& reuse, const ScheduleInput& input) {

@@ -16,7 +16,8 @@ bool same_shape(const KvLayout& a, const KvLayout& b) {
          a.shape.dtype == b.shape.dtype;
 }
 
-void check(const KvCache& cache, std::int32_t position, const Segment* segment, std::int32_t first, std::int32_t n) {
+void check(const KvCache& cache, const Placement& tokens) {
+  const auto [position, segment, first, n, layers] = tokens;
   if (segment != nullptr && !same_shape(segment->layout(), cache.layout()))
     throw std::invalid_argument("place: the segment's shape differs from the cache's");
   const std::int32_t length = segment != nullptr ? segment->length() : n;
@@ -27,20 +28,20 @@ void check(const KvCache& cache, std::int32_t position, const Segment* segment, 
 }
 
 /// Copies hidden states where segment and cache keep those of the same layer.
-void place_hidden(Backend& backend, KvCache& cache, std::int32_t position, const Segment& segment, std::int32_t first,
-                  std::int32_t n) {
-  const KvLayout& from = segment.layout();
+void place_hidden(Backend& backend, KvCache& cache, const Placement& tokens) {
+  const auto [position, segment, first, n, layers] = tokens;
+  const KvLayout& from = segment->layout();
   const KvLayout& to = cache.layout();
   if (to.hidden_width == 0 || to.hidden_width != from.hidden_width || to.hidden_layer != from.hidden_layer) return;
   std::vector<std::int32_t> positions(static_cast<std::size_t>(n));
   std::iota(positions.begin(), positions.end(), position);
-  backend.scatter_rows(cache.hidden(), segment.hidden().row_range(first, first + n), positions);
+  backend.scatter_rows(cache.hidden(), segment->hidden().row_range(first, first + n), positions);
 }
 
 /// Places KV in those of the layers that have the RoPE angles.ropes().distinct()[rope].
-void place_layers(Backend& backend, RopeTable& angles, std::size_t rope, KvCache& cache, std::int32_t position,
-                  std::int32_t rotated, const Segment* segment, std::int32_t first, std::int32_t n,
-                  std::span<const CorrectionSource> corrections, LayerSpan layers) {
+void place_layers(Backend& backend, RopeTable& angles, std::size_t rope, KvCache& cache, const Placement& tokens,
+                  std::int32_t rotated, std::span<const CorrectionSource> corrections) {
+  const auto [position, segment, first, n, layers] = tokens;
   std::vector<KvSlab> slabs;
   std::vector<ConstTensorView> k, v;
   std::vector<std::vector<ConstTensorView>> offsets(corrections.size());
@@ -63,21 +64,21 @@ void place_layers(Backend& backend, RopeTable& angles, std::size_t rope, KvCache
 
 }  // namespace
 
-void insert(Backend& backend, RopeTable& angles, KvCache& cache, std::int32_t position, const Segment& segment,
-            std::int32_t first, std::int32_t n, LayerSpan layers) {
-  place_corrected(backend, angles, cache, position, position, &segment, first, n, {}, layers);
+void insert(Backend& backend, RopeTable& angles, KvCache& cache, const Placement& tokens) {
+  place_corrected(backend, angles, cache, tokens, tokens.position, {});
 }
 
-void place_corrected(Backend& backend, RopeTable& angles, KvCache& cache, std::int32_t position, std::int32_t rotated,
-                     const Segment* segment, std::int32_t first, std::int32_t n,
-                     std::span<const CorrectionSource> corrections, LayerSpan layers) {
-  check(cache, position, segment, first, n);
+void place_corrected(Backend& backend, RopeTable& angles, KvCache& cache, const Placement& tokens, std::int32_t rotated,
+                     std::span<const CorrectionSource> corrections) {
+  check(cache, tokens);
+  Placement in_cache = tokens;
+  LayerSpan& layers = in_cache.layers;
   layers.end = std::min(layers.end, cache.layout().layers);
-  if (n == 0 || layers.begin >= layers.end) return;
+  if (tokens.n == 0 || layers.begin >= layers.end) return;
   for (std::size_t rope = 0; rope < angles.ropes().distinct().size(); ++rope)
-    place_layers(backend, angles, rope, cache, position, rotated, segment, first, n, corrections, layers);
+    place_layers(backend, angles, rope, cache, in_cache, rotated, corrections);
   const bool with_hidden = layers.begin <= cache.layout().hidden_layer && cache.layout().hidden_layer < layers.end;
-  if (segment != nullptr && with_hidden) place_hidden(backend, cache, position, *segment, first, n);
+  if (tokens.segment != nullptr && with_hidden) place_hidden(backend, cache, tokens);
 }
 
 }  // namespace baton

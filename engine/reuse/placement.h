@@ -17,11 +17,19 @@ struct LayerSpan {
   std::int32_t end = std::numeric_limits<std::int32_t>::max();
 };
 
-/// Copies tokens [first, first + n) of a segment to positions [position, position + n) of the cache, in `layers`, and
-/// their hidden states where segment and cache keep those of the same layer and `layers` contains it. A token that
-/// keeps its position keeps its bits. Throws std::invalid_argument when the shapes differ.
-void insert(Backend& backend, RopeTable& angles, KvCache& cache, std::int32_t position, const Segment& segment,
-            std::int32_t first, std::int32_t n, LayerSpan layers = {});
+/// Tokens [first, first + n) of a segment, which go to positions [position, position + n) of a cache, in `layers`.
+struct Placement {
+  std::int32_t position = 0;
+  const Segment* segment = nullptr;
+  std::int32_t first = 0;
+  std::int32_t n = 0;
+  LayerSpan layers{};
+};
+
+/// Copies the tokens into the cache, and their hidden states where segment and cache keep those of the same layer and
+/// `layers` contains it. A token that keeps its position keeps its bits. Throws std::invalid_argument when the shapes
+/// differ.
+void insert(Backend& backend, RopeTable& angles, KvCache& cache, const Placement& tokens);
 
 /// A correction that is added to keys and values while they are copied (Operations::insert_kv), in backend memory.
 struct CorrectionSource {
@@ -31,10 +39,9 @@ struct CorrectionSource {
   std::int32_t from_layer = 0;  // layers before this one are not corrected
 };
 
-/// Copies `n` tokens as insert() does and adds the corrections; keys are rotated for positions [rotated, rotated + n).
+/// Copies the tokens as insert() does and adds the corrections; keys are rotated for positions [rotated, rotated + n).
 /// With a null segment, the KV consists of the corrections alone. Throws std::invalid_argument when the shapes differ.
-void place_corrected(Backend& backend, RopeTable& angles, KvCache& cache, std::int32_t position, std::int32_t rotated,
-                     const Segment* segment, std::int32_t first, std::int32_t n,
-                     std::span<const CorrectionSource> corrections, LayerSpan layers = {});
+void place_corrected(Backend& backend, RopeTable& angles, KvCache& cache, const Placement& tokens, std::int32_t rotated,
+                     std::span<const CorrectionSource> corrections);
 
 }  // namespace baton

@@ -130,7 +130,7 @@ void EngineArguments::add_to(Verb& verb) {
       ->type_name("FRACTION")
       ->range(0.0, 10.0);
   verb.add_flag("--no-drafts", no_drafts, "Decode token by token also where an answer repeats earlier text");
-  verb.add_option("--anchors-dir", anchors, "Folder in which method anchors keeps its anchors between processes")
+  verb.add_option("--anchors-dir", learned, "Folder in which method anchors keeps its anchors between processes")
       ->type_name("DIR");
   verb.add_flag("--allow-servers", allow_servers,
                 "Start the programs and open the addresses that the file names under mcp; they are not in a sandbox");
@@ -143,7 +143,7 @@ EngineOptions EngineArguments::options(const std::string& model, bool quiet) con
   options.threads = threads;
   options.slowdown = slowdown;
   options.drafts = !no_drafts;
-  options.anchors_folder = anchors;
+  options.learned_folder = learned;
   options.allow_servers = allow_servers;
   options.on_warning = [](const std::string& message) { note(warning_line(message)); };
   if (!quiet) {

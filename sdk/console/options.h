@@ -38,13 +38,13 @@ struct WorkflowArguments {
 /// "find_order, get_weather": what only the program that runs the workflow has; empty: nothing.
 std::string tools_of_host(const Workflow& workflow);
 
-/// --device, --threads, --slowdown, --no-drafts, --anchors-dir, --allow-servers.
+/// --device, --threads, --slowdown, --no-drafts, the folder of what is learned, --allow-servers.
 struct EngineArguments {
   std::string device = "auto";
   int threads = 0;
   double slowdown = 0;
   bool no_drafts = false;
-  std::string anchors;  // folder
+  std::string learned;  // folder
   bool allow_servers = false;
 
   void add_to(Verb& verb);

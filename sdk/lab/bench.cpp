@@ -11,12 +11,11 @@
 #include "engine/backend/make_backend.h"
 #include "engine/base/clock.h"
 #include "engine/base/hash.h"
-#include "engine/learning/model_profile.h"
+#include "engine/learning/profile_files.h"
 #include "engine/loop/step_engine.h"
 #include "engine/model/model.h"
 #include "engine/registry.h"
 #include "sdk/lab/bench_agents.h"
-#include "sdk/lab/bench_options.h"
 #include "sdk/src/internal.h"
 #include "sdk/src/rates.h"
 

@@ -1,17 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
-// The prompts of baton-lab bench, and one pass of an agent through the engine.
+// The options of baton-lab bench, its prompts, and one pass of an agent through the engine.
 #pragma once
 
 #include <map>
-
-#include <baton/lab/bench.h>
+#include <string>
+#include <vector>
 
 #include "engine/local_engine.h"
 #include "engine/reuse/method_state.h"
 #include "engine/reuse/options.h"
 #include "sdk/src/internal.h"
 
+#include <baton/lab/bench.h>
+
 namespace baton::inline v1::lab {
+
+/// The bare model alone is measured: no agents.
+inline bool only_rates(const BenchOptions& options) { return options.methods == std::vector<std::string>{"none"}; }
+
+/// Throws InputError, which names the option, unless `value` is one of `known`.
+void check_name(const char* name, const std::string& value, const std::vector<std::string>& known);
+
+/// Throws InputError unless `activations` is f32, or bf16 with a dtype of bf16.
+void check_activations(const std::string& activations, const std::string& dtype);
+
+/// Throws InputError with the option, its value and what is expected.
+void check(const BenchOptions& options);
 
 /// What a method that learns from prompts keeps in an engine, filled by the bench as many prompts would have left it:
 /// the time of a correction does not depend on what was learned. Each such method has a folder, sdk/lab/METHOD/.

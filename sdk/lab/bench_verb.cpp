@@ -239,7 +239,7 @@ void add_bench(CommandLine& line) {
   std::vector<std::string> known = {"none"};
   for (const ReuseMethod& method : reuse_methods()) {
     known.push_back(method.name);
-    const bool one_pass = !method.ahead && !method.anchors && !method.group;
+    const bool one_pass = !method.ahead && !method.learns && !method.group;
     if (one_pass) options.methods.push_back(method.name);
   }
   verb->add_option("--methods", options.methods,

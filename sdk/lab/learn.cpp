@@ -12,10 +12,11 @@
 #include <thread>
 #include <vector>
 
-#include "engine/learning/correction_file.h"
-#include "engine/learning/correction_learner.h"
+#include "engine/learning/profile_files.h"
 #include "engine/registry.h"
+#include "engine/reuse/rectify/corrections.h"
 #include "engine/reuse/rectify/rectify.h"
+#include "sdk/lab/correction_learner.h"
 #include "sdk/src/internal.h"
 #include "sdk/src/open_models.h"
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The program `baton-lab`: what is measured with the library, and what is learned from it.
 #include "engine/base/system/terminal.h"
-#include "engine/reuse/lab/lab_methods.h"
 #include "sdk/console/command_line.h"
+#include "sdk/lab/layer_profiler.h"
 #include "sdk/lab/verbs.h"
 
 namespace baton::inline v1::lab {
@@ -32,6 +32,6 @@ int lab_main(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   baton::open_standard_files();
-  baton::register_lab_methods();
+  baton::lab::register_lab();
   return baton::lab::lab_main(argc, argv);
 }

@@ -9,7 +9,7 @@
 
 #include "engine/backend/make_backend.h"
 #include "engine/model/forward.h"
-#include "sdk/lab/bench_options.h"
+#include "sdk/lab/bench_agents.h"
 #include "sdk/src/internal.h"
 
 namespace baton::inline v1::lab {

@@ -3,9 +3,10 @@
 #include <fmt/format.h>
 
 #include "engine/base/files.h"
-#include "engine/learning/effect_profiler.h"
-#include "engine/learning/model_profile.h"
-#include "engine/learning/pair_profile.h"
+#include "engine/learning/profile_files.h"
+#include "engine/reuse/lab/lab_methods.h"
+#include "sdk/lab/effect_profiler.h"
+#include "sdk/lab/layer_profiler.h"
 #include "sdk/src/internal.h"
 #include "sdk/src/model_ranges.h"
 
@@ -143,7 +144,41 @@ std::optional<PairProfile> profile(const ProfileOptions& options, const PairOpti
   return result;
 }
 
+/// PaperRanges of the laboratory: without a profile, from one that is made with synthetic hand-overs and kept in the
+/// user's cache. (A run does not write into a model's folder; profile_model does.)
+void find_paper_range(LocalEngine& engine, const std::optional<StoredProfile>& found,
+                      const std::function<void(double share)>& on_progress, const std::stop_token& stop) {
+  constexpr std::int32_t kHandOvers = 12;
+  const Model& model = engine.model();
+  std::optional<StoredProfile> profile = found;
+  if (!profile) {
+    ProfilerOptions options;
+    options.on_progress = on_progress;
+    options.stop = stop;
+    const auto measured =
+        measure_profile(engine, synthetic_hand_overs(model, kHandOvers, options.max_tokens, 0), options);
+    if (on_progress) on_progress(1.0);  // whoever shows it can take it away
+    if (!measured) return;
+    profile = to_stored(*measured, model, "synthetic");
+    if (const auto file = profile_in_cache(model.fingerprint); !file.empty()) {
+      try {
+        write_whole(file, to_json(*profile));
+      } catch (const std::filesystem::filesystem_error&) {
+        // The next process measures again.
+      }
+    }
+  }
+  update_calibration(engine, [&](Calibration& now) {
+    now.paper_range = paper_range_of(*profile, rounding_of(model.options.kv_dtype));
+  });
+}
+
 }  // namespace
+
+void register_lab() {
+  register_lab_methods();
+  set_paper_ranges(find_paper_range);
+}
 
 std::optional<ModelProfile> profile_model(const ProfileOptions& options) {
   check(options);

@@ -424,15 +424,7 @@ RunRecord run_of(const std::string& bytes, const std::string& file) {
   run.measure_ms = fields.number("measure_ms", 0);
   run.wall_ms = fields.number("wall_ms");
   for (const RecordFields& agent : fields.list("agents")) run.agents.push_back(agent_record(agent));
-  const RecordFields memory = fields.object("memory");
-  const auto bytes_of = [&memory](const char* name, std::optional<double> otherwise = {}) {
-    return static_cast<std::int64_t>(memory.number(name, otherwise));
-  };
-  run.memory.weights_bytes = bytes_of("weights_bytes");
-  run.memory.kv_peak_bytes = bytes_of("kv_peak_bytes");
-  run.memory.segments_peak_bytes = bytes_of("segments_peak_bytes");
-  run.memory.host_segments_peak_bytes = bytes_of("host_segments_peak_bytes", 0);
-  run.memory.anchors_bytes = bytes_of("anchors_bytes", 0);
+  run.memory = RecordReader::read<MemoryRecord>(fields.object("memory"));
   return run;
 }
 

@@ -144,7 +144,7 @@ Markup memory_section(const MemoryRecord& memory) {
   add("KV cache of running prompts, peak", memory.kv_peak_bytes);
   add("KV segments kept for later prompts, peak", memory.segments_peak_bytes);
   if (memory.host_segments_peak_bytes > 0) add("segments in host memory, peak", memory.host_segments_peak_bytes);
-  if (memory.anchors_bytes > 0) add("anchors, at the end of the run", memory.anchors_bytes);
+  if (memory.method_bytes > 0) add("anchors, at the end of the run", memory.method_bytes);
   return Markup("<section id=\"memory\">\n<h2>Memory</h2>\n") +
          table("", {{"what", "", Column::text}, {"size", ""}}, rows) + "</section>\n";
 }

@@ -76,7 +76,7 @@ Tokens own_text_of(const AgentRecord& agent) {
     in_slots = std::min(agent.prompt_tokens, in_slots + slot.tokens);
     ahead_in_slots += slot.ahead_tokens;
     reused_in_slots += slot.kv_reuse_rate * static_cast<double>(slot.tokens);
-    anchored = anchored || has(slot.method, &ReuseMethod::anchors);
+    anchored = anchored || has(slot.method, &ReuseMethod::learns);
   }
   const std::int64_t own = agent.prompt_tokens - in_slots;
   if (own == 0 || agent.kv.entries == 0) return tokens;

@@ -406,7 +406,7 @@ baton_status baton_engine_open(baton_engine** engine, const baton_engine_options
     translated.drafts = given.no_drafts == 0;
     translated.allow_servers = given.allow_servers != 0;
     translated.kv_dtype = read_optional_text(given.kv_dtype, "kv_dtype");
-    translated.anchors_folder = read_optional_text(given.anchors_folder, "anchors_folder");
+    translated.learned_folder = read_optional_text(given.learned_folder, "learned_folder");
     translated.on_load = progress(given.on_load, given.user_data);
     translated.on_profile = progress(given.on_profile, given.user_data);
     if (given.on_warning != nullptr) {

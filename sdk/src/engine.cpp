@@ -15,7 +15,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/utf8.h"
-#include "engine/learning/correction_file.h"
+#include "engine/learning/profile_files.h"
 #include "engine/registry.h"
 #include "engine/reuse/between_models.h"
 #include "sdk/src/model_ranges.h"
@@ -101,7 +101,7 @@ struct Engine::Impl {
     for (const auto& [name, engine] : open.engines) {
       if (!stop.stop_requested()) check_reuse(*plan->spec, plan->reuse, name, *engine);
     }
-    open.plan = needs_group(*plan->reuse.method) ? with_group(*plan, open, stop) : std::move(plan);
+    open.plan = needs_group(*plan->reuse.method) ? with_group(*plan, open) : std::move(plan);
     open.measure_ms = std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
     return open;
   }
@@ -133,7 +133,7 @@ struct Engine::Impl {
 
   /// The plan with the groups of layers that method droidspeak recomputes: that of the file, else one for each pair of
   /// its models. All begin in the first layer that any pair needs, because an author keeps hidden states of one layer.
-  std::shared_ptr<const Plan> with_group(const Plan& plan, const OpenPlan& open, const std::stop_token& stop) {
+  std::shared_ptr<const Plan> with_group(const Plan& plan, const OpenPlan& open) {
     auto completed = std::make_shared<Plan>(plan);
     LayerRange& range = completed->reuse.range;
     if (range.end > 0) {
@@ -141,17 +141,15 @@ struct Engine::Impl {
       return completed;
     }
     std::map<std::pair<std::string, std::string>, StoredPair> pairs;
-    const std::lock_guard lock(profiling);
     with_resource_errors([&] {
       for (const auto& names : hand_overs_between(plan)) {
         const auto &from = open.engines.at(names.first), &to = open.engines.at(names.second);
         if (!kv_difference(from->model(), to->model()).empty()) continue;  // computed in full, as the run will say
-        auto pair = find_group(*from, *to, profile_progress(to->model()), stop);
-        if (!pair) return;
-        const LayerRange group = pair->group();
+        StoredPair pair = pair_of(from->model(), to->model());
+        const LayerRange group = pair.group();
         range = pairs.empty() ? group
                               : LayerRange::group(std::min(range.start, group.start), std::max(range.end, group.end));
-        pairs.emplace(names, std::move(*pair));
+        pairs.emplace(names, std::move(pair));
       }
     });
     for (const auto& [names, pair] : pairs)
@@ -258,12 +256,12 @@ struct Engine::Impl {
 
   /// What methods kept of the model in an earlier process.
   void read_states(LocalEngine& engine) const {
-    if (options.anchors_folder.empty()) return;
+    if (options.learned_folder.empty()) return;
     for (const Method* method : methods()) {
       MethodState* state = engine.method_state(*method);
       if (state == nullptr) continue;
       try {
-        state->load(options.anchors_folder, engine.model());
+        state->load(options.learned_folder, engine.model());
       } catch (const std::exception& error) {
         warn(error.what());
       }
@@ -284,9 +282,9 @@ struct Engine::Impl {
     }
   }
   void keep_states(LocalEngine& engine) const {
-    if (options.anchors_folder.empty()) return;
+    if (options.learned_folder.empty()) return;
     for (const Method* method : methods()) {
-      if (const MethodState* state = engine.method_state(*method)) state->save(options.anchors_folder, engine.model());
+      if (const MethodState* state = engine.method_state(*method)) state->save(options.learned_folder, engine.model());
     }
   }
 

@@ -187,7 +187,12 @@ namespace {
 
 constexpr std::int32_t kHandOvers = 12;
 constexpr std::int32_t kDocumentTokens = 192;  // maximum of a text that is handed over
-constexpr std::int32_t kGroupsAtFirstUse = 8;  // places where a group may begin or end
+
+/// The laboratory's, set once at the start of its program.
+PaperRanges& paper_ranges() {
+  static PaperRanges the_ranges = nullptr;
+  return the_ranges;
+}
 
 void keep(const std::filesystem::path& file, const std::string& text) {
   if (file.empty()) return;
@@ -250,6 +255,8 @@ bool can_be_relayed(const Plan& plan, const PlannedTurn& turn, const Inputs* inp
                      [&](const SlotSource& slot) { return can_be_relayed(plan, slot, inputs, model); });
 }
 
+void set_paper_ranges(PaperRanges ranges) { paper_ranges() = ranges; }
+
 void ensure_layer_range(LocalEngine& engine, bool paper, const std::function<void(double share)>& on_progress,
                         const std::stop_token& stop) {
   const Model& model = engine.model();
@@ -258,39 +265,25 @@ void ensure_layer_range(LocalEngine& engine, bool paper, const std::function<voi
     return (paper ? now.paper_range : now.range).valid(model.config.layers);
   };
   if (is_set() || stop.stop_requested()) return;
-  const auto paper_range = [&](const StoredProfile& found) {
-    return paper_range_of(found, rounding_of(model.options.kv_dtype));
-  };
   const FoundProfile found = find_profile(model);
   // One that was made at first use of the paper's layers says nothing of better ones.
   const bool chosen =
       found.profile && (found.profile->reading == RangeReading::effect || found.file == profile_beside(model.path));
-  if (found.profile && (paper || chosen)) {
-    return update_calibration(engine, [&](Calibration& now) {
-      now.paper_range = paper_range(*found.profile);
-      if (chosen) now.range = found.profile->range();
-    });
+  if (chosen) update_calibration(engine, [&](Calibration& now) { now.range = found.profile->range(); });
+  if (paper) {
+    if (paper_ranges() == nullptr)
+      throw ModelError(
+          fmt::format("{}: the layers of RelayCaching's profiler are found by baton-lab alone", model.path.string()));
+    return paper_ranges()(engine, found.profile, on_progress, stop);
   }
-  if (!paper) {
-    const auto levels = find_levels(model);
-    update_calibration(engine, [&](Calibration& now) {
-      now.range = levels ? levels->levels.range : LayerRange::by_depth(model.config.layers);
-    });
-    if (is_set()) return;
-  }
-  ProfilerOptions options;
-  options.on_progress = on_progress;
-  options.stop = stop;
-  const auto measured =
-      measure_profile(engine, synthetic_hand_overs(model, kHandOvers, options.max_tokens, 0), options);
-  if (on_progress) on_progress(1.0);  // whoever shows it can take it away
-  if (!measured) return;
-  const StoredProfile profile = to_stored(*measured, model, "synthetic");
+  if (chosen) return;
+  const auto levels = find_levels(model);
   update_calibration(engine, [&](Calibration& now) {
-    now.paper_range = paper_range(profile);
-    if (!paper) now.range = profile.range();
+    now.range = levels ? levels->levels.range : LayerRange::by_depth(model.config.layers);
   });
-  if (paper) keep(profile_in_cache(model.fingerprint), to_json(profile));
+  if (is_set()) return;
+  throw ModelError(fmt::format("{}: a model of {} layers has no layer range; at least {} are needed",
+                               model.path.string(), model.config.layers, kMinRangeLayers));
 }
 
 void ensure_relay_levels(LocalEngine& engine, const std::function<void(double share)>& on_progress,
@@ -341,26 +334,12 @@ std::set<std::pair<std::string, std::string>> hand_overs_between(const Plan& pla
   return across.empty() ? within : across;
 }
 
-std::optional<StoredPair> find_group(LocalEngine& author, LocalEngine& reader,
-                                     const std::function<void(double share)>& on_progress,
-                                     const std::stop_token& stop) {
-  if (stop.stop_requested()) return std::nullopt;
-  if (auto found = find_pair(author.model(), reader.model())) return found;
-  ProfilerOptions options;
-  options.on_progress = on_progress;
-  options.stop = stop;
-  const std::int32_t layers = reader.model().config.layers;
-  const GroupOptions groups{.step = std::max(2, layers / kGroupsAtFirstUse)};
-  const auto measured = measure_groups(
-      author, reader, synthetic_hand_overs(reader.model(), kHandOvers, options.max_tokens, 0), options, groups);
-  if (on_progress) on_progress(1.0);
-  if (!measured) return std::nullopt;
-  if (!measured->problem.empty())
-    throw ModelError(fmt::format("{}: {}", reader.model().path.string(), measured->problem));
-  StoredPair profile{
-      author.model().fingerprint, reader.model().fingerprint, layers, "synthetic", groups.left, *measured};
-  keep(pair_in_cache(profile.author, profile.reader), to_json(profile));
-  return profile;
+StoredPair pair_of(const Model& author, const Model& reader) {
+  if (auto found = find_pair(author, reader)) return *std::move(found);
+  throw ModelError(
+      fmt::format("{0}: it has not been measured which layers this model recomputes in texts of {1}; run "
+                  "`baton-lab profile --model {0} --author {1}` once",
+                  reader.path.string(), author.path.string()));
 }
 
 }  // namespace baton

@@ -14,10 +14,8 @@
 #include <vector>
 
 #include "engine/learning/auto_files.h"
-#include "engine/learning/level_profiler.h"
-#include "engine/learning/model_profile.h"
-#include "engine/learning/pair_profile.h"
-#include "engine/learning/profiler.h"
+#include "engine/learning/hand_over_measurement.h"
+#include "engine/learning/profile_files.h"
 #include "workflows/plan/plan.h"
 
 namespace baton {
@@ -45,11 +43,17 @@ void check_reuse(const WorkflowSpec& spec, const ReuseOptions& reuse, const std:
 /// Whether a text that the turn reads may be relayed and can be long enough to be. `inputs`: null, they are not known.
 bool can_be_relayed(const Plan& plan, const PlannedTurn& turn, const Inputs* inputs, const Model& model);
 
+/// Finds the layers of RelayCaching's own profiler for a model, from its profile if it has one, and sets
+/// Calibration::paper_range. Leaves them unset when stopped.
+using PaperRanges = void (*)(LocalEngine& engine, const std::optional<StoredProfile>& found,
+                             const std::function<void(double share)>& on_progress, const std::stop_token& stop);
+/// For programs with the laboratory, at their start; the product's workflow files cannot ask for those layers.
+void set_paper_ranges(PaperRanges ranges);
+
 /// Sets the layers that rectify recomputes, unless the engine has them: from the model's profile, else those of its
 /// relay levels where they were measured, else LayerRange::by_depth. `paper`: the layers that RelayCaching's profiler
-/// finds, where there is no profile from one made with synthetic hand-overs and kept in the user's cache (a run does
-/// not write into a model's folder; `profile_model` does). Leaves them unset when stopped. Throws ModelError for a
-/// profile that is not one and for a model without a range, EngineError.
+/// finds (set_paper_ranges). Leaves them unset when stopped. Throws ModelError for a profile that is not one and for a
+/// model without a range, EngineError.
 void ensure_layer_range(LocalEngine& engine, bool paper, const std::function<void(double share)>& on_progress,
                         const std::stop_token& stop);
 
@@ -68,9 +72,8 @@ void keep_relay_history(LocalEngine& engine);
 /// Names of the models between which answers move; where all agents have one model, that one with itself.
 std::set<std::pair<std::string, std::string>> hand_overs_between(const Plan& plan);
 
-/// The group of layers that `reader` recomputes in KV that `author` made: from the pair's profile in the user's cache,
-/// else from one made with synthetic hand-overs and kept there. Nothing when stopped. Throws as above.
-std::optional<StoredPair> find_group(LocalEngine& author, LocalEngine& reader,
-                                     const std::function<void(double share)>& on_progress, const std::stop_token& stop);
+/// The profile of a pair of models, by which `reader` recomputes a group of layers in KV that `author` made. baton-lab
+/// measures it. Throws ModelError if there is none in the user's cache, and for a file that is not one.
+StoredPair pair_of(const Model& author, const Model& reader);
 
 }  // namespace baton

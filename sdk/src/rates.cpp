@@ -109,7 +109,7 @@ class Rates {
       caches_.reserve(static_cast<std::size_t>(sequences));
       for (std::int32_t i = 0; i < sequences; ++i) {
         KvCache& cache = caches_.emplace_back(rates.backend_, layout, depth + 1);
-        insert(rates.backend_, rates.forward_.angles(), cache, 0, text, 0, depth);
+        insert(rates.backend_, rates.forward_.angles(), cache, {0, &text, 0, depth});
         rows_.add_row(rows_.add_cache(&cache), depth, (i * 37 + 65) % rates.model_.config.vocabulary);
         rows_.logits_rows.push_back(i);
         rows_.choices.emplace_back();  // greedy

@@ -139,7 +139,7 @@ const std::vector<ReuseMethod>& reuse_methods() {
                        .prefixes = always_reuses_prefixes(*method),
                        .segments = hands_over(*method),
                        .ahead = computes_ahead(*method),
-                       .anchors = learns(*method),
+                       .learns = learns(*method),
                        .models = reads_other_models(*method),
                        .group = needs_group(*method)});
     }

@@ -99,10 +99,10 @@ class Answer : public Scenario {
 class Anchors : public Scenario {
  public:
   explicit Anchors(const ModelFolder& folder) : options_(options_of(folder)), workflow_(team(kAnchors)) {
-    options_.anchors_folder = (folder.path() / "anchors").string();
+    options_.learned_folder = (folder.path() / "anchors").string();
   }
   std::string run() override {
-    options_.anchors_folder += 'x';  // a new one: to empty it, libstdc++ allocates where it must not throw
+    options_.learned_folder += 'x';  // a new one: to empty it, libstdc++ allocates where it must not throw
     std::string answers;
     for (const char* question : {"why?", "why so?"}) {
       const baton::Engine engine = baton::Engine::open(options_);

@@ -65,7 +65,7 @@ std::string life(const std::string& model) {
                                .device = "cpu",
                                .threads = 2,
                                .kv_budget = std::int64_t{256} << 20,
-                               .anchors_folder = (folder.path / "anchors").string(),
+                               .learned_folder = (folder.path / "anchors").string(),
                                .on_warning = [&](const std::string& message) { warnings += message; }});
       const auto team = baton::Workflow::parse(kTeam, {.set = {{"relay.method", method}}});
       const auto record = engine.run(team, {.inputs = {{"question", "How many legs do 7 hens have?"}}});

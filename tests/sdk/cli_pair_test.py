@@ -42,6 +42,12 @@ class Pair(Cli):
         return json.loads(self.baton("run", self.team, "--input", QUESTION, "--relay", method, "--set", "relay.min_tokens=1", *more,
                                      "--json", **self.cache).stdout)
 
+    def profile(self):
+        """Finds the group of layers that the team's reader recomputes; its file."""
+        self.baton("profile", "--model", str(NANO), "--author", "sibling", "--handovers", "2", "--max-tokens", "24", "--step", "5", **self.cache)
+        (file,) = (self.folder / "cache/baton/profiles").glob("*.json")
+        return file
+
     def answers(self, record):
         return [agent["output"] for agent in record["agents"]]
 
@@ -52,6 +58,7 @@ class Pair(Cli):
         full = self.run_team("full")
         self.assertNotEqual(self.answers(full)[0], "")
         self.assertEqual([agent["model"] for agent in full["agents"]], ["other", "main"])
+        self.profile()
         some = self.slot(self.run_team("droidspeak"))
         self.assertEqual((some["method"], some["hops"]), ("droidspeak", 0))
         self.assertEqual(some["reason"], "decoded by solver, of another model")
@@ -63,9 +70,10 @@ class Pair(Cli):
         for setting in ("relay.method=direct", "relay.method=epic", "relay.lab.layers.start=0", "relay.layers.start=0"):
             self.assertIn("error[E04", self.baton("run", self.team, "--input", QUESTION, "--set", setting, code=3).stderr)
 
-    def test_the_first_run_finds_the_group_and_keeps_it(self):
-        self.run_team("droidspeak")
-        (file,) = (self.folder / "cache/baton/profiles").glob("*.json")
+    def test_the_laboratory_finds_the_group_and_a_run_reads_it(self):
+        missing = self.baton("run", self.team, "--input", QUESTION, "--relay", "droidspeak", code=4, **self.cache).stderr
+        self.assertRegex(missing, r"run `baton-lab profile --model \S+ --author \S*sibling` once")
+        file = self.profile()
         pair = json.loads(file.read_text())
         self.assertEqual((pair["schema"], pair["layers"]), (1, 10))
         self.assertEqual(file.name, f"{pair['author']}-{pair['reader']}.json")

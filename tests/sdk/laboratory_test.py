@@ -9,8 +9,10 @@ import re
 import subprocess
 import sys
 
-# The namespace of sdk/lab, and the functions that its headers declare, wherever they would be.
-LABORATORY = re.compile(r"\bbaton::(v1::)?lab::|\b(run_bench|bench_shapes|measure_perplexity|learn_corrections|profile_pair|profile_model)\b")
+# The namespace of sdk/lab; what it measures, learns and registers, wherever that would be; the library that it alone uses.
+FUNCTIONS = ["run_bench", "bench_shapes", "measure_perplexity", "learn_corrections", "profile_pair", "profile_model", "measure_profile", "measure_effect",
+             "measure_groups", "search_range", "find_range", "LinearFit", "CorrectionLearner", "register_lab_methods", r"(?:direct|epic|cacheblend)_method"]
+LABORATORY = re.compile(r"\bbaton::(v1::)?lab::|\bEigen::|\b(" + "|".join(FUNCTIONS) + r")\b")
 
 
 def symbols(file):

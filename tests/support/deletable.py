@@ -89,11 +89,13 @@ def delete(root: pathlib.Path, method: str) -> list[str]:
     for pattern in REGISTRIES:
         for file in root.glob(pattern):
             text = file.read_text()
-            kept = [line for line in text.splitlines(True) if not re.search(rf"/{method}/|\b{method}_method\(", line)]
-            if len(kept) != len(text.splitlines()):
-                lines += len(text.splitlines()) - len(kept)
+            # Entries of a list, of which a line may have several; else whole lines.
+            rest, entries = re.subn(rf"[ \t]*&{method}_method\(\),", "", text)
+            kept = [line for line in rest.splitlines(True) if not re.search(rf"/{method}/|\b{method}_method\(", line)]
+            if rest != text or len(kept) != len(text.splitlines()):
+                lines += entries + len(rest.splitlines()) - len(kept)
                 file.write_text("".join(kept))
-    said.append(f"{lines} lines of registries")
+    said.append(f"{lines} entries and lines of registries")
     said += delete_tests(root, method, headers)
     page = root / "docs/methods.md"
     text = page.read_text()

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "engine/registry.h"
-#include "engine/reuse/method_keys.h"
+#include "engine/reuse/method.h"
 
 namespace baton {
 namespace {

@@ -200,7 +200,7 @@ void describe_engines(RunRecord& record, const RunRequest& request) {
     record.memory.kv_peak_bytes += stats.kv_peak_bytes;
     record.memory.segments_peak_bytes += stats.segments.peak_bytes;
     record.memory.host_segments_peak_bytes += stats.segments.host_peak_bytes;
-    record.memory.anchors_bytes += stats.method_bytes;
+    record.memory.method_bytes += stats.method_bytes;
   }
   const auto first_turn =
       std::find_if(plan.turns.begin(), plan.turns.end(), [](const PlannedTurn& turn) { return turn.has_prompt(); });
@@ -332,12 +332,7 @@ OrderedJson json_of(const RunRecord& record) {
           {"wall_ms", finite(record.wall_ms)},
           {"agents", std::move(agents)},
           {"servers", std::move(servers)},
-          {"memory",
-           {{"weights_bytes", record.memory.weights_bytes},
-            {"kv_peak_bytes", record.memory.kv_peak_bytes},
-            {"segments_peak_bytes", record.memory.segments_peak_bytes},
-            {"host_segments_peak_bytes", record.memory.host_segments_peak_bytes},
-            {"anchors_bytes", record.memory.anchors_bytes}}}};
+          {"memory", RecordWriter::written(record.memory)}};
 }
 
 std::string RunRecord::to_json(int indent) const { return dump(json_of(*this), indent); }

@@ -110,7 +110,7 @@ struct ServerRecord {
 struct MemoryRecord {
   std::int64_t weights_bytes = 0, kv_peak_bytes = 0, segments_peak_bytes = 0;
   std::int64_t host_segments_peak_bytes = 0;  // segments in the host tier of a device
-  std::int64_t anchors_bytes = 0;             // size of all pools at the end of the run
+  std::int64_t method_bytes = 0;              // what methods have learned, at the end of the run
 };
 
 /// What a run did, and what became of it.

@@ -66,6 +66,18 @@ struct FieldsOf<SlotRecord> {
 };
 
 template <>
+struct FieldsOf<MemoryRecord> {
+  template <class Fields, class Record>
+  static void visit(Fields& fields, Record& record) {
+    fields.count("weights_bytes", record.weights_bytes);
+    fields.count("kv_peak_bytes", record.kv_peak_bytes);
+    fields.count("segments_peak_bytes", record.segments_peak_bytes);
+    fields.count("host_segments_peak_bytes", record.host_segments_peak_bytes, 0);
+    fields.count("anchors_bytes", record.method_bytes, 0);
+  }
+};
+
+template <>
 struct FieldsOf<ToolUse> {
   template <class Fields, class Record>
   static void visit(Fields& fields, Record& record) {

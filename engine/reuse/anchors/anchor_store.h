@@ -2,6 +2,8 @@
 // AnchorStore: the anchor pools of one model. The number of anchors bounds each pool, and a byte budget bounds all
 // pools together. The store's own thread makes new anchors from measured KV and adds them to their pool without
 // changing what readers hold.
+// Anchor files: one checksummed file for one model. Each anchor is read into memory of its own, which ends with it; a
+// memory map would end the process when another one truncates the file (docs/decisions/memory.md).
 #pragma once
 
 #include <condition_variable>
@@ -10,6 +12,8 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <stdexcept>
+#include <string>
 #include <thread>
 
 #include "engine/reuse/anchors/anchor_choice.h"
@@ -103,5 +107,18 @@ class AnchorStore {
 /// Adds to rows [n, 2 K D] of one layer of one text the sum over the choice's anchors of weight * offset, for aligned
 /// tokens only.
 void add_offsets(std::span<float> rows, const AnchorChoice& choice, std::int32_t layer, std::int32_t n);
+
+class AnchorFileError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// Writes all pools; an existing file is replaced atomically. Throws AnchorFileError when writing fails.
+void save_anchors(const std::filesystem::path& file, const std::string& model_key, const AnchorStore& store);
+
+/// Adds the pools of the file to the store and returns the number of anchors. Throws AnchorFileError and leaves the
+/// store unchanged when the file is damaged or belongs to another model, shape or version.
+std::int64_t load_anchors(const std::filesystem::path& file, const std::string& model_key, KvWidth shape,
+                          AnchorStore& store);
 
 }  // namespace baton

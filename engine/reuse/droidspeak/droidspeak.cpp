@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "engine/reuse/method_keys.h"
+#include "engine/reuse/method.h"
 
 namespace baton {
 

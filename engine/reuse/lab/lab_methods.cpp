@@ -4,8 +4,8 @@
 #include <array>
 
 #include "engine/registry.h"
-#include "engine/reuse/direct/direct.h"
 #include "engine/reuse/lab/cacheblend/cacheblend.h"
+#include "engine/reuse/lab/direct/direct.h"
 #include "engine/reuse/lab/epic/epic.h"
 
 namespace baton {

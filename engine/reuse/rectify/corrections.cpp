@@ -76,7 +76,7 @@ void Corrector::insert(RopeTable& angles, KvCache& cache, std::int32_t position,
   std::iota(row.begin(), row.end(), first);
   const CorrectionSource source{[&](std::int32_t layer) { return rows.col_range((layer - 1) * width, layer * width); },
                                 row, 1.0f, 1};
-  place_corrected(backend_, angles, cache, position + first, position + first, &segment, first, n, {&source, 1});
+  place_corrected(backend_, angles, cache, {position + first, &segment, first, n}, position + first, {&source, 1});
 }
 
 }  // namespace baton

@@ -13,7 +13,7 @@
 #include "engine/kv/segment.h"
 #include "engine/model/model.h"
 #include "engine/model/rope.h"
-#include "engine/reuse/place.h"
+#include "engine/reuse/prompt_part.h"
 
 namespace baton {
 /// The change of a token's KV in layers 1 to L - 1 is decoder (encoder x) + bias, where x is the token's KV in all

@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "engine/reuse/method_keys.h"
+#include "engine/reuse/method.h"
 #include "engine/reuse/method_state.h"
 #include "engine/reuse/rectify/selection.h"
 

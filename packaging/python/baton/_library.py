@@ -54,7 +54,7 @@ class WorkflowOptions(ctypes.Structure):
 class EngineOptions(ctypes.Structure):
     _fields_ = [("size", c_size_t), ("model", c_char_p), ("device", c_char_p), ("threads", c_int32),
                 ("kv_budget_bytes", c_int64), ("slowdown", c_double), ("kv_dtype", c_char_p),
-                ("anchors_folder", c_char_p), ("on_load", c_void_p), ("on_profile", c_void_p), ("on_warning", c_void_p),
+                ("learned_folder", c_char_p), ("on_load", c_void_p), ("on_profile", c_void_p), ("on_warning", c_void_p),
                 ("user_data", c_void_p), ("no_drafts", c_int32), ("allow_servers", c_int64)]
 
 

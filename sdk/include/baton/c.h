@@ -187,7 +187,7 @@ typedef struct baton_engine_options {
   int64_t kv_budget_bytes;  // of KV cache per model; 0: half of the free memory
   double slowdown;          // docs/cli.md, --slowdown; 0: 0.67 on the CPU, 0.1 on a GPU
   const char* kv_dtype;     // "bf16" or "f32", in place of the workflow's; NULL: the workflow's
-  const char* anchors_folder;       // where method anchors keeps what it learned between processes; NULL: nowhere
+  const char* learned_folder;       // where what methods learn is kept between processes; NULL: nowhere
   baton_progress_callback on_load;  // while weights are read; on the thread that needs the model
   baton_progress_callback
       on_profile;  // while a model is profiled, at the first use of auto, preset paper or droidspeak

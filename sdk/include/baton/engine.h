@@ -35,9 +35,9 @@ struct EngineOptions {
   /// agents on average, as a fraction, 0 to 10; 0: 0.67 on the CPU (60 % of the speed is left), 0.1 on a GPU.
   double slowdown = 0.0;
   bool drafts = true;  // tokens that repeat earlier text are checked several in a step (docs/methods.md, "Drafts")
-  /// A folder for the files of method anchors, one per model: read when it is opened, written when the engine is
-  /// destroyed. A file that cannot be used is left unchanged, with a warning. Empty: anchors are not kept.
-  std::string anchors_folder{};
+  /// A folder for what methods learn from prompts, one file per model: read when it is opened, written when the engine
+  /// is destroyed. A file that cannot be used is left unchanged, with a warning. Empty: it is not kept.
+  std::string learned_folder{};
   /// Called for problems that end no run, on the thread that met the problem; must not throw. Here, in on_load,
   /// on_profile and on_logits, waiting for a run of the engine, prepare() and finish_measuring() throw InputError.
   std::function<void(const std::string& message)> on_warning{};

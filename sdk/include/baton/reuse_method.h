@@ -18,7 +18,7 @@ struct ReuseMethod {
   bool prefixes = false;  // exact KV of equal beginnings is always reused
   bool segments = false;  // KV of earlier texts is reused wherever they stand in a prompt
   bool ahead = false;     // prompts are computed before all of their text is known
-  bool anchors = false;   // KV is corrected by the offsets that similar texts had (anchors)
+  bool learns = false;    // KV is corrected by what was learned from earlier prompts
   bool models = false;    // KV may come from another model
   bool group = false;     // recomputes a group of layers, which is measured for each pair of models
 };

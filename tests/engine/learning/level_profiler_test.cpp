@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/learning/level_profiler.h"
+#include "engine/learning/hand_over_measurement.h"
 
 #include <catch2/catch.hpp>
 

@@ -10,7 +10,7 @@
 #include "engine/loop/answer_writer.h"
 #include "engine/loop/step_engine.h"
 #include "engine/registry.h"
-#include "engine/reuse/direct/direct.h"
+#include "engine/reuse/lab/direct/direct.h"
 #include "engine/text/constrain/grammar.h"
 #include "tests/support/asking.h"
 #include "tests/support/tiny_engine.h"

@@ -147,11 +147,11 @@ TEST_CASE("placing a segment where it was changes no bit, elsewhere only keys tu
 
     const Segment segment(*backend, cache, 30, 70, {tokens.begin() + 30, tokens.begin() + 100});
     RopeTable angles(*backend, model->ropes);
-    insert(*backend, angles, same_place, 30, segment, 0, 70);
-    insert(*backend, angles, elsewhere, 101, segment, 0, 70);
+    insert(*backend, angles, same_place, {30, &segment, 0, 70});
+    insert(*backend, angles, elsewhere, {101, &segment, 0, 70});
     elsewhere.commit(171);
     const Segment moved(*backend, elsewhere, 101, 70, segment.tokens());
-    insert(*backend, angles, back, 30, moved, 0, 70);
+    insert(*backend, angles, back, {30, &moved, 0, 70});
     const auto read = [&](const KvCache& from, std::int32_t layer, std::int32_t begin) {
       const std::int64_t cols = static_cast<std::int64_t>(model->config.kv_heads) * model->config.head_dim;
       std::vector<float> all(static_cast<std::size_t>(2 * 70 * cols));
@@ -174,8 +174,8 @@ TEST_CASE("placing a segment where it was changes no bit, elsewhere only keys tu
     }
     CHECK(hidden(same_place, 30) == hidden(cache, 30));
     CHECK(hidden(elsewhere, 101) == hidden(cache, 30));
-    CHECK_THROWS_AS(insert(*backend, angles, same_place, 100, segment, 0, 70), std::invalid_argument);
-    CHECK_THROWS_AS(insert(*backend, angles, same_place, 0, segment, 1, 70), std::invalid_argument);
+    CHECK_THROWS_AS(insert(*backend, angles, same_place, {100, &segment, 0, 70}), std::invalid_argument);
+    CHECK_THROWS_AS(insert(*backend, angles, same_place, {0, &segment, 1, 70}), std::invalid_argument);
   }
 }
 
@@ -201,7 +201,7 @@ TEST_CASE("moved values differ from fresh ones behind the layer they enter in, a
     fill(consumer, random_tokens(73, 2));
     const Segment segment(*backend, producer, 40, 60, {tokens.begin() + 40, tokens.end()});
     RopeTable angles(*backend, model->ropes);
-    insert(*backend, angles, consumer, 73, segment, 0, 60);
+    insert(*backend, angles, consumer, {73, &segment, 0, 60});
     const auto mean_deviation = [&](std::int32_t layer) {
       StepRows rows;
       double sum = 0;

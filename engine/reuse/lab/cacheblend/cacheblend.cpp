@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "engine/reuse/exact/exact.h"
-#include "engine/reuse/method_keys.h"
+#include "engine/reuse/method.h"
 #include "engine/reuse/rectify/selection.h"
 
 namespace baton {

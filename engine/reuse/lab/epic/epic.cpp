@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "engine/reuse/method_keys.h"
+#include "engine/reuse/method.h"
 
 namespace baton {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A device has the anchors that are needed, once, for as long as they live.
-#include "engine/reuse/anchors/anchor_memory.h"
+#include "engine/reuse/anchors/anchors.h"
 
 #include <catch2/catch.hpp>
 

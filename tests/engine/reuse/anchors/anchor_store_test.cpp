@@ -6,7 +6,7 @@
 #include <fstream>
 #include <thread>
 
-#include "engine/reuse/anchors/anchor_file.h"
+#include "engine/reuse/anchors/anchor_store.h"
 #include "tests/support/tiny_model.h"
 
 namespace anchor_store_test {

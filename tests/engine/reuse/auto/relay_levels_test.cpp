@@ -4,7 +4,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "engine/learning/level_profiler.h"
+#include "engine/learning/hand_over_measurement.h"
 
 namespace relay_levels_test {
 

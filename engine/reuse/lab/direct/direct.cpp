@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/reuse/direct/direct.h"
+#include "engine/reuse/lab/direct/direct.h"
 
 namespace baton {
 namespace {

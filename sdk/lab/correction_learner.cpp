@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/learning/correction_learner.h"
+#include "sdk/lab/correction_learner.h"
 
 #include <Eigen/Dense>
 
 #include <algorithm>
 #include <stdexcept>
+#include <variant>
 
 #include "engine/tensor/tensor.h"
 
-namespace baton {
+namespace baton::inline v1::lab {
+
 namespace {
 
 using Rows = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
@@ -63,118 +65,139 @@ MatrixXd leading(std::int64_t outputs, std::int64_t rank, const Product& product
   return basis;
 }
 
-}  // namespace
+/// Means of inputs and outputs over tokens.
+struct Means {
+  VectorXd x, y;
+};
 
-struct LinearFit::State {
-  KvWidth shape;
-  LinearFitOptions options;
-  std::int64_t inputs = 0, outputs = 0;
-  std::int32_t texts = 0;
-  std::int64_t tokens = 0;
-  std::vector<Text> aside;
-  // With covariance: sums over tokens of x, y, x x^T, x y^T.
-  VectorXd sum_x, sum_y;
-  MatrixXd xx, xy;
-  // With inner products: the drawn tokens.
-  Rows x, y;
-  std::int64_t kept = 0, stride = 1, seen = 0;
+/// Solves by sums over all tokens of x, y, x x^T, x y^T: for few inputs.
+class CovarianceFit {
+ public:
+  CovarianceFit(std::int64_t inputs, std::int64_t outputs)
+      : sum_x_(VectorXd::Zero(inputs)),
+        sum_y_(VectorXd::Zero(outputs)),
+        xx_(MatrixXd::Zero(inputs, inputs)),
+        xy_(MatrixXd::Zero(inputs, outputs)) {}
 
-  bool by_covariance() const { return inputs <= options.max_inputs; }
-
-  void count(const Text& text) {
-    sum_x += text.x.colwise().sum().transpose().cast<double>();
-    sum_y += text.y.colwise().sum().transpose().cast<double>();
+  void add(const Text& text) {
+    tokens_ += text.x.rows();
+    sum_x_ += text.x.colwise().sum().transpose().cast<double>();
+    sum_y_ += text.y.colwise().sum().transpose().cast<double>();
     const MatrixXf x_t = text.x.transpose();
-    xx += (x_t * text.x).cast<double>();
-    xy += (x_t * text.y).cast<double>();
+    xx_ += (x_t * text.x).cast<double>();
+    xy_ += (x_t * text.y).cast<double>();
   }
 
-  void keep(const Text& text) {
+  Means means() const {
+    const auto n = static_cast<double>(tokens_);
+    return {sum_x_ / n, sum_y_ / n};
+  }
+
+  Factors solve(double penalty, std::int64_t rank) const {
+    const auto n = static_cast<double>(tokens_);
+    const MatrixXd covariance = xx_ - sum_x_ * sum_x_.transpose() / n;
+    MatrixXd penalised = covariance;
+    penalised.diagonal().array() += penalty * covariance.trace() / static_cast<double>(xx_.rows()) + 1e-12;
+    const MatrixXd map = penalised.ldlt().solve(xy_ - sum_x_ * sum_y_.transpose() / n);
+    const MatrixXd v = leading(sum_y_.size(), rank, [&](const MatrixXd& basis) -> MatrixXd {
+      return map.transpose() * (covariance * (map * basis));
+    });
+    return {map * v, v};
+  }
+
+ private:
+  std::int64_t tokens_ = 0;
+  VectorXd sum_x_, sum_y_;
+  MatrixXd xx_, xy_;
+};
+
+/// Solves by the inner products of tokens that are drawn evenly: for many inputs.
+class DrawnFit {
+ public:
+  DrawnFit(std::int64_t inputs, std::int64_t outputs, std::int64_t max_tokens)
+      : x_(max_tokens, inputs), y_(max_tokens, outputs) {}
+
+  void add(const Text& text) {
     for (Eigen::Index i = 0; i < text.x.rows(); ++i) {
-      if (seen++ % stride != 0) continue;
-      if (kept == options.max_tokens) {  // drops every second token, and skips as many of those that follow
-        for (std::int64_t k = 0; 2 * k < kept; ++k) {
-          x.row(k) = x.row(2 * k).eval();
-          y.row(k) = y.row(2 * k).eval();
+      if (seen_++ % stride_ != 0) continue;
+      if (kept_ == x_.rows()) {  // drops every second token, and skips as many of those that follow
+        for (std::int64_t k = 0; 2 * k < kept_; ++k) {
+          x_.row(k) = x_.row(2 * k).eval();
+          y_.row(k) = y_.row(2 * k).eval();
         }
-        kept = (kept + 1) / 2;
-        stride *= 2;
-        if ((seen - 1) % stride != 0) continue;
+        kept_ = (kept_ + 1) / 2;
+        stride_ *= 2;
+        if ((seen_ - 1) % stride_ != 0) continue;
       }
-      x.row(kept) = text.x.row(i);
-      y.row(kept) = text.y.row(i);
-      ++kept;
+      x_.row(kept_) = text.x.row(i);
+      y_.row(kept_) = text.y.row(i);
+      ++kept_;
     }
   }
 
-  VectorXd mean_x() const {
-    return by_covariance() ? VectorXd(sum_x / static_cast<double>(tokens))
-                           : VectorXd(x.topRows(kept).colwise().mean().transpose().cast<double>());
-  }
-  VectorXd mean_y() const {
-    return by_covariance() ? VectorXd(sum_y / static_cast<double>(tokens))
-                           : VectorXd(y.topRows(kept).colwise().mean().transpose().cast<double>());
+  Means means() const {
+    return {x_.topRows(kept_).colwise().mean().transpose().cast<double>(),
+            y_.topRows(kept_).colwise().mean().transpose().cast<double>()};
   }
 
-  Factors solve(double penalty) const {
-    const std::int64_t rank = options.rank > 0 ? options.rank : outputs;
-    if (by_covariance()) {
-      const auto n = static_cast<double>(tokens);
-      const MatrixXd covariance = xx - sum_x * sum_x.transpose() / n;
-      MatrixXd penalised = covariance;
-      penalised.diagonal().array() += penalty * covariance.trace() / static_cast<double>(inputs) + 1e-12;
-      const MatrixXd map = penalised.ldlt().solve(xy - sum_x * sum_y.transpose() / n);
-      const MatrixXd v = leading(outputs, rank, [&](const MatrixXd& basis) -> MatrixXd {
-        return map.transpose() * (covariance * (map * basis));
-      });
-      return {map * v, v};
-    }
-    const MatrixXd cx = (x.topRows(kept).cast<double>().rowwise() - mean_x().transpose());
-    const MatrixXd cy = (y.topRows(kept).cast<double>().rowwise() - mean_y().transpose());
+  Factors solve(double penalty, std::int64_t rank) const {
+    const Means mean = means();
+    const MatrixXd cx = (x_.topRows(kept_).cast<double>().rowwise() - mean.x.transpose());
+    const MatrixXd cy = (y_.topRows(kept_).cast<double>().rowwise() - mean.y.transpose());
     const MatrixXd products = cx * cx.transpose();
     MatrixXd penalised = products;
-    penalised.diagonal().array() += penalty * products.trace() / static_cast<double>(inputs) + 1e-12;
+    penalised.diagonal().array() += penalty * products.trace() / static_cast<double>(x_.cols()) + 1e-12;
     const MatrixXd weights = penalised.ldlt().solve(cy);
     const MatrixXd fitted = products * weights;
-    const MatrixXd v = leading(outputs, std::min<std::int64_t>(rank, kept), [&](const MatrixXd& basis) -> MatrixXd {
+    const MatrixXd v = leading(y_.cols(), std::min<std::int64_t>(rank, kept_), [&](const MatrixXd& basis) -> MatrixXd {
       return fitted.transpose() * (fitted * basis);
     });
     return {cx.transpose() * (weights * v), v};
   }
 
-  /// Returns the fraction of the squared changes of the held-out texts that the map leaves.
-  double left(const Factors& factors) const {
-    const MatrixXf encoder = factors.encoder.cast<float>(), decoder = factors.decoder.cast<float>();
-    const Eigen::RowVectorXf mx = mean_x().transpose().cast<float>(), my = mean_y().transpose().cast<float>();
-    double all = 0.0, rest = 0.0;
-    for (const Text& text : aside) {
-      const MatrixXf change = (((text.x.rowwise() - mx) * encoder) * decoder.transpose()).rowwise() + my;
-      all += text.y.squaredNorm();
-      rest += (text.y - change).squaredNorm();
-    }
-    return all > 0.0 ? rest / all : 1.0;
-  }
+ private:
+  Rows x_, y_;  // rows [0, kept_) are in use
+  std::int64_t kept_ = 0, stride_ = 1, seen_ = 0;
 };
 
-LinearFit::LinearFit(KvWidth shape, const LinearFitOptions& options) : state_(std::make_unique<State>()) {
+/// Returns the fraction of the squared changes of the held-out texts that the map leaves.
+double left_of(const Factors& factors, const Means& means, const std::vector<Text>& aside) {
+  const MatrixXf encoder = factors.encoder.cast<float>(), decoder = factors.decoder.cast<float>();
+  const Eigen::RowVectorXf mx = means.x.transpose().cast<float>(), my = means.y.transpose().cast<float>();
+  double all = 0.0, rest = 0.0;
+  for (const Text& text : aside) {
+    const MatrixXf change = (((text.x.rowwise() - mx) * encoder) * decoder.transpose()).rowwise() + my;
+    all += text.y.squaredNorm();
+    rest += (text.y - change).squaredNorm();
+  }
+  return all > 0.0 ? rest / all : 1.0;
+}
+
+}  // namespace
+
+struct LinearFit::State {
+  KvWidth shape;
+  std::int64_t rank = 0;
+  std::int32_t texts = 0;
+  std::int64_t tokens = 0;
+  std::vector<Text> aside;
+  std::variant<CovarianceFit, DrawnFit> fit;
+
+  std::int64_t inputs() const { return std::int64_t{shape.layers} * 2 * shape.width; }
+  std::int64_t outputs() const { return inputs() - std::int64_t{2} * shape.width; }
+};
+
+LinearFit::LinearFit(KvWidth shape, const LinearFitOptions& options) {
   if (shape.layers < 2 || shape.width < 1)
     throw std::invalid_argument("linear fit: expected at least 2 layers and a width of at least 1");
-  state_->shape = shape;
-  state_->options = options;
-  state_->inputs = std::int64_t{shape.layers} * 2 * shape.width;
-  state_->outputs = state_->inputs - std::int64_t{2} * shape.width;
-  if (state_->by_covariance()) {
-    state_->sum_x = VectorXd::Zero(state_->inputs);
-    state_->sum_y = VectorXd::Zero(state_->outputs);
-    state_->xx = MatrixXd::Zero(state_->inputs, state_->inputs);
-    state_->xy = MatrixXd::Zero(state_->inputs, state_->outputs);
-  } else {
-    const std::int64_t token_bytes = (state_->inputs + state_->outputs) * static_cast<std::int64_t>(sizeof(float));
-    std::int64_t& tokens = state_->options.max_tokens;
-    tokens = std::clamp<std::int64_t>(tokens, 2, std::max<std::int64_t>(2, options.max_bytes / token_bytes));
-    state_->x.resize(tokens, state_->inputs);
-    state_->y.resize(tokens, state_->outputs);
-  }
+  const std::int64_t inputs = std::int64_t{shape.layers} * 2 * shape.width;
+  const std::int64_t outputs = inputs - std::int64_t{2} * shape.width;
+  const std::int64_t token_bytes = (inputs + outputs) * static_cast<std::int64_t>(sizeof(float));
+  const auto tokens =
+      std::clamp<std::int64_t>(options.max_tokens, 2, std::max<std::int64_t>(2, options.max_bytes / token_bytes));
+  using Fit = std::variant<CovarianceFit, DrawnFit>;
+  Fit fit = inputs <= options.max_inputs ? Fit(CovarianceFit(inputs, outputs)) : Fit(DrawnFit(inputs, outputs, tokens));
+  state_ = std::make_unique<State>(State{shape, options.rank > 0 ? options.rank : outputs, 0, 0, {}, std::move(fit)});
 }
 
 LinearFit::~LinearFit() = default;
@@ -182,21 +205,17 @@ LinearFit::LinearFit(LinearFit&&) noexcept = default;
 
 void LinearFit::add(std::span<const std::uint16_t> base, std::span<const std::uint16_t> truth, std::int32_t n) {
   State& state = *state_;
-  if (n < 1 || static_cast<std::int64_t>(base.size()) != n * state.inputs || truth.size() != base.size())
+  if (n < 1 || static_cast<std::int64_t>(base.size()) != n * state.inputs() || truth.size() != base.size())
     throw std::invalid_argument("linear fit: the text's KV differs in shape from the fit's");
   Text text{rows_of(base, state.shape, n, 0), rows_of(truth, state.shape, n, 1)};
-  text.y -= text.x.rightCols(state.outputs);
+  text.y -= text.x.rightCols(state.outputs());
   ++state.texts;
   if (state.texts % kAsideEvery == 2 && state.aside.size() < kMaxAsideTexts) {
     state.aside.push_back(std::move(text));
     return;
   }
   state.tokens += n;
-  if (state.by_covariance()) {
-    state.count(text);
-  } else {
-    state.keep(text);
-  }
+  std::visit([&](auto& fit) { fit.add(text); }, state.fit);
 }
 
 std::int32_t LinearFit::texts() const { return state_->texts; }
@@ -205,11 +224,12 @@ std::int64_t LinearFit::tokens() const { return state_->tokens; }
 std::shared_ptr<const LinearCorrection> LinearFit::fit() const {
   const State& state = *state_;
   if (state.tokens == 0 || state.aside.empty()) return nullptr;
+  const Means means = std::visit([](const auto& fit) { return fit.means(); }, state.fit);
   Factors best;
   double left = HUGE_VAL;
   for (const double penalty : kPenalties) {
-    Factors factors = state.solve(penalty);
-    const double now = state.left(factors);
+    Factors factors = std::visit([&](const auto& fit) { return fit.solve(penalty, state.rank); }, state.fit);
+    const double now = left_of(factors, means, state.aside);
     if (now >= left) break;
     left = now;
     best = std::move(factors);
@@ -231,7 +251,7 @@ std::shared_ptr<const LinearCorrection> LinearFit::fit() const {
   };
   const MatrixXd encoder = rounded(best.encoder.transpose(), correction->encoder);
   const MatrixXd decoder = rounded(best.decoder, correction->decoder);
-  const VectorXd bias = state.mean_y() - decoder * (encoder * state.mean_x());
+  const VectorXd bias = means.y - decoder * (encoder * means.x);
   for (const double value : bias) correction->bias.push_back(static_cast<float>(value));
   return correction;
 }
@@ -274,4 +294,4 @@ std::vector<LearnedPlace> CorrectionLearner::fit(const std::function<void(double
   return learned;
 }
 
-}  // namespace baton
+}  // namespace baton::inline v1::lab

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/learning/effect_profiler.h"
+#include "sdk/lab/effect_profiler.h"
 
 #include <fmt/format.h>
 
@@ -8,14 +8,13 @@
 #include <limits>
 #include <stdexcept>
 
-#include "engine/learning/hand_over_measurement.h"
-#include "engine/learning/layer_profile.h"
 #include "engine/registry.h"
 #include "engine/reuse/between_models.h"
-#include "engine/reuse/direct/direct.h"
+#include "engine/reuse/lab/direct/direct.h"
 #include "engine/reuse/rectify/rectify.h"
 
-namespace baton {
+namespace baton::inline v1::lab {
+
 namespace {
 
 constexpr double kNotMeasured = std::numeric_limits<double>::quiet_NaN();
@@ -96,11 +95,18 @@ double effective_size(std::span<const double> values) {
   return squares > 0.0 ? sum * sum / squares : 0.0;
 }
 
+/// The method that recomputes a group of layers, or null.
+const Method* group_method() {
+  const auto found =
+      std::find_if(methods().begin(), methods().end(), [](const Method* one) { return needs_group(*one); });
+  return found == methods().end() ? nullptr : *found;
+}
+
 /// The options with which a candidate is measured.
 ReuseOptions options_of(const RangeCandidate& candidate, std::int32_t layers) {
   ReuseOptions reuse;
   const bool group = candidate.range.is_group(layers);
-  reuse.method = candidate.share <= 0 ? &direct_method() : group ? find_method("droidspeak") : &rectify_method();
+  reuse.method = candidate.share <= 0 ? &direct_method() : group ? group_method() : &rectify_method();
   if (reuse.method == nullptr) throw std::invalid_argument("this program lacks a method that is measured");
   reuse.range = candidate.range;
   own<RectifyOptions>(reuse).selection = {.suffix = 0, .share = candidate.share, .all = candidate.share >= 1};
@@ -169,33 +175,6 @@ std::optional<LayerEffect> measure_effect(LocalEngine& engine, std::span<const C
   return found;
 }
 
-std::vector<GroupPoint> frontier(std::vector<GroupPoint> points) {
-  std::sort(points.begin(), points.end(), [](const GroupPoint& a, const GroupPoint& b) {
-    return std::pair(a.layers(), a.left) < std::pair(b.layers(), b.left);
-  });
-  std::vector<GroupPoint> best;
-  for (const GroupPoint& point : points) {
-    if (best.empty() || point.left < best.back().left) best.push_back(point);
-  }
-  return best;
-}
-
-LayerRange cheapest_group(const std::vector<GroupPoint>& points, double left, std::int32_t layers) {
-  for (const GroupPoint& point : frontier(points)) {
-    if (point.left <= left) return LayerRange::group(point.start, point.end);
-  }
-  return LayerRange::group(0, layers - 1);
-}
-
-std::vector<std::int32_t> ends_of(const LayerRange& group, std::vector<GroupPoint> points) {
-  std::erase_if(points, [&](const GroupPoint& point) { return point.start != group.start || point.end < group.end; });
-  std::vector<std::int32_t> ends{group.end};
-  for (const GroupPoint& point : frontier(std::move(points))) {
-    if (point.end > group.end) ends.push_back(point.end);
-  }
-  return ends;
-}
-
 std::optional<GroupEffect> measure_groups(LocalEngine& author, LocalEngine& reader,
                                           std::span<const CalibrationHandOver> hand_overs,
                                           const ProfilerOptions& options, const GroupOptions& groups) {
@@ -238,4 +217,4 @@ std::optional<GroupEffect> measure_groups(LocalEngine& author, LocalEngine& read
   return effect;
 }
 
-}  // namespace baton
+}  // namespace baton::inline v1::lab

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/learning/layer_profile.h"
+#include "sdk/lab/layer_profiler.h"
 
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -9,6 +9,7 @@
 namespace layer_profile_test {
 
 using namespace baton;
+using namespace baton::lab;
 
 namespace {
 

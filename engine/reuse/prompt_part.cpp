@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/reuse/place.h"
+#include "engine/reuse/prompt_part.h"
 
 #include "engine/base/hash.h"
 

@@ -6,11 +6,12 @@
 
 #include "engine/base/system/process.h"
 #include "engine/cpu/cpu.h"
-#include "engine/learning/correction_file.h"
-#include "engine/learning/correction_learner.h"
+#include "engine/reuse/rectify/corrections.h"
+#include "engine/learning/profile_files.h"
 #include "engine/registry.h"
 #include "engine/reuse/method_state.h"
 #include "engine/reuse/rectify/rectify.h"
+#include "sdk/lab/correction_learner.h"
 #include "tests/support/asking.h"
 #include "tests/support/folders.h"
 #include "tests/support/tiny_engine.h"
@@ -18,6 +19,7 @@
 namespace corrections_test {
 
 using namespace baton;
+using namespace baton::lab;
 using namespace baton::test;
 
 namespace {

@@ -10,10 +10,12 @@
 #include <string>
 #include <vector>
 
-#include "engine/learning/profiler.h"
+#include "engine/learning/hand_over_measurement.h"
+#include "engine/learning/profile_files.h"
 #include "engine/reuse/options.h"
 
-namespace baton {
+namespace baton::inline v1::lab {
+
 /// A schedule to measure.
 struct RangeCandidate {
   LayerRange range;
@@ -26,17 +28,6 @@ using MeasureCandidates = std::function<std::optional<std::vector<double>>(std::
 struct RangeSearchSettings {
   double left = 0.1;   // fraction of direct reuse's divergence that may remain
   double share = 0.2;  // fraction of tokens chosen at the first possible detection layer; smaller at later layers
-};
-
-/// The measured effect of recomputing layers. The curves are fractions of direct reuse's divergence; NaN: not measured.
-struct LayerEffect {
-  LayerRange range;
-  double direct = 0.0;         // divergence of direct reuse, nats per token
-  double weighty = 0.0;        // effective number of hand-overs: (sum d)^2 / sum d^2
-  std::vector<double> start;   // [L] all reused tokens are recomputed from layer l to the last
-  std::vector<double> end;     // [L] all reused tokens are recomputed from range.start to l
-  std::vector<double> detect;  // [L] the tokens chosen in l are recomputed up to range.end
-  std::string problem;         // why no range was found, or empty
 };
 
 /// Returns the range and its curves, or nothing when the measurement ended early. l_s is the deepest layer from which
@@ -64,32 +55,6 @@ struct GroupOptions {
   double left = 0.1;      // fraction of direct reuse's divergence that a group may leave
 };
 
-/// The fraction of direct reuse's divergence that remains when the reader recomputes layers [start, end] for all reused
-/// tokens.
-struct GroupPoint {
-  std::int32_t start = 0, end = 0;
-  double left = 0.0;
-  std::int32_t layers() const { return end - start + 1; }
-  bool operator==(const GroupPoint&) const = default;
-};
-
-struct GroupEffect {
-  double direct = 0.0;             // divergence of direct reuse, nats per token
-  double weighty = 0.0;            // effective number of hand-overs (LayerEffect::weighty)
-  std::vector<GroupPoint> points;  // all measured groups
-  std::int32_t hand_overs = 0;     // number of measured hand-overs
-  std::int64_t tokens = 0;         // number of compared tokens of answers
-  std::string problem;             // why there are no points, or empty
-};
-
-/// Returns the Pareto frontier of the points, fewer layers first (DroidSpeak, section 4).
-std::vector<GroupPoint> frontier(std::vector<GroupPoint> points);
-/// Returns the cheapest group that leaves at most `left`, or [0, layers - 1] when there is none.
-LayerRange cheapest_group(const std::vector<GroupPoint>& points, double left, std::int32_t layers);
-/// Returns the last layers of `group` and of the larger groups that begin in the same layer and leave less than every
-/// smaller one of them, ascending.
-std::vector<std::int32_t> ends_of(const LayerRange& group, std::vector<GroupPoint> points);
-
 /// Measures between two engines whose models have equal KV formats (kv_difference): `author` decodes the answers, and
 /// `reader` answers with the answers' KV in its prompts, as in measure_effect. The engines may be the same. Throws
 /// ModelError when the formats differ.
@@ -97,4 +62,4 @@ std::optional<GroupEffect> measure_groups(LocalEngine& author, LocalEngine& read
                                           std::span<const CalibrationHandOver> hand_overs,
                                           const ProfilerOptions& options, const GroupOptions& groups = {});
 
-}  // namespace baton
+}  // namespace baton::inline v1::lab

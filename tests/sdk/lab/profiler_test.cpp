@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/learning/profiler.h"
 #include "engine/base/files.h"
+#include "sdk/lab/layer_profiler.h"
 
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <thread>
 
 #include "engine/cpu/cpu.h"
-#include "engine/learning/effect_profiler.h"
-#include "engine/learning/model_profile.h"
+#include "engine/learning/profile_files.h"
 #include "engine/loop/step_engine.h"
+#include "sdk/lab/effect_profiler.h"
 #include "tests/support/own_cache.h"
 #include "tests/support/tiny_model.h"
 
 namespace profiler_test {
 
 using namespace baton;
+using namespace baton::lab;
 using namespace baton::test;
 namespace fs = std::filesystem;
 

@@ -1,15 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// The similarity of reused KV by layer, and the layer range of method rectify that RelayCaching derives from it.
+// The similarity of reused KV by layer: measured on a model, and the layers of method rectify that RelayCaching derives
+// from it (docs/methods.md; RelayCaching, section 4.2).
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <vector>
 
+#include "engine/learning/hand_over_measurement.h"
+#include "engine/learning/profile_files.h"
+#include "engine/local_engine.h"
 #include "engine/reuse/options.h"
 
-namespace baton {
+namespace baton::inline v1::lab {
+
 /// The parameters of the paper's Table 4, and one of ours.
 struct RangeSettings {
   double similarity = 0.99;  // layers of at least this similarity are reused unchanged
@@ -34,9 +42,6 @@ struct LayerCurves {
   std::vector<double> correlation;  // [L - 1] rho^l, rank correlation of d^l and d^(l+1); NaN: unknown
   double rounding = 0.0;            // a layer with 1 - S^l below this differs by rounding alone
 };
-
-/// The smallest number of layers with a choice of l_s < l_d < l_e.
-inline constexpr std::int32_t kMinRangeLayers = 4;
 
 struct FoundRange {
   LayerRange range;     // valid for the model's layers when `problem` is empty
@@ -69,14 +74,6 @@ LayerSample sample_of(const std::vector<std::vector<double>>& deviations);
 /// std::invalid_argument without samples or when their numbers of layers differ.
 LayerCurves curves_of(std::span<const LayerSample> samples, double rounding);
 
-/// The fractions of resamples that gave the same layer.
-struct Agreement {
-  double start = 0.0;
-  double detect = 0.0;
-  double end = 0.0;
-  double all = 0.0;  // all three layers are the same
-};
-
 struct Certainty {
   std::vector<double> similarity_error;   // [L] standard errors; NaN: unknown
   std::vector<double> correlation_error;  // [L - 1]
@@ -89,4 +86,34 @@ struct Certainty {
 Certainty bootstrap(std::span<const LayerSample> samples, double rounding, std::uint64_t seed,
                     std::int32_t resamples = 1000, const RangeSettings& settings = {});
 
-}  // namespace baton
+struct MeasuredProfile {
+  LayerCurves curves;
+  Certainty certainty;
+  FoundRange slope;
+  FoundRange level;
+  std::int32_t hand_overs = 0;  // measured hand-overs
+  std::int32_t left_out = 0;    // hand-overs that are too short, or longer than the context
+  std::int64_t tokens = 0;      // compared tokens
+};
+
+/// Returns the deviation below which two values differ only by the rounding of the cache's type.
+double rounding_of(DType kv_dtype);
+
+/// Measures all hand-overs, in shared steps. Empty when it was stopped. The calling thread waits; not to be called from
+/// a callback of the engine. Throws EngineError when a request fails, ModelError when the model has fewer than 4 layers
+/// or no hand-over could be measured.
+std::optional<MeasuredProfile> measure_profile(LocalEngine& engine, std::span<const CalibrationHandOver> hand_overs,
+                                               const ProfilerOptions& options);
+
+/// The layers that RelayCaching's own rules find in a profile's curves: l_e by the slope (eq. 3), l_d where the second
+/// difference of the correlation turns negative (eq. 4). `rounding`: rounding_of the type of the measured caches.
+LayerRange paper_range_of(const StoredProfile& profile, double rounding);
+
+/// Makes the profile of a measurement on `model`; the reading is slope. Throws ModelError when no range was found.
+StoredProfile to_stored(const MeasuredProfile& measured, const Model& model, std::string source);
+
+/// Registers the laboratory's methods, and how the layers of RelayCaching's profiler are found. A program calls it once
+/// at its start, while it has one thread.
+void register_lab();
+
+}  // namespace baton::inline v1::lab

@@ -4,10 +4,13 @@
 #include <cmath>
 #include <random>
 
-#include "engine/learning/correction_learner.h"
 #include "engine/tensor/tensor.h"
+#include "sdk/lab/correction_learner.h"
 
 namespace baton {
+
+using namespace lab;
+
 namespace {
 
 constexpr KvWidth kShape{3, 4};  // 24 inputs, 16 outputs

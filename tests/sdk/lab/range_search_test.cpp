@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/learning/effect_profiler.h"
+#include "sdk/lab/effect_profiler.h"
 
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -11,6 +11,7 @@
 namespace range_search_test {
 
 using namespace baton;
+using namespace baton::lab;
 using namespace baton::test;
 
 namespace {

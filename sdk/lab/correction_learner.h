@@ -13,10 +13,11 @@
 #include <string>
 #include <vector>
 
-#include "engine/reuse/place.h"
+#include "engine/reuse/prompt_part.h"
 #include "engine/reuse/rectify/corrections.h"
 
-namespace baton {
+namespace baton::inline v1::lab {
+
 struct LinearFitOptions {
   std::int32_t rank = 256;  // maximum rank of the map; 0: not limited
   /// Up to max_inputs inputs (L * 2 K D), the fit uses the covariance of all tokens. With more inputs it uses the inner
@@ -83,4 +84,4 @@ class CorrectionLearner {
   std::vector<Place> places_;
 };
 
-}  // namespace baton
+}  // namespace baton::inline v1::lab
