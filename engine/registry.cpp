@@ -27,6 +27,16 @@ Registry& registry() {
   return the_registry;
 }
 
+/// Keys that product programs do not know. Others are declared with MethodKey::lab.
+constexpr std::string_view kLaboratoryKeys[] = {
+    "layers",            // the layers that methods recompute
+    "preset",            // engine/reuse/lab/scores/
+    "select",            // engine/reuse/lab/scores/
+    "epic_tokens",       // engine/reuse/lab/epic/
+    "cacheblend_share",  // engine/reuse/lab/cacheblend/
+    "cacheblend_score",  // engine/reuse/lab/cacheblend/
+};
+
 }  // namespace
 
 std::span<const Method* const> methods() { return registry().all; }
@@ -48,6 +58,14 @@ const Method* sampling_method() {
   const auto found =
       std::find_if(all.begin(), all.end(), [](const Method* method) { return method->observe != nullptr; });
   return found == all.end() ? nullptr : *found;
+}
+
+bool is_laboratory_key(std::string_view name) {
+  if (std::find(std::begin(kLaboratoryKeys), std::end(kLaboratoryKeys), name) != std::end(kLaboratoryKeys)) return true;
+  const std::vector<SharedKey> all = method_keys();
+  return std::any_of(all.begin(), all.end(), [&](const SharedKey& one) {
+    return one.key.lab && (one.key.name == name || one.key.name.starts_with(std::string(name) + "."));
+  });
 }
 
 bool has_laboratory() { return registry().laboratory; }

@@ -32,6 +32,10 @@ struct SharedKey {
 /// The keys of these methods, each once, in the order of the methods.
 std::vector<SharedKey> method_keys(std::span<const Method* const> of = methods());
 
+/// Whether a key under `relay` is one of the laboratory's, also where the laboratory is missing. `name` is the key, or
+/// the section that holds it.
+bool is_laboratory_key(std::string_view name);
+
 /// Adds the laboratory's methods behind the product's; workflow files may then have `relay.lab`. A program calls it
 /// once at its start, before it reads a workflow or opens an engine, and while it has one thread
 /// (register_lab_methods).

@@ -129,14 +129,7 @@ namespace baton {
 std::string moved_key_help(std::string_view object_name, std::string_view key) {
   if (object_name != "relay") return {};
   if (key == "lab") return "`relay.lab` is for research: run this file with baton-lab";
-  const auto is_lab_key = [&](const SharedKey& one) {
-    return one.key.lab && (one.key.name == key || one.key.name.starts_with(std::string(key) + "."));
-  };
-  const std::vector<SharedKey> all = method_keys();
-  constexpr std::string_view kBaselines[] = {"epic_tokens", "cacheblend_share", "cacheblend_score"};
-  const bool moved = key == "layers" || std::any_of(all.begin(), all.end(), is_lab_key) ||
-                     std::find(std::begin(kBaselines), std::end(kBaselines), key) != std::end(kBaselines);
-  if (!moved) return {};
+  if (!is_laboratory_key(key)) return {};
   return fmt::format("`relay.{0}` is now `relay.lab.{0}`, which baton-lab accepts", key);
 }
 

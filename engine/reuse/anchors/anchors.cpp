@@ -10,7 +10,7 @@
 #include "engine/reuse/anchors/anchor_store.h"
 #include "engine/reuse/between_models.h"
 #include "engine/reuse/method.h"
-#include "engine/reuse/rectify/selection.h"
+#include "engine/reuse/rectify/rectify.h"
 
 namespace baton {
 
@@ -298,7 +298,7 @@ class AnchoredTexts : public PromptTexts {
       const std::span<const float> entropy = slot.segment->entropy;
       const std::vector<float> mismatch =
           choice.mismatch(slot.length());  // texts that were not generated have no entropy
-      placed.recompute = select_by_entropy(uncertain, entropy.empty() ? mismatch : entropy);
+      placed.recompute = best_share(uncertain, entropy.empty() ? mismatch : entropy);
     }
     return true;
   }

@@ -7,6 +7,7 @@
 #include "engine/reuse/lab/cacheblend/cacheblend.h"
 #include "engine/reuse/lab/direct/direct.h"
 #include "engine/reuse/lab/epic/epic.h"
+#include "engine/reuse/lab/scores/scores.h"
 
 namespace baton {
 
@@ -16,6 +17,7 @@ void register_lab_methods() {
       &epic_method(),
       &cacheblend_method(),
   };
+  set_token_scores(lab_token_scores());
   register_laboratory(kMethods);
 }
 

@@ -5,7 +5,7 @@
 
 #include "engine/reuse/exact/exact.h"
 #include "engine/reuse/method.h"
-#include "engine/reuse/rectify/selection.h"
+#include "engine/reuse/rectify/rectify.h"
 
 namespace baton {
 namespace {

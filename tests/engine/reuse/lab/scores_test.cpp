@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which tokens a method recomputes, from numbers made by hand.
-#include "engine/reuse/rectify/selection.h"
+#include "engine/reuse/lab/scores/scores.h"
 
 #include <algorithm>
 #include <catch2/catch.hpp>
@@ -71,7 +71,7 @@ TEST_CASE("selection: the head is chosen, and is the first part of a budget", "[
 
 TEST_CASE("selection: by entropy, after the head", "[reuse]") {
   const std::vector<float> entropy = {0.0f, 0.1f, 2.0f, 0.0f, 1.0f, 0.3f, 0.0f, 0.0f};
-  const auto chosen = [&](const SelectionOptions& options) { return select_by_entropy(options, entropy); };
+  const auto chosen = [&](const SelectionOptions& options) { return best_share(options, entropy); };
   CHECK(chosen({.suffix = 0, .share = 0.25}) ==
         std::vector<bool>{false, false, true, false, true, false, false, false});
   CHECK(chosen({.suffix = 0, .head = 1, .share = 0.25}) ==
@@ -80,7 +80,7 @@ TEST_CASE("selection: by entropy, after the head", "[reuse]") {
         std::vector<bool>{true, false, true, false, false, false, false, true});
   CHECK(chosen({.suffix = 0, .head = 9, .share = 0.5}) ==
         std::vector<bool>{true, true, true, true, false, false, false, false});
-  CHECK(select_by_entropy({.share = 0.5}, {}).empty());
+  CHECK(best_share({.share = 0.5}, {}).empty());
 }
 
 TEST_CASE("selection: by author, entropy and attention are parts of their sums", "[reuse]") {
