@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <stdexcept>
-#include <variant>
 
 #include "engine/tensor/tensor.h"
 
@@ -70,8 +69,17 @@ struct Means {
   VectorXd x, y;
 };
 
+/// The tokens of all texts but the held-out ones, and the maps that fit them.
+class Fit {
+ public:
+  virtual ~Fit() = default;
+  virtual void add(const Text& text) = 0;
+  virtual Means means() const = 0;
+  virtual Factors solve(double penalty, std::int64_t rank) const = 0;
+};
+
 /// Solves by sums over all tokens of x, y, x x^T, x y^T: for few inputs.
-class CovarianceFit {
+class CovarianceFit : public Fit {
  public:
   CovarianceFit(std::int64_t inputs, std::int64_t outputs)
       : sum_x_(VectorXd::Zero(inputs)),
@@ -79,7 +87,7 @@ class CovarianceFit {
         xx_(MatrixXd::Zero(inputs, inputs)),
         xy_(MatrixXd::Zero(inputs, outputs)) {}
 
-  void add(const Text& text) {
+  void add(const Text& text) override {
     tokens_ += text.x.rows();
     sum_x_ += text.x.colwise().sum().transpose().cast<double>();
     sum_y_ += text.y.colwise().sum().transpose().cast<double>();
@@ -88,12 +96,12 @@ class CovarianceFit {
     xy_ += (x_t * text.y).cast<double>();
   }
 
-  Means means() const {
+  Means means() const override {
     const auto n = static_cast<double>(tokens_);
     return {sum_x_ / n, sum_y_ / n};
   }
 
-  Factors solve(double penalty, std::int64_t rank) const {
+  Factors solve(double penalty, std::int64_t rank) const override {
     const auto n = static_cast<double>(tokens_);
     const MatrixXd covariance = xx_ - sum_x_ * sum_x_.transpose() / n;
     MatrixXd penalised = covariance;
@@ -112,12 +120,12 @@ class CovarianceFit {
 };
 
 /// Solves by the inner products of tokens that are drawn evenly: for many inputs.
-class DrawnFit {
+class DrawnFit : public Fit {
  public:
   DrawnFit(std::int64_t inputs, std::int64_t outputs, std::int64_t max_tokens)
       : x_(max_tokens, inputs), y_(max_tokens, outputs) {}
 
-  void add(const Text& text) {
+  void add(const Text& text) override {
     for (Eigen::Index i = 0; i < text.x.rows(); ++i) {
       if (seen_++ % stride_ != 0) continue;
       if (kept_ == x_.rows()) {  // drops every second token, and skips as many of those that follow
@@ -135,12 +143,12 @@ class DrawnFit {
     }
   }
 
-  Means means() const {
+  Means means() const override {
     return {x_.topRows(kept_).colwise().mean().transpose().cast<double>(),
             y_.topRows(kept_).colwise().mean().transpose().cast<double>()};
   }
 
-  Factors solve(double penalty, std::int64_t rank) const {
+  Factors solve(double penalty, std::int64_t rank) const override {
     const Means mean = means();
     const MatrixXd cx = (x_.topRows(kept_).cast<double>().rowwise() - mean.x.transpose());
     const MatrixXd cy = (y_.topRows(kept_).cast<double>().rowwise() - mean.y.transpose());
@@ -181,7 +189,7 @@ struct LinearFit::State {
   std::int32_t texts = 0;
   std::int64_t tokens = 0;
   std::vector<Text> aside;
-  std::variant<CovarianceFit, DrawnFit> fit;
+  std::unique_ptr<Fit> fit;
 
   std::int64_t inputs() const { return std::int64_t{shape.layers} * 2 * shape.width; }
   std::int64_t outputs() const { return inputs() - std::int64_t{2} * shape.width; }
@@ -195,9 +203,12 @@ LinearFit::LinearFit(KvWidth shape, const LinearFitOptions& options) {
   const std::int64_t token_bytes = (inputs + outputs) * static_cast<std::int64_t>(sizeof(float));
   const auto tokens =
       std::clamp<std::int64_t>(options.max_tokens, 2, std::max<std::int64_t>(2, options.max_bytes / token_bytes));
-  using Fit = std::variant<CovarianceFit, DrawnFit>;
-  Fit fit = inputs <= options.max_inputs ? Fit(CovarianceFit(inputs, outputs)) : Fit(DrawnFit(inputs, outputs, tokens));
-  state_ = std::make_unique<State>(State{shape, options.rank > 0 ? options.rank : outputs, 0, 0, {}, std::move(fit)});
+  state_ = std::make_unique<State>(State{shape, options.rank > 0 ? options.rank : outputs, 0, 0, {}, nullptr});
+  if (inputs <= options.max_inputs) {
+    state_->fit = std::make_unique<CovarianceFit>(inputs, outputs);
+  } else {
+    state_->fit = std::make_unique<DrawnFit>(inputs, outputs, tokens);
+  }
 }
 
 LinearFit::~LinearFit() = default;
@@ -215,7 +226,7 @@ void LinearFit::add(std::span<const std::uint16_t> base, std::span<const std::ui
     return;
   }
   state.tokens += n;
-  std::visit([&](auto& fit) { fit.add(text); }, state.fit);
+  state.fit->add(text);
 }
 
 std::int32_t LinearFit::texts() const { return state_->texts; }
@@ -224,11 +235,11 @@ std::int64_t LinearFit::tokens() const { return state_->tokens; }
 std::shared_ptr<const LinearCorrection> LinearFit::fit() const {
   const State& state = *state_;
   if (state.tokens == 0 || state.aside.empty()) return nullptr;
-  const Means means = std::visit([](const auto& fit) { return fit.means(); }, state.fit);
+  const Means means = state.fit->means();
   Factors best;
   double left = HUGE_VAL;
   for (const double penalty : kPenalties) {
-    Factors factors = std::visit([&](const auto& fit) { return fit.solve(penalty, state.rank); }, state.fit);
+    Factors factors = state.fit->solve(penalty, state.rank);
     const double now = left_of(factors, means, state.aside);
     if (now >= left) break;
     left = now;

@@ -11,6 +11,7 @@
 #include "engine/registry.h"
 #include "engine/reuse/between_models.h"
 #include "engine/reuse/lab/direct/direct.h"
+#include "engine/reuse/lab/scores/scores.h"
 #include "engine/reuse/rectify/rectify.h"
 
 namespace baton::inline v1::lab {
@@ -118,7 +119,9 @@ class EffectMeasurement : public HandOverMeasurement {
  public:
   EffectMeasurement(LocalEngine& author, LocalEngine& reader, std::span<const CalibrationHandOver> hand_overs,
                     const ProfilerOptions& options, std::int32_t reply_tokens)
-      : HandOverMeasurement(author, reader, hand_overs, options, reply_tokens), layers_(reader.model().config.layers) {}
+      : HandOverMeasurement(author, reader, hand_overs, options, reply_tokens), layers_(reader.model().config.layers) {
+    set_token_scores(lab_token_scores());  // by which candidates choose tokens, whatever the program has registered
+  }
 
   std::optional<std::vector<double>> measure(std::span<const RangeCandidate> candidates) {
     std::vector<ReuseOptions> options;

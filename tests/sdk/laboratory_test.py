@@ -11,7 +11,8 @@ import sys
 
 # The namespace of sdk/lab; what it measures, learns and registers, wherever that would be; the library that it alone uses.
 FUNCTIONS = ["run_bench", "bench_shapes", "measure_perplexity", "learn_corrections", "profile_pair", "profile_model", "measure_profile", "measure_effect",
-             "measure_groups", "search_range", "find_range", "LinearFit", "CorrectionLearner", "register_lab_methods", r"(?:direct|epic|cacheblend)_method"]
+             "measure_groups", "search_range", "find_range", "LinearFit", "CorrectionLearner", "register_lab_methods", "lab_token_scores",
+             "select_tokens", "select_by_author", r"(?:direct|epic|cacheblend)_method"]
 LABORATORY = re.compile(r"\bbaton::(v1::)?lab::|\bEigen::|\b(" + "|".join(FUNCTIONS) + r")\b")
 
 
