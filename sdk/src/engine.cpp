@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Engine: models by path, each opened once and shared by every run.
+#include <baton/session.h>
 #include <baton/version.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -416,6 +417,12 @@ Run start_run(const Engine& engine, const Workflow& workflow, const RunOptions& 
   };
   auto recorder = options.record.empty() ? nullptr : impl->recorder(engine, workflow, options);  // last: it writes
   return start_run(std::move(request), impl->in_callback, prepare, options.on_end, std::move(recorder));
+}
+
+Session Engine::session(const Workflow& workflow) const { return new_session(*this, workflow); }
+
+Session Engine::restore(const Workflow& workflow, const std::filesystem::path& file) const {
+  return restored_session(*this, workflow, file);
 }
 
 RunRecord Engine::run(const Workflow& workflow, const RunOptions& options) const {

@@ -2,6 +2,7 @@
 // A plan with its models opened and its servers started, for a run and for other parts of the library.
 #pragma once
 
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <stop_token>
@@ -28,6 +29,10 @@ struct OpenPlan {
 /// When stopped it may leave the latter out. Throws ResourceError, and WorkflowError for a setting that does not fit a
 /// model.
 OpenPlan open_models(const Engine& engine, const Workflow& workflow, const std::stop_token& stop = {});
+
+/// The sessions that Engine::session and Engine::restore return.
+Session new_session(const Engine& engine, const Workflow& workflow);
+Session restored_session(const Engine& engine, const Workflow& workflow, const std::filesystem::path& file);
 
 // The servers of a run: what a workflow names under `mcp` is started, and its tools become those of the plan.
 

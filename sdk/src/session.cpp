@@ -302,13 +302,13 @@ struct Session::State {
   }
 };
 
-Session Engine::session(const Workflow& workflow) const {
-  return Session(Session::State::make(*this, workflow, SavedSession{}));
+Session new_session(const Engine& engine, const Workflow& workflow) {
+  return Session(Session::State::make(engine, workflow, SavedSession{}));
 }
 
-Session Engine::restore(const Workflow& workflow, const std::filesystem::path& file) const {
-  const OpenPlan open = open_models(*this, workflow);
-  return Session(Session::State::make(*this, workflow, read_session(file, open)));
+Session restored_session(const Engine& engine, const Workflow& workflow, const std::filesystem::path& file) {
+  const OpenPlan open = open_models(engine, workflow);
+  return Session(Session::State::make(engine, workflow, read_session(file, open)));
 }
 
 Run Session::start(const RunOptions& options) const {

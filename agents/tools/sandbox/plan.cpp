@@ -485,51 +485,86 @@ sock_fprog program_of(const std::vector<sock_filter>& filter) {
 
 }  // namespace
 
-SandboxPlan::SandboxPlan(const SandboxMeans& means, const std::vector<sock_filter>& filter,
-                         const SandboxRequest& request)
-    : readable_(readable_paths(request)), limits_(limits_of(request)), command_(request.command) {
-  home_ = folder_.path().string();
-  // Files that are mapped are written without a call, and the folder's own file system has a size.
-  set_filters(filter, means.namespaces || folder_.counts_writes());
-  if (means.namespaces) make_view(means);
-  if (means.nobody) become_nobody(means);
-  if (means.landlock) rules_ = make_landlock_rules(readable_);
-  child_.landlock = rules_.rules.get();
-  child_.landlock_folder = rules_.folder_rights;
-  child_.limits = limits_.data();
-  child_.limit_count = limits_.size();
-  child_.max_descriptors = max_descriptors();
-  set_program();
+SandboxProgram::SandboxProgram(std::vector<std::string> command, std::string home)
+    : command_(std::move(command)), home_(std::move(home)) {
+  // Linear algebra libraries get one thread, since each further thread uses address space that the limit counts.
+  environment_ = {"PATH=/usr/bin:/bin", "LANG=C.UTF-8",           "HOME=" + home_,    "TMPDIR=" + home_,
+                  "OMP_NUM_THREADS=1",  "OPENBLAS_NUM_THREADS=1", "MKL_NUM_THREADS=1"};
+  arguments_ = pointers(command_);
+  variables_ = pointers(environment_);
 }
 
-void SandboxPlan::make_view(const SandboxMeans& means) {
+void SandboxProgram::describe(SandboxChild& child) const {
+  child.program = arguments_.front();
+  child.arguments = arguments_.data();
+  child.environment = variables_.data();
+  child.folder = home_.c_str();
+}
+
+SandboxFilters::SandboxFilters(const std::vector<sock_filter>& shared, bool shared_files)
+    : shared_(shared), exec_key_(make_exec_key()), own_(make_process_filter(exec_key_, shared_files)) {}
+
+void SandboxFilters::describe(SandboxChild& child) const {
+  child.seccomp = program_of(shared_);
+  child.process_seccomp = program_of(own_);
+  child.exec_key = exec_key_.data();
+}
+
+SandboxNamespaces::SandboxNamespaces(const SandboxMeans& means, const std::filesystem::path& folder,
+                                     const SandboxRequest& request,
+                                     const std::vector<std::filesystem::path>& readable) {
+  if (!means.namespaces) return;
   std::error_code ignored;
-  const std::filesystem::path program = command_.empty() ? "" : command_.front();
-  view_ = make_sandbox_view(folder_.path(), readable_, std::filesystem::canonical(program, ignored));
+  const std::filesystem::path program = request.command.empty() ? "" : request.command.front();
+  view_ = make_sandbox_view(folder, readable, std::filesystem::canonical(program, ignored));
   view_.folder_options =
       fmt::format("size={},nr_inodes={},mode=0700", SandboxBounds::kWrittenBytes, SandboxBounds::kEntries);
   if (means.nobody) view_.folder_options += fmt::format(",uid={0},gid={0}", kNobody);
   for (const SandboxView::Mount& mount : view_.mounts) {
     mounts_.push_back({mount.source.c_str(), mount.target.c_str(), mount.device});
   }
-  home_ = SandboxView::kFolder;
-  child_.view = view_.root.c_str();
-  child_.mounts = mounts_.data();
-  child_.mount_count = mounts_.size();
-  child_.folder_mount = view_.folder.c_str();
-  child_.folder_options = view_.folder_options.c_str();
-  namespaces_ = kNamespaces;
-  const bool root = geteuid() == 0;
-  if (counts_threads_by_namespace() && (means.nobody || !root)) {  // root's are never limited
-    child_.max_threads = SandboxBounds::kThreads;
-  }
-  if (root) return;
+  flags_ = kNamespaces;
+  if (geteuid() == 0) return;
   // Root needs no user namespace to make the others. Other users get one in which they are themselves.
-  namespaces_ |= CLONE_NEWUSER;
+  flags_ |= CLONE_NEWUSER;
   user_map_ = fmt::format("{0} {0} 1", geteuid());
   group_map_ = fmt::format("{0} {0} 1", getegid());
-  child_.user_map = user_map_.c_str();
-  child_.group_map = group_map_.c_str();
+}
+
+void SandboxNamespaces::describe(SandboxChild& child, const SandboxMeans& means) const {
+  if (flags_ == 0) return;
+  child.view = view_.root.c_str();
+  child.mounts = mounts_.data();
+  child.mount_count = mounts_.size();
+  child.folder_mount = view_.folder.c_str();
+  child.folder_options = view_.folder_options.c_str();
+  const bool root = (flags_ & CLONE_NEWUSER) == 0;
+  if (counts_threads_by_namespace() && (means.nobody || !root)) {  // root's are never limited
+    child.max_threads = SandboxBounds::kThreads;
+  }
+  if (root) return;
+  child.user_map = user_map_.c_str();
+  child.group_map = group_map_.c_str();
+}
+
+// Files that are mapped are written without a call, and the folder's own file system has a size.
+SandboxPlan::SandboxPlan(const SandboxMeans& means, const std::vector<sock_filter>& filter,
+                         const SandboxRequest& request)
+    : readable_(readable_paths(request)),
+      limits_(limits_of(request)),
+      filters_(filter, means.namespaces || folder_.counts_writes()),
+      namespaces_(means, folder_.path(), request, readable_),
+      program_(request.command, means.namespaces ? SandboxView::kFolder : folder_.path().string()) {
+  if (means.nobody) become_nobody(means);
+  if (means.landlock) rules_ = make_landlock_rules(readable_);
+  filters_.describe(child_);
+  namespaces_.describe(child_, means);
+  program_.describe(child_);
+  child_.landlock = rules_.rules.get();
+  child_.landlock_folder = rules_.folder_rights;
+  child_.limits = limits_.data();
+  child_.limit_count = limits_.size();
+  child_.max_descriptors = max_descriptors();
 }
 
 void SandboxPlan::become_nobody(const SandboxMeans& means) {
@@ -540,26 +575,6 @@ void SandboxPlan::become_nobody(const SandboxMeans& means) {
     throw SandboxNotStarted(error, std::generic_category(),
                             fmt::format("sandbox: cannot give its folder to the user {}", kNobody));
   }
-}
-
-void SandboxPlan::set_filters(const std::vector<sock_filter>& filter, bool shared_files) {
-  exec_key_ = make_exec_key();
-  process_filter_ = make_process_filter(exec_key_, shared_files);
-  child_.seccomp = program_of(filter);
-  child_.process_seccomp = program_of(process_filter_);
-  child_.exec_key = exec_key_.data();
-}
-
-void SandboxPlan::set_program() {
-  // Linear algebra libraries get one thread, since each further thread uses address space that the limit counts.
-  environment_ = {"PATH=/usr/bin:/bin", "LANG=C.UTF-8",           "HOME=" + home_,    "TMPDIR=" + home_,
-                  "OMP_NUM_THREADS=1",  "OPENBLAS_NUM_THREADS=1", "MKL_NUM_THREADS=1"};
-  arguments_ = pointers(command_);
-  variables_ = pointers(environment_);
-  child_.program = arguments_.front();
-  child_.arguments = arguments_.data();
-  child_.environment = variables_.data();
-  child_.folder = home_.c_str();
 }
 
 }  // namespace baton

@@ -92,6 +92,60 @@ struct SandboxBounds {
   static constexpr int kThreads = 128;
 };
 
+// Each part of a plan owns texts and lists that a SandboxChild points to, so none of them moves.
+
+/// The program, its arguments and its environment.
+class SandboxProgram {
+ public:
+  /// `home`: the folder that the process begins in and has as its home.
+  SandboxProgram(std::vector<std::string> command, std::string home);
+  SandboxProgram(const SandboxProgram&) = delete;
+  SandboxProgram& operator=(const SandboxProgram&) = delete;
+
+  void describe(SandboxChild& child) const;
+
+ private:
+  std::vector<std::string> command_;
+  std::string home_;
+  std::vector<std::string> environment_;
+  std::vector<char*> arguments_, variables_;
+};
+
+/// The filters of system calls.
+class SandboxFilters {
+ public:
+  /// `shared` outlives the object. `shared_files`: files may be mapped so that writes reach them.
+  SandboxFilters(const std::vector<sock_filter>& shared, bool shared_files);
+  SandboxFilters(const SandboxFilters&) = delete;
+  SandboxFilters& operator=(const SandboxFilters&) = delete;
+
+  void describe(SandboxChild& child) const;
+
+ private:
+  const std::vector<sock_filter>& shared_;
+  ExecKey exec_key_{};
+  std::vector<sock_filter> own_;
+};
+
+/// The namespaces, with what the process sees and is in them.
+class SandboxNamespaces {
+ public:
+  /// Without `means.namespaces` there are none. Makes the tree of a SandboxView in `folder`.
+  SandboxNamespaces(const SandboxMeans& means, const std::filesystem::path& folder, const SandboxRequest& request,
+                    const std::vector<std::filesystem::path>& readable);
+  SandboxNamespaces(const SandboxNamespaces&) = delete;
+  SandboxNamespaces& operator=(const SandboxNamespaces&) = delete;
+
+  int flags() const { return flags_; }  // of clone
+  void describe(SandboxChild& child, const SandboxMeans& means) const;
+
+ private:
+  SandboxView view_;
+  std::vector<SandboxChild::Mount> mounts_;
+  std::string user_map_, group_map_;
+  int flags_ = 0;
+};
+
 /// The child's data, made in advance, and what it points to.
 class SandboxPlan {
  public:
@@ -102,27 +156,19 @@ class SandboxPlan {
   SandboxPlan& operator=(const SandboxPlan&) = delete;
 
   SandboxChild& child() { return child_; }
-  int namespaces() const { return namespaces_; }  // flags of clone
+  int namespaces() const { return namespaces_.flags(); }  // flags of clone
   const SandboxFolder& folder() const { return folder_; }
 
  private:
-  void make_view(const SandboxMeans& means);
   void become_nobody(const SandboxMeans& means);
-  void set_filters(const std::vector<sock_filter>& filter, bool shared_files);
-  void set_program();
 
   SandboxFolder folder_;
   std::vector<std::filesystem::path> readable_;
   std::vector<SandboxChild::Limit> limits_;
-  std::vector<std::string> command_, environment_;
-  std::vector<char*> arguments_, variables_;
-  std::string home_, user_map_, group_map_;
-  SandboxView view_;
-  std::vector<SandboxChild::Mount> mounts_;
+  SandboxFilters filters_;
+  SandboxNamespaces namespaces_;
+  SandboxProgram program_;
   LandlockRules rules_;
-  ExecKey exec_key_{};
-  std::vector<sock_filter> process_filter_;
-  int namespaces_ = 0;
   SandboxChild child_;
 };
 
