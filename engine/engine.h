@@ -123,9 +123,8 @@ struct GenerationRequest {
 
 /// A part of an early prompt.
 struct EarlyPart {
-  std::vector<TokenId> tokens;
-  RequestId decoded_by =
-      0;  // above 0: the part consists of the tokens that this request decodes, and `tokens` is unused
+  TokenText tokens;
+  RequestId decoded_by = 0;  // above 0: the part is what this request decodes, and `tokens` is unused
   /// The request will probably hold a segment of the part. Where auto rectifies it, nothing from here on is computed
   /// ahead.
   bool handed_over = false;

@@ -87,7 +87,7 @@ std::size_t least_tokens(const std::shared_ptr<const Tokenizer>& tokenizer, cons
   if (kept >= conversation.exchanges.size()) return conversation.tokens.size();
   std::size_t tokens = 0;
   const auto add = [&](const SaidMessage& message) {
-    tokens += ids_of_text(texts, tokenizer, message.text, TextIds::Kind::data, stop)->size();
+    tokens += ids_of_text(texts, tokenizer, message.text, TextIds::Kind::data, stop).size();
   };
   for (const SaidMessage& message : conversation.head) add(message);
   for (std::size_t i = conversation.exchanges.size() - kept; i < conversation.exchanges.size(); ++i) {

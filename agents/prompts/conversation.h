@@ -26,7 +26,7 @@ std::vector<SaidMessage> read_messages(std::string_view json);
 
 /// Immutable once it is shared.
 struct Conversation {
-  std::vector<TokenId> tokens;                      // of all of it, from the first prompt to the last answer
+  TokenText tokens;                                 // of all of it, from the first prompt to the last answer
   ContextHandle context;                            // KV of its first tokens; may be null
   std::vector<SaidMessage> head;                    // system messages and examples, which stay
   std::vector<std::vector<SaidMessage>> exchanges;  // each ends with the answer

@@ -203,8 +203,8 @@ std::vector<PromptPart> build_frame(const ModelText& model, const std::vector<Pr
   const Rendered rendered = render(model, shown.messages, shown.tools, stop);
   std::vector<PromptPart> frame;
   const auto add = [&](std::string_view text, TextIds::Kind kind) {
-    const SharedIds ids = ids_of_text(texts, model.tokenizer, text, kind, stop);
-    if (!ids->empty()) frame.push_back({{}, *ids});
+    TokenText ids = ids_of_text(texts, model.tokenizer, text, kind, stop);
+    if (!ids.empty()) frame.push_back({{}, std::move(ids)});
   };
   const auto add_fixed = [&](std::size_t begin, std::size_t end) {
     const std::string_view text = std::string_view(rendered.text).substr(begin, end - begin);
@@ -229,10 +229,10 @@ std::vector<PromptPart> build_frame(const ModelText& model, const std::vector<Pr
 
 std::vector<PromptPart> fill_frame(const std::vector<PromptPart>& frame, const SlotValue& value) {
   std::vector<PromptPart> prompt;
-  std::map<std::string, std::vector<TokenId>> values;  // the value of a repeated slot is requested once
+  std::map<std::string, TokenText> values;  // the value of a repeated slot is requested once
   std::size_t length = 0;
   for (const PromptPart& part : frame) {
-    const std::vector<TokenId>* tokens = &part.tokens;
+    const TokenText* tokens = &part.tokens;
     if (part.tokens.empty()) {
       const auto [at, is_new] = values.try_emplace(part.slot);
       if (is_new) at->second = value(part.slot);

@@ -41,7 +41,7 @@ std::vector<TemplatePiece> parse_template(std::string_view source, std::vector<T
 class CallableTools;
 
 /// Returns the token ids of a slot's value.
-using SlotValue = std::function<std::vector<TokenId>(const std::string& slot)>;
+using SlotValue = std::function<TokenText(const std::string& slot)>;
 
 /// Returns the prompt without the values of its slots: fixed text as ids, and each slot as a part without tokens.
 /// `tools`: what the model may call, shown as its chat template shows them, or behind the system message; null: none.

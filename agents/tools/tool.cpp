@@ -256,8 +256,8 @@ std::vector<PromptPart> after_calls(const ModelText& model, const ToolFormat& fo
   std::vector<PromptPart> parts;
   const auto add = [&](std::string_view piece, TextIds::Kind kind) {
     if (piece.empty()) return;
-    if (const SharedIds ids = ids_of_text(texts, model.tokenizer, piece, kind, stop); !ids->empty())
-      parts.push_back({{}, *ids});
+    if (TokenText ids = ids_of_text(texts, model.tokenizer, piece, kind, stop); !ids.empty())
+      parts.push_back({{}, std::move(ids)});
   };
   std::size_t at = 0;
   for (std::size_t i = 0; i < results.size(); ++i) {

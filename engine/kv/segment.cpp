@@ -10,8 +10,7 @@
 
 namespace baton {
 
-Segment::Segment(Backend& backend, const KvCache& cache, std::int32_t begin, std::int32_t n,
-                 std::vector<std::int32_t> ids)
+Segment::Segment(Backend& backend, const KvCache& cache, std::int32_t begin, std::int32_t n, TokenText ids)
     : device_(&backend), layout_(cache.layout()), tokens_(std::move(ids)), length_(n) {
   if (!layout_.raw_keys) throw std::invalid_argument("segment: expected a cache that keeps keys before RoPE");
   if (n < 1 || begin < 0 || begin + n > cache.length() || n > static_cast<std::int32_t>(tokens_.size())) {
@@ -48,8 +47,7 @@ Segment::Segment(Backend& backend, const KvCache& cache, std::int32_t begin, std
   }
 }
 
-Segment::Segment(Backend& backend, const KvLayout& layout, std::vector<std::int32_t> ids,
-                 std::span<const std::byte> bytes)
+Segment::Segment(Backend& backend, const KvLayout& layout, TokenText ids, std::span<const std::byte> bytes)
     : device_(&backend), layout_(layout), tokens_(std::move(ids)), length_(static_cast<std::int32_t>(tokens_.size())) {
   if (!layout_.raw_keys || layout_.hidden_width > 0 || layout_.received || length_ < 1)
     throw std::invalid_argument("segment: expected tokens, and a layout with keys before RoPE and nothing else");

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "engine/backend/backend.h"
+#include "engine/base/token_text.h"
 #include "engine/kv/kv_cache.h"
 
 namespace baton {
@@ -60,14 +61,14 @@ class Segment {
   /// Copies positions [begin, begin + n) of a cache that keeps raw keys, with their hidden states and the attention
   /// they received where the cache keeps those. `ids` are the tokens of the text; the first n of them have KV (the last
   /// token of a truncated answer was never run). Throws BackendError, std::invalid_argument.
-  Segment(Backend& backend, const KvCache& cache, std::int32_t begin, std::int32_t n, std::vector<std::int32_t> ids);
+  Segment(Backend& backend, const KvCache& cache, std::int32_t begin, std::int32_t n, TokenText ids);
 
   /// All tokens of a text, whose KV is given: for each layer the keys before RoPE [n, K * D] and the values [n, K * D],
   /// in the layout's type; the layout keeps nothing else. Throws BackendError, and std::invalid_argument for another
   /// size.
-  Segment(Backend& backend, const KvLayout& layout, std::vector<std::int32_t> ids, std::span<const std::byte> bytes);
+  Segment(Backend& backend, const KvLayout& layout, TokenText ids, std::span<const std::byte> bytes);
 
-  const std::vector<std::int32_t>& tokens() const { return tokens_; }
+  const TokenText& tokens() const { return tokens_; }
   /// Returns n, the number of tokens with KV; they are the first ones.
   std::int32_t length() const { return length_; }
   const KvLayout& layout() const { return layout_; }
@@ -131,7 +132,7 @@ class Segment {
 
   Device* device_;
   KvLayout layout_;
-  std::vector<std::int32_t> tokens_;
+  TokenText tokens_;
   std::vector<float> received_;
   std::int32_t length_ = 0;
   std::size_t matrix_bytes_ = 0;  // of the keys of one layer, and of its values

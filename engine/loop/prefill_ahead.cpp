@@ -73,7 +73,7 @@ void EarlySequence::extend(Known& known, const std::vector<EarlyPart>& parts, st
   const auto room = static_cast<std::size_t>(longest);
   while (known.part < parts.size()) {
     const EarlyPart& part = parts[known.part];
-    const std::vector<TokenId>* tokens = part.decoded_by == 0 ? &part.tokens : decoded(part.decoded_by);
+    const std::vector<TokenId>* tokens = part.decoded_by == 0 ? &part.tokens.ids() : decoded(part.decoded_by);
     if (tokens != nullptr) {
       const std::size_t taken = known.tokens.size() - known.begin;
       const std::size_t more = std::min(tokens->size() - taken, room - known.tokens.size());

@@ -33,7 +33,7 @@ bool becomes_segment(const Sequence& sequence, std::size_t part) {
 /// Some tokens of a sequence, whose KV becomes a segment.
 struct KvKeeper::Kept {
   std::int32_t begin = 0;
-  std::vector<TokenId> tokens;
+  TokenText tokens;
   std::int64_t readers = 0;
   int hops = 0;
   std::string origin;
@@ -62,7 +62,7 @@ SegmentHandle KvKeeper::keep(const KvCache& cache, Kept kept) {
   return handle;
 }
 
-RunningText find_running_text(const SequenceList& running, std::uint64_t run, const std::vector<TokenId>& tokens) {
+RunningText find_running_text(const SequenceList& running, std::uint64_t run, const TokenText& tokens) {
   for (const auto& sequence : running) {
     if (sequence->request().run != run) continue;
     const std::vector<PromptPart>& prompt = sequence->request().prompt;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a request ends. KvKeeper: what a sequence leaves for other prompts: segments of its answer and of the texts in its
-// prompt, prefixes, contexts, and what its method learns. RequestEnd: ends requests and tells their callers.
+// How a request ends. KvKeeper: what a sequence leaves for other prompts: segments of its answer and of the texts in
+// its prompt, prefixes, contexts, and what its method learns. RequestEnd: ends requests and tells their callers.
 #pragma once
 
 #include "engine/base/errors.h"
@@ -16,7 +16,7 @@ struct RunningText {
 };
 
 /// Returns the first running prompt of `run` in which `tokens` are a text that becomes a segment.
-RunningText find_running_text(const SequenceList& running, std::uint64_t run, const std::vector<TokenId>& tokens);
+RunningText find_running_text(const SequenceList& running, std::uint64_t run, const TokenText& tokens);
 
 /// Used by the engine's thread only. A shortage of memory loses the reuse, never an answer.
 class KvKeeper {

@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/base/token_text.h"
 #include "engine/kv/segment.h"
 #include "engine/kv/segment_handle.h"
 #include "engine/reuse/method.h"
@@ -22,7 +23,7 @@ namespace baton {
 /// A prompt is a list of parts, each already token ids: fixed text, or the value of a placeholder.
 struct PromptPart {
   std::string slot;  // placeholder name; empty for fixed text
-  std::vector<TokenId> tokens;
+  TokenText tokens;
   SegmentHandle segment;     // KV of exactly these tokens, from the same engine; may be null
   std::int64_t readers = 0;  // above 0: the part becomes a segment for this many later readers
   bool export_kv = false;    // some of these readers are engines of other models (InferenceEngine::exported_kv)

@@ -9,17 +9,16 @@ namespace {
 constexpr std::size_t kMaxKeptText = std::size_t{1} << 20;    // bytes
 constexpr std::size_t kMaxKeptTexts = std::size_t{32} << 20;  // bytes
 
-SharedIds tokenized(const Tokenizer& tokenizer, std::string_view text, TextIds::Kind kind,
+TokenText tokenized(const Tokenizer& tokenizer, std::string_view text, TextIds::Kind kind,
                     const std::stop_token& stop) {
   const SpecialTokens special = kind == TextIds::Kind::data ? SpecialTokens::as_text : SpecialTokens::recognise;
-  return std::make_shared<const std::vector<TokenId>>(kind == TextIds::Kind::beginning
-                                                          ? tokenizer.encode_with_template(text, stop)
-                                                          : tokenizer.encode(text, special, stop));
+  return kind == TextIds::Kind::beginning ? tokenizer.encode_with_template(text, stop)
+                                          : tokenizer.encode(text, special, stop);
 }
 
 }  // namespace
 
-SharedIds TextIds::of(const std::shared_ptr<const Tokenizer>& tokenizer, std::string_view text, Kind kind,
+TokenText TextIds::of(const std::shared_ptr<const Tokenizer>& tokenizer, std::string_view text, Kind kind,
                       const std::stop_token& stop) {
   if (text.size() > kMaxKeptText) return tokenized(*tokenizer, text, kind, stop);
   Key key{tokenizer.get(), kind, std::string(text)};
@@ -30,7 +29,7 @@ SharedIds TextIds::of(const std::shared_ptr<const Tokenizer>& tokenizer, std::st
       return found->second.ids;
     }
   }
-  SharedIds ids = tokenized(*tokenizer, text, kind, stop);  // others need not wait for it
+  TokenText ids = tokenized(*tokenizer, text, kind, stop);  // others need not wait for it
   const std::lock_guard lock(mutex_);
   const auto [at, added] = kept_.try_emplace(std::move(key));
   if (!added) return at->second.ids;
@@ -42,7 +41,7 @@ SharedIds TextIds::of(const std::shared_ptr<const Tokenizer>& tokenizer, std::st
   }
   at->second = {tokenizer, std::move(ids), std::prev(uses_.end())};
   bytes_ += text.size();
-  SharedIds result = at->second.ids;
+  TokenText result = at->second.ids;
   while (bytes_ > kMaxKeptTexts) {
     const auto oldest = kept_.find(*uses_.front());
     bytes_ -= std::get<std::string>(oldest->first).size();
@@ -52,7 +51,7 @@ SharedIds TextIds::of(const std::shared_ptr<const Tokenizer>& tokenizer, std::st
   return result;
 }
 
-SharedIds ids_of_text(TextIds* texts, const std::shared_ptr<const Tokenizer>& tokenizer, std::string_view text,
+TokenText ids_of_text(TextIds* texts, const std::shared_ptr<const Tokenizer>& tokenizer, std::string_view text,
                       TextIds::Kind kind, const std::stop_token& stop) {
   return texts != nullptr ? texts->of(tokenizer, text, kind, stop) : tokenized(*tokenizer, text, kind, stop);
 }

@@ -13,12 +13,10 @@
 #include <tuple>
 #include <vector>
 
+#include "engine/base/token_text.h"
 #include "engine/text/tokenizer.h"
 
 namespace baton {
-
-/// The ids of one text, never null. Two that point to the same ids are the same text.
-using SharedIds = std::shared_ptr<const std::vector<TokenId>>;
 
 /// The texts of a session, or of a run that belongs to none. Threads: any. Texts of more than 1 MiB are not kept; when
 /// more than 32 MiB of texts are kept, those that were not used for longest are released.
@@ -32,14 +30,14 @@ class TextIds {
   };
 
   /// Throws what the tokenizer throws.
-  SharedIds of(const std::shared_ptr<const Tokenizer>& tokenizer, std::string_view text, Kind kind,
+  TokenText of(const std::shared_ptr<const Tokenizer>& tokenizer, std::string_view text, Kind kind,
                const std::stop_token& stop = {});
 
  private:
   using Key = std::tuple<const Tokenizer*, Kind, std::string>;
   struct Kept {
     std::shared_ptr<const Tokenizer> tokenizer;  // so that its address stays its own
-    SharedIds ids;
+    TokenText ids;
     std::list<const Key*>::iterator use;
   };
 
@@ -50,7 +48,7 @@ class TextIds {
 };
 
 /// The ids from `texts`, or made anew if it is null.
-SharedIds ids_of_text(TextIds* texts, const std::shared_ptr<const Tokenizer>& tokenizer, std::string_view text,
+TokenText ids_of_text(TextIds* texts, const std::shared_ptr<const Tokenizer>& tokenizer, std::string_view text,
                       TextIds::Kind kind, const std::stop_token& stop = {});
 
 }  // namespace baton

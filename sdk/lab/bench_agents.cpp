@@ -358,9 +358,10 @@ bool BenchAgents::remember(LocalEngine& engine, const Way& way, BenchMemory& mem
   const EngineStats before = engine.stats();
   GenerationRequest request;
   request.prompt = prompt(agent, agent > 1);
-  std::vector<TokenId>& role = request.prompt.front().tokens;  // no prefix of what another method has left
+  std::vector<TokenId> role = request.prompt.front().tokens;  // no prefix of what another method has left
   std::rotate(role.begin(), role.begin() + static_cast<std::ptrdiff_t>(way.method->name.size() % role.size()),
               role.end());
+  request.prompt.front().tokens = std::move(role);
   request.reuse = reuse(way, agent);
   request.reuse.record = takes_segments(request.reuse);
   request.reuse.prefix = true;

@@ -158,7 +158,9 @@ class SessionReader {
 
     auto conversation = std::make_shared<Conversation>();
     const std::int32_t vocabulary = served ? model.tokenizer->size() : engine->second->model().config.vocabulary;
-    for (const TokenId token : fields.integers("tokens", 0, vocabulary - 1)) conversation->tokens.push_back(token);
+    std::vector<TokenId> tokens;
+    for (const TokenId token : fields.integers("tokens", 0, vocabulary - 1)) tokens.push_back(token);
+    conversation->tokens = std::move(tokens);
     if (conversation->tokens.empty()) damaged("a conversation has no tokens");
     conversation->head = messages(fields, "head");
     const Json* exchanges = fields.find("exchanges");
@@ -224,7 +226,7 @@ void write_session(const std::filesystem::path& file, const SavedSession& sessio
       const auto server = open.servers.find(name);
       LocalEngine* engine = server != open.servers.end() ? nullptr : open.engines.at(name).get();
       Json agent = {{"model", engine == nullptr ? key_of(*server->second) : key_of(open, name, *engine)},
-                    {"tokens", conversation->tokens},
+                    {"tokens", conversation->tokens.ids()},
                     {"head", json_of(conversation->head)}};
       agent["exchanges"] = Json::array();
       for (const auto& exchange : conversation->exchanges) agent["exchanges"].push_back(json_of(exchange));

@@ -2,6 +2,8 @@
 #include "workflows/run/early_turns.h"
 
 #include <algorithm>
+#include <optional>
+#include <utility>
 
 #include "agents/prompts/prompt.h"
 
@@ -103,18 +105,18 @@ void EarlyTurns::tell(std::size_t turn) {
   std::int64_t longest = planned.max_tokens + 1;
   for (const PromptPart& part : *early.frame) {
     const SlotSource* source = part.tokens.empty() ? planned.slot(part.slot) : nullptr;
-    const std::vector<TokenId>* tokens = &part.tokens;
+    std::optional<TokenText> tokens = part.tokens;
     const SlotSource* slot = part.slot.empty() ? nullptr : planned.slot(part.slot);
     const bool handed_over =
         slot != nullptr ? hands_over(*slot->method) : parts.empty() && early.context && early.context->hops > 0;
     if (source != nullptr) {
       const bool known = state_.known(turn, *source);
-      tokens =
-          known ? ids_of(values[static_cast<std::size_t>(source - planned.slots.data())], model.tokenizer) : nullptr;
+      tokens = known ? ids_of(values[static_cast<std::size_t>(source - planned.slots.data())], model.tokenizer)
+                     : std::nullopt;
     }
-    if (tokens != nullptr) {
+    if (tokens) {
       longest += static_cast<std::int64_t>(tokens->size());
-      if (complete) parts.push_back({*tokens, 0, handed_over, part.slot});
+      if (complete) parts.push_back({std::move(*tokens), 0, handed_over, part.slot});
       continue;
     }
     const bool answer = source->kind == SlotSource::Kind::agent_output;
@@ -138,17 +140,14 @@ void EarlyTurns::tell(std::size_t turn) {
   }
 }
 
-/// The token ids of a known value; null where tokenizing it would delay the run.
-const std::vector<TokenId>* EarlyTurns::ids_of(const SlotInput& value,
-                                               const std::shared_ptr<const Tokenizer>& tokenizer) {
-  if (value.tokens != nullptr) return value.tokens;
-  SharedIds& ids = ids_[{value.text.data(), tokenizer.get()}];
-  if (value.text.size() > kLongText) return nullptr;
-  if (!ids) {
-    ids = value.text.empty() ? std::make_shared<const std::vector<TokenId>>()
-                             : texts_.of(tokenizer, value.text, TextIds::Kind::data);
-  }
-  return ids.get();
+/// The token ids of a known value; nothing if tokenizing it would delay the run.
+std::optional<TokenText> EarlyTurns::ids_of(const SlotInput& value, const std::shared_ptr<const Tokenizer>& tokenizer) {
+  if (!value.tokens.empty()) return value.tokens;
+  if (value.text.empty()) return TokenText();
+  if (value.text.size() > kLongText) return std::nullopt;
+  TokenText& ids = ids_[{value.text.data(), tokenizer.get()}];
+  if (ids.empty()) ids = texts_.of(tokenizer, value.text, TextIds::Kind::data);
+  return ids;
 }
 
 PromptFrame make_frame(const PlannedTurn& turn, const ModelText& model,
@@ -160,7 +159,7 @@ PromptFrame make_frame(const PlannedTurn& turn, const ModelText& model,
     if (source == nullptr || source->kind != SlotSource::Kind::input) continue;
     const auto value = inputs.find(source->name);
     if (value != inputs.end() && !value->second.empty())
-      part.tokens = *ids_of_text(texts, model.tokenizer, value->second, TextIds::Kind::data, stop);
+      part.tokens = ids_of_text(texts, model.tokenizer, value->second, TextIds::Kind::data, stop);
   }
   return std::make_shared<const std::vector<PromptPart>>(std::move(frame));
 }

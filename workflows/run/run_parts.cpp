@@ -136,8 +136,8 @@ void RunSegments::attach(std::size_t turn, const InferenceEngine* engine, std::v
   for (PromptPart& part : prompt) {
     const SlotSource* source = part.slot.empty() ? nullptr : plan_.turns[turn].slot(part.slot);
     if (source == nullptr) continue;
-    const auto found = entries_.find({engine, part.tokens});
-    part.segment = found == entries_.end() ? nullptr : found->second.handle;
+    const Entry* found = find(engine, part.tokens);
+    part.segment = found == nullptr ? nullptr : found->handle;
     if (!part.segment && reads_other_models(*plan_.reuse.method)) attach_portable(engine, part);
     const std::set<std::size_t> readers = readers_of(*source, turn);
     const bool refused = part.segment && plan_.reuse.max_hops > 0 && part.segment->hops >= plan_.reuse.max_hops;
@@ -147,11 +147,10 @@ void RunSegments::attach(std::size_t turn, const InferenceEngine* engine, std::v
 }
 
 void RunSegments::attach_portable(const InferenceEngine* engine, PromptPart& part) const {
-  for (const auto& [key, entry] : entries_) {
-    const InferenceEngine* author = key.first;
-    if (author == engine || key.second != part.tokens) continue;
-    const std::string difference = kv_difference(author->info().kv, engine->info().kv);
-    if (difference.empty()) part.imported_kv = author->exported_kv(entry.handle);
+  for (const Entry& entry : entries_) {
+    if (entry.engine == engine || entry.text != part.tokens) continue;
+    const std::string difference = kv_difference(entry.engine->info().kv, engine->info().kv);
+    if (difference.empty()) part.imported_kv = entry.engine->exported_kv(entry.handle);
     if (part.imported_kv) return;
     part.why_no_kv = difference.empty() ? "its KV, of another model, was evicted: over the memory budget"
                                         : "of another model, whose KV does not fit: " + difference;
@@ -165,29 +164,43 @@ bool RunSegments::read_by_other_models(std::size_t turn, const std::set<std::siz
 }
 
 void RunSegments::take(std::size_t turn, const InferenceEngine* engine, const std::vector<PromptPart>& prompt,
-                       const GenerationResult& result) {
+                       const GenerationResult& result, const TokenText& answer) {
   for (std::size_t i = 0; i < prompt.size() && i < result.segments.size(); ++i) {
     const SlotSource* source = prompt[i].slot.empty() ? nullptr : plan_.turns[turn].slot(prompt[i].slot);
     if (source != nullptr) keep(engine, prompt[i].tokens, result.segments[i], readers_of(*source, turn));
   }
-  keep(engine, result.tokens, result.output, readers_of_output(turn));
+  keep(engine, answer, result.output, readers_of_output(turn));
 }
 
-void RunSegments::keep(const InferenceEngine* engine, const std::vector<TokenId>& tokens, SegmentHandle handle,
+const RunSegments::Entry* RunSegments::find(const InferenceEngine* engine, const TokenText& text) const {
+  const auto found_by = [&](const auto& is_text) {
+    const auto at = std::find_if(entries_.begin(), entries_.end(),
+                                 [&](const Entry& entry) { return entry.engine == engine && is_text(entry.text); });
+    return at == entries_.end() ? nullptr : &*at;
+  };
+  const Entry* same = found_by([&](const TokenText& known) { return known.is(text); });
+  return same != nullptr ? same : found_by([&](const TokenText& known) { return known == text; });
+}
+
+void RunSegments::keep(const InferenceEngine* engine, const TokenText& text, SegmentHandle handle,
                        std::set<std::size_t> readers) {
   if (!handle || readers.empty()) return;
-  const auto [entry, added] = entries_.try_emplace({engine, tokens}, Entry{handle, readers});
-  if (added) return;
-  entry->second.readers.merge(readers);
-  if (handle->hops < entry->second.handle->hops) entry->second.handle = std::move(handle);
+  const Entry* known = find(engine, text);
+  if (known == nullptr) {
+    entries_.push_back({engine, text, std::move(handle), std::move(readers)});
+    return;
+  }
+  Entry& entry = entries_[static_cast<std::size_t>(known - entries_.data())];
+  entry.readers.merge(readers);
+  if (handle->hops < entry.handle->hops) entry.handle = std::move(handle);
 }
 
 void RunSegments::turn_over(std::size_t turn) {
   over_[turn] = true;
-  for (auto entry = entries_.begin(); entry != entries_.end();) {
-    entry->second.readers.erase(turn);
-    entry = entry->second.readers.empty() ? entries_.erase(entry) : std::next(entry);
-  }
+  std::erase_if(entries_, [&](Entry& entry) {
+    entry.readers.erase(turn);
+    return entry.readers.empty();
+  });
 }
 
 RunMemory::RunMemory(const RunRequest& request, const RunProgress& progress, std::shared_ptr<TextIds> texts)
@@ -218,17 +231,18 @@ std::optional<HistoryRecord> RunMemory::history(std::size_t turn, std::size_t ke
 }
 
 void RunMemory::remember(std::size_t turn, std::size_t kept, const std::vector<PromptPart>& prompt,
-                         const GenerationResult& answer, const std::shared_ptr<const Tokenizer>& tokenizer) {
+                         const GenerationResult& answer, const TokenText& ids,
+                         const std::shared_ptr<const Tokenizer>& tokenizer) {
   if (!remembers(turn)) return;
   auto conversation = std::make_shared<Conversation>();
-  for (const PromptPart& part : prompt)
-    conversation->tokens.insert(conversation->tokens.end(), part.tokens.begin(), part.tokens.end());
+  std::vector<TokenId> tokens;
+  for (const PromptPart& part : prompt) tokens.insert(tokens.end(), part.tokens.begin(), part.tokens.end());
   // A role marker that the model wrote is text from here on, as it is for other agents.
-  const bool as_text = answer.tokens.empty() || std::any_of(answer.tokens.begin(), answer.tokens.end(),
-                                                            [&](TokenId id) { return tokenizer->is_special(id); });
-  const SharedIds text = as_text ? texts_->of(tokenizer, answer.text, TextIds::Kind::data) : nullptr;
-  const std::vector<TokenId>& said = as_text ? *text : answer.tokens;
-  conversation->tokens.insert(conversation->tokens.end(), said.begin(), said.end());
+  const bool as_text =
+      ids.empty() || std::any_of(ids.begin(), ids.end(), [&](TokenId id) { return tokenizer->is_special(id); });
+  const TokenText said = as_text ? texts_->of(tokenizer, answer.text, TextIds::Kind::data) : ids;
+  tokens.insert(tokens.end(), said.begin(), said.end());
+  conversation->tokens = std::move(tokens);
   conversation->context = answer.context;
   conversation->texts = texts_;
 

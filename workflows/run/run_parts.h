@@ -132,16 +132,18 @@ class RunSegments {
   /// True if some of those turns run on other models that may read the output.
   bool export_output(std::size_t turn) const { return read_by_other_models(turn, readers_of_output(turn)); }
 
-  /// Takes the segments that the engine made of a prompt (with tokens `prompt`) and of its answer.
+  /// Takes the segments that the engine made of a prompt (with tokens `prompt`) and of its answer, whose ids are
+  /// `answer`.
   void take(std::size_t turn, const InferenceEngine* engine, const std::vector<PromptPart>& prompt,
-            const GenerationResult& result);
+            const GenerationResult& result, const TokenText& answer);
 
   /// The turn is over and reads no more segments.
   void turn_over(std::size_t turn);
 
  private:
-  using Key = std::pair<const InferenceEngine*, std::vector<TokenId>>;
   struct Entry {
+    const InferenceEngine* engine = nullptr;
+    TokenText text;
     SegmentHandle handle;
     std::set<std::size_t> readers;  // turns
   };
@@ -150,12 +152,13 @@ class RunSegments {
   void attach_portable(const InferenceEngine* engine, PromptPart& part) const;
   std::set<std::size_t> readers_of(const SlotSource& source, std::size_t but) const;
   std::set<std::size_t> readers_of_output(std::size_t turn) const;
-  void keep(const InferenceEngine* engine, const std::vector<TokenId>& tokens, SegmentHandle handle,
-            std::set<std::size_t> readers);
+  /// The entry of a text, or nullptr. Most texts are found by identity; others by content, whatever their names.
+  const Entry* find(const InferenceEngine* engine, const TokenText& text) const;
+  void keep(const InferenceEngine* engine, const TokenText& text, SegmentHandle handle, std::set<std::size_t> readers);
 
   const Plan& plan_;
   std::vector<bool> over_;
-  std::map<Key, Entry> entries_;  // found by content: equal ids are equal texts, whatever their names
+  std::vector<Entry> entries_;  // of texts that differ, or of different engines
 };
 
 /// What the agents of a session remember: the conversation of the last turn of each agent in a run. Every turn of an
@@ -175,7 +178,8 @@ class RunMemory {
 
   /// Notes the conversation of a turn. `prompt`: that of its last generation.
   void remember(std::size_t turn, std::size_t kept, const std::vector<PromptPart>& prompt,
-                const GenerationResult& answer, const std::shared_ptr<const Tokenizer>& tokenizer);
+                const GenerationResult& answer, const TokenText& ids,
+                const std::shared_ptr<const Tokenizer>& tokenizer);
 
   /// Hands what is remembered over to the session, or nothing if the run did not end well.
   void keep(bool ended_well) noexcept;

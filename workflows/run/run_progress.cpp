@@ -194,7 +194,7 @@ std::vector<SlotInput> RunProgress::slot_inputs(std::size_t turn, const Tokenize
       state = nullptr;
     // Ids mean the same only in the same vocabulary.
     if (state != nullptr && !state->tokens.empty() && state->tokenizer->identity() == tokenizer.identity())
-      input.tokens = &state->tokens;
+      input.tokens = state->tokens;
   }
   return inputs;
 }

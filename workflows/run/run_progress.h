@@ -25,7 +25,7 @@ struct TurnProgress {
   Phase phase = Phase::waiting;
   AgentRecord record;
   bool has_output = false;                     // record.output is handed on: generated text or a fallback
-  std::vector<TokenId> tokens;                 // the ids that were generated; empty where only text may move on
+  TokenText tokens;                            // the ids that were generated; empty where only text may move on
   std::shared_ptr<const Tokenizer> tokenizer;  // of those ids
   bool has_answer = false;                     // record.answer is what `output` asks for
   std::string probabilities;                   // of the choices, as JSON

@@ -38,11 +38,11 @@ ToolOutcome call_tool(const ToolInput& input) {
   return outcome;
 }
 
-std::vector<TokenId> ids_of(const SlotInput& slot, const std::string& tool_text, const TurnInput& input) {
-  if (slot.tokens != nullptr) return *slot.tokens;
+TokenText ids_of(const SlotInput& slot, const std::string& tool_text, const TurnInput& input) {
+  if (!slot.tokens.empty()) return slot.tokens;
   const std::string_view text = slot.own_tools ? std::string_view(tool_text) : slot.text;
   if (text.empty()) return {};
-  return *ids_of_text(input.texts.get(), input.engine->text().tokenizer, text, TextIds::Kind::data, input.stop);
+  return ids_of_text(input.texts.get(), input.engine->text().tokenizer, text, TextIds::Kind::data, input.stop);
 }
 
 using AskHost = std::function<std::optional<std::string>(const Asked& asked, const std::stop_token& stop)>;
@@ -185,7 +185,7 @@ PreparedTurn prepare_turn(const TurnInput& input) {
     }
     for (const std::string& choice : input.turn->choices)
       prepared.choices.push_back(
-          *ids_of_text(input.texts.get(), model.tokenizer, choice, TextIds::Kind::data, input.stop));
+          ids_of_text(input.texts.get(), model.tokenizer, choice, TextIds::Kind::data, input.stop).ids());
     if (input.turn->enforce) prepared.constraint = input.turn->grammar;
     if (calls != nullptr) {
       prepared.format = tool_format_of(model, input.stop);

@@ -26,8 +26,8 @@ namespace baton {
 struct SlotInput {
   std::string name;
   std::string_view text;
-  const std::vector<TokenId>* tokens = nullptr;  // the ids that stand for the text in this model; null: encode the text
-  bool own_tools = false;                        // the result of this turn's tools, known only once they ran
+  TokenText tokens;        // the ids that stand for the text in this model; none: encode the text
+  bool own_tools = false;  // the result of this turn's tools, known only once they ran
 };
 
 struct ToolInput {

@@ -205,7 +205,7 @@ void TurnAttempt::on_prepared(PreparedTurn prepared) {
   } else if (!planned_.has_prompt()) {
     GenerationResult result;
     state_.record.output = result.text = state_.tool_text;
-    accept(std::move(result), {});
+    accept(std::move(result), {}, {});
   } else {
     prepared.tools = {};
     prepared_ = std::move(prepared);
@@ -343,7 +343,8 @@ void TurnAttempt::on_finished(GenerationResult result) {
   if (calls_.generations() > 0) add_earlier(record, calls_.record(), calls_.generations() + 1);
   if (call_tools(result)) return;
   limit_.clear_due();
-  if (run_.plan.reuse.record) run_.segments.take(turn_, engine_.get(), submitted_, result);
+  const TokenText answer = std::move(result.tokens);
+  if (run_.plan.reuse.record) run_.segments.take(turn_, engine_.get(), submitted_, result, answer);
   const std::vector<PromptPart> prompt = std::exchange(submitted_, {});
   if (result.reason == FinishReason::cancelled && run_.ending) {
     state_.has_output = !record.output.empty();
@@ -354,7 +355,7 @@ void TurnAttempt::on_finished(GenerationResult result) {
   } else if (result.reason == FinishReason::error) {
     fail({.error = result.error});
   } else {
-    accept(std::move(result), prompt);
+    accept(std::move(result), answer, prompt);
   }
   host_.schedule();
 }
@@ -369,7 +370,7 @@ bool TurnAttempt::call_tools(const GenerationResult& result) {
   input->texts = run_.texts;
   GenerationResult prompt_only = result;  // nobody reads calls
   prompt_only.output = nullptr;
-  if (run_.plan.reuse.record) run_.segments.take(turn_, engine_.get(), submitted_, prompt_only);
+  if (run_.plan.reuse.record) run_.segments.take(turn_, engine_.get(), submitted_, prompt_only, {});
   calls_.add(result, *input, std::exchange(submitted_, {}), state_.record);
   auto called = std::make_shared<PreparedTurn>();
   auto reply = make_task([this, called] { on_called(std::move(*called)); });
@@ -399,7 +400,7 @@ void TurnAttempt::on_called(PreparedTurn called) {
     std::vector<PromptPart>& prompt = calls_.prompt();  // as if the model had repeated the results
     prompt.insert(prompt.end(), called.prompt.begin(), called.prompt.end());
     result.context = calls_.context();
-    accept(std::move(result), prompt);
+    accept(std::move(result), {}, prompt);
   } else {
     calls_.add_results(std::move(called));
     advance();
@@ -419,18 +420,18 @@ void TurnAttempt::report(const std::vector<ToolOutcome>& tools) {
   }
 }
 
-/// `prompt`: that of the last generation.
-void TurnAttempt::accept(GenerationResult result, const std::vector<PromptPart>& prompt) {
+/// `answer`: the ids of the result; `prompt`: that of the last generation.
+void TurnAttempt::accept(GenerationResult result, const TokenText& answer, const std::vector<PromptPart>& prompt) {
   if (state_.record.truncated) run_.events.warn(truncation(planned_, state_.record));
   if (!fits(result)) return;
   state_.has_output = true;
   if (engine_) {
     const std::shared_ptr<const Tokenizer>& tokenizer = engine_->text().tokenizer;
-    run_.memory.remember(turn_, prepared_->kept, prompt, result, tokenizer);
+    run_.memory.remember(turn_, prepared_->kept, prompt, result, answer, tokenizer);
     // The ids are handed on unchanged, unless the model wrote a role marker, which may only be handed on as text.
     const bool plain =
-        std::none_of(result.tokens.begin(), result.tokens.end(), [&](TokenId id) { return tokenizer->is_special(id); });
-    if (plain) state_.tokens = std::move(result.tokens);
+        std::none_of(answer.begin(), answer.end(), [&](TokenId id) { return tokenizer->is_special(id); });
+    if (plain) state_.tokens = answer;
     state_.tokenizer = tokenizer;
   }
   over(TurnState::ok);

@@ -136,7 +136,7 @@ class TurnAttempt {
   bool call_tools(const GenerationResult& result);
   void on_called(PreparedTurn called);
   void report(const std::vector<ToolOutcome>& tools);
-  void accept(GenerationResult result, const std::vector<PromptPart>& prompt);
+  void accept(GenerationResult result, const TokenText& answer, const std::vector<PromptPart>& prompt);
   bool fits(GenerationResult& result);
   void fail(const AttemptFailure& failure);
   void cut_off();

@@ -179,7 +179,9 @@ TEST_CASE("droidspeak: what cannot be read is computed, and why is said", "[reus
   CHECK(reason(*engine_of(2, {.layers = 7}), part, droidspeak(2, 4)) == "its segment is from another model");
   CHECK(reason(*engine_of(2, {.kv_dtype = DType::f32}), part, droidspeak(2, 4)) == "its segment is from another model");
   PromptPart other = part;
-  other.tokens.front() ^= 1;
+  std::vector<TokenId> ids = other.tokens;
+  ids.front() ^= 1;
+  other.tokens = ids;
   CHECK(reason(*reader, other, droidspeak(2, 4)) == "its segment holds other tokens");
   PromptPart none{"answer", part.tokens};
   none.why_no_kv = "nobody wrote it";

@@ -315,7 +315,9 @@ TEST_CASE("probe: memory returns after many measured turns", "[history]") {
   std::int64_t segments = -1;
   for (int turn = 0; turn < 30; ++turn) {
     auto prompt = prompt_of(*engine, 7 + static_cast<std::uint64_t>(turn));
-    prompt[0].tokens.front() = turn;  // a place of its own
+    std::vector<TokenId> ids = prompt[0].tokens;
+    ids.front() = turn;  // a place of its own
+    prompt[0].tokens = ids;
     measured_turn(*engine, prompt);
     prompt.clear();
     if (turn == 2) segments = engine->stats().segments.segments;

@@ -145,7 +145,7 @@ TEST_CASE("placing a segment where it was changes no bit, elsewhere only keys tu
     Forward(*backend, *model).run(rows);
     cache.commit(120);
 
-    const Segment segment(*backend, cache, 30, 70, {tokens.begin() + 30, tokens.begin() + 100});
+    const Segment segment(*backend, cache, 30, 70, std::vector<TokenId>(tokens.begin() + 30, tokens.begin() + 100));
     RopeTable angles(*backend, model->ropes);
     insert(*backend, angles, same_place, {30, &segment, 0, 70});
     insert(*backend, angles, elsewhere, {101, &segment, 0, 70});
@@ -199,7 +199,7 @@ TEST_CASE("moved values differ from fresh ones behind the layer they enter in, a
     const std::vector<TokenId> tokens = random_tokens(100, 1);
     fill(producer, tokens);
     fill(consumer, random_tokens(73, 2));
-    const Segment segment(*backend, producer, 40, 60, {tokens.begin() + 40, tokens.end()});
+    const Segment segment(*backend, producer, 40, 60, std::vector<TokenId>(tokens.begin() + 40, tokens.end()));
     RopeTable angles(*backend, model->ropes);
     insert(*backend, angles, consumer, {73, &segment, 0, 60});
     const auto mean_deviation = [&](std::int32_t layer) {
@@ -460,7 +460,9 @@ TEST_CASE("reuse: why a segment is not taken is said", "[reuse]") {
   CHECK_THAT(use(part, longer).reason, Contains("40 tokens") && Contains("41"));
   CHECK(use(part, longer).method->name == "full");
   PromptPart edited = part;
-  edited.tokens[7] ^= 1;
+  std::vector<TokenId> ids = edited.tokens;
+  ids[7] ^= 1;
+  edited.tokens = ids;
   CHECK_THAT(use(edited, method("direct")).reason, Contains("other tokens"));
   CHECK_THAT(use(other_layer, method("rectify")).reason, Contains("no hidden states of layer 1"));
   CHECK(use({"", part.tokens, nullptr, 0}, method("rectify")).reason.empty());

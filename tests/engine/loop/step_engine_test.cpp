@@ -110,7 +110,9 @@ TEST_CASE("requests that cannot run are refused with the numbers", "[engine]") {
   CHECK_THROWS_WITH(engine->submit(request_for(10, 1, 0)), Contains("max_tokens"));
   CHECK_THROWS_WITH(engine->submit(request_for(500, 1, 5)), Contains("budget is 200000"));
   GenerationRequest request = request_for(3, 1);
-  request.prompt[0].tokens[1] = 258;
+  std::vector<TokenId> ids = request.prompt[0].tokens;
+  ids[1] = 258;
+  request.prompt[0].tokens = ids;
   CHECK_THROWS_WITH(engine->submit(std::move(request)), Contains("258 is outside the vocabulary"));
   request = request_for(3, 1);
   request.sampling.top_p = 2.0f;

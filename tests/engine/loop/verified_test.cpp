@@ -225,7 +225,9 @@ TEST_CASE("verified: nothing is tentative where nothing is handed over", "[reuse
   forced.forced = random_tokens(5, 9);
   CHECK(start(*engine, forced).get().tentative.empty());
   GenerationRequest near = request_of({text(5, 7), written(*engine, 3)}, verified());
-  near.prompt[1].tokens.resize(20);  // another text than the segment's
+  std::vector<TokenId> first = near.prompt[1].tokens;
+  first.resize(20);  // another text than the segment's
+  near.prompt[1].tokens = first;
   CHECK(start(*engine, near).get().tentative.empty());
 }
 

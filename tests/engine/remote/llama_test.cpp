@@ -304,7 +304,7 @@ TEST_CASE("two prompts that wait at a server of two slots share the one that is 
   AskedServer author(*engine, asking(*engine, "author"));
   EarlyPrompt early = waiting_prompt();
   const EarlyId first = engine->prepare(early);
-  early.parts[0].tokens.assign(50, 'c');
+  early.parts[0].tokens = std::vector<TokenId>(50, 'c');
   engine->prepare(early);
   author.wait();
   const auto all = server.completions();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Texts of a session: each is tokenized once for its tokenizer, however often it stands in a prompt.
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <map>
 #include <mutex>
@@ -90,6 +91,13 @@ TEST_CASE("in a session of 30 turns each text is tokenized once", "[executor][se
     INFO(text.first);
     CHECK(count == 1);
   }
+}
+
+TEST_CASE("without shared texts a session tokenizes texts again", "[executor][session]") {
+  const auto tokenizer = std::make_shared<const CountingTokenizer>();
+  talk(tokenizer, 30, false);
+  const auto counts = tokenizer->counts();
+  CHECK(std::any_of(counts.begin(), counts.end(), [](const auto& text) { return text.second > 1; }));
 }
 
 TEST_CASE("prompts of a session are the same when no text is shared between its runs", "[executor][session]") {
