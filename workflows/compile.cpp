@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The passes: tree, format, names, topology, turns, forecast. Mistakes of all passes come together, but a pass is left
-// out where the one before it failed in a way that would make its errors noise.
+// out if the one before it failed in a way that would make its errors noise.
 #include "workflows/compile.h"
 
 #include <fmt/format.h>
@@ -65,7 +65,7 @@ class RoleFiles {
   void apply(YamlNode& agent);
 
  private:
-  /// Null, with errors, where the agent cannot use the file that `name` stands for.
+  /// Null, with errors, if the agent cannot use the file that `name` stands for.
   const YamlNode* find(const YamlNode& name);
   std::optional<YamlNode> read(const std::filesystem::path& file, const YamlNode& name);
 
@@ -181,7 +181,7 @@ bool topology_is_sound(const Diagnostics& diagnostics) {
   return true;
 }
 
-/// What the reader of files checks, for a spec that a program made.
+/// Checks a spec that a program made, as the reader checks a file.
 void check_references(const WorkflowSpec& spec, Diagnostics& diagnostics) {
   const auto want_agent = [&](const std::string& id) {
     if (spec.agent(id) == nullptr)

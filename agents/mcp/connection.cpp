@@ -106,7 +106,7 @@ bool is_tool_name(const std::string& name) {
   });
 }
 
-/// The schema in the project's subset. What is left out makes it wider.
+/// Returns the schema in the project's subset. Keywords that are left out make it wider.
 OrderedJson in_subset(const OrderedJson& schema) {
   if (!schema.is_object()) return schema.is_boolean() ? schema : OrderedJson(true);
   OrderedJson out = OrderedJson::object();
@@ -140,7 +140,7 @@ std::size_t widest(const nlohmann::json& value) {
   return most;
 }
 
-/// What the arguments of calls are checked by.
+/// Returns the schema by which the arguments of calls are checked.
 std::string parameters_of(const std::string& name, const OrderedJson& schema) {
   if (!schema.is_object() || json_text(schema).size() > kMaxSchema) return std::string(kAnyObject);
   OrderedJson subset = in_subset(schema);
@@ -155,7 +155,7 @@ std::string parameters_of(const std::string& name, const OrderedJson& schema) {
   return tool.parameters;
 }
 
-/// What a model is shown of the parameters.
+/// Returns the parameters as a model sees them.
 std::string shown_schema(const OrderedJson& schema) {
   std::string shown = schema.is_object() ? json_text(schema) : std::string(kAnyObject);
   return shown.size() <= kMaxShownSchema ? shown : std::string(kAnyObject);

@@ -221,7 +221,7 @@ UniqueFd make_event() {
 /// The end of what a program wrote to its standard error.
 class ErrorOutput {
  public:
-  /// What is to be watched for input; -1: nothing comes any more.
+  /// The descriptor to watch for input; -1: nothing comes any more.
   int watched(int fd) const { return open_ ? fd : -1; }
   void read(int fd) {
     std::array<char, 65536> buffer;

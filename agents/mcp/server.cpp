@@ -268,7 +268,7 @@ std::string option(const std::map<std::string, std::string>& options, const std:
   return found == options.end() ? std::string() : found->second;
 }
 
-/// An argument that a file gives as a text: where the tool's schema wants no text, its value.
+/// Converts an argument that a file gives as a text to a value if the tool's schema allows no text.
 nlohmann::json typed(const std::string& text, bool takes_text) {
   if (takes_text) return text;
   try {

@@ -33,7 +33,7 @@ class McpServer {
   const std::vector<std::string>& left_out() const { return left_out_; }
   std::string ended() const;  // why it answers no more; empty: it may
 
-  /// `arguments`: an object of JSON. What the server calls an error is a result that is not ok.
+  /// `arguments`: an object of JSON. If the server reports an error, the result is not ok.
   ToolResult call(const std::string& tool, const std::string& arguments, const McpWait& wait) const;
   /// The texts of a resource.
   std::string resource(const std::string& uri, const McpWait& wait) const;
@@ -86,7 +86,7 @@ class McpServers {
   std::vector<std::shared_ptr<const McpServer>> running_;  // one of each spec; null: none
 };
 
-// What a workflow does with servers: tools that its models call, and steps that run before a prompt is built.
+// A workflow uses servers in two ways: its models call their tools, and steps run before a prompt is built.
 
 /// The tools of a server that a model may call: those of `only`, or all if it is empty. Throws McpError for a name
 /// in `only` that the server does not have.

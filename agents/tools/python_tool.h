@@ -41,7 +41,7 @@ std::vector<std::filesystem::path> python_files(const std::filesystem::path& int
 std::shared_ptr<const Tool> make_python_tool(SandboxLayers layers = {});
 
 /// A tool of the workflow's own: `code` runs with the call's arguments in the dictionary `arguments`, in the sandbox of
-/// the tool python and with its options. What it prints is the result.
+/// the tool python and with its options. Its output is the result.
 std::shared_ptr<const Tool> make_python_function(std::string name, ToolDefinition definition, std::string code,
                                                  SandboxLayers layers = {});
 

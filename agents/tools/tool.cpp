@@ -243,7 +243,7 @@ std::vector<PromptPart> after_calls(const ModelText& model, const ToolFormat& fo
     chat.resize(2);
     const std::string before = model.chat_template->render(chat, options, stop);
     const std::size_t common = common_beginning(before, after);
-    // A template may leave out the end of the turn where something follows, never what stands before it.
+    // A template may leave out the end of the turn if something follows, but never what stands before it.
     if (common + format.turn_end.size() < before.size())
       throw ModelError(fmt::format("{}: the chat template writes an earlier turn anew when a result follows it",
                                    model.path.string()));

@@ -53,7 +53,7 @@ ToolFormat tool_format_of(const ModelText& model, const std::stop_token& stop = 
 
 /// A tool as chat templates get it: a JSON object {"name", "description", "parameters"}. In that of a tool with a
 /// schema to be shown, texts that the tokenizer would take for special tokens get a blank behind their first character.
-/// Throws ModelError where that does not help.
+/// Throws ModelError if that does not help.
 std::string tool_json(const ToolSchema& tool, const Tokenizer& tokenizer);
 
 /// The messages and the options of the chat template that show the tools.
@@ -70,7 +70,7 @@ struct CallResult {
   std::string text;
 };
 
-/// What follows the tokens of an answer that called tools: the end of its turn, the results as data, and the beginning
+/// Returns what follows an answer that called tools: the end of its turn, the results as data, and the beginning
 /// of the next answer. `texts`: where the ids of texts come from; null: they are made anew. Throws ModelError if the
 /// template has no place for results.
 std::vector<PromptPart> after_calls(const ModelText& model, const ToolFormat& format,
@@ -88,7 +88,7 @@ class Tool {
   /// Returns the first error in the options, or an empty text. Called when a workflow is loaded.
   virtual std::string check(const std::map<std::string, std::string>& options) const = 0;
   virtual ToolResult call(const ToolCall& call) const = 0;
-  /// What a model is told of the tool. Without parameters, no model can call it.
+  /// The description that a model sees. Without parameters, no model can call the tool.
   virtual ToolDefinition definition() const { return {}; }
   /// Returns what confines the code that call() runs, if it runs any. May throw, as call() may.
   virtual std::vector<IsolationFact> isolation() const { return {}; }
@@ -146,8 +146,8 @@ class CallableTools {
   const CallLimits& limits() const { return limits_; }
   const CallableTool* find(const std::string& name) const;
 
-  /// What an answer is, with `calls_left` more calls at most. Null: anything may be decoded, since nothing is enforced,
-  /// or the model's form of calls cannot be. The same object for the same question. Throws ConstraintError.
+  /// The grammar of an answer with at most `calls_left` more calls. Null: anything may be decoded, since nothing is
+  /// enforced, or the model's form of calls cannot be. The same object for the same question. Throws ConstraintError.
   std::shared_ptr<const Grammar> grammar(const ToolFormat& format, int calls_left) const;
 
  private:

@@ -20,7 +20,7 @@ struct Span {
   bool match = false;
 };
 
-/// What makes single items of a pattern expensive.
+/// The properties that make single items of a pattern expensive.
 struct RegexCosts {
   std::size_t longest_repeat = 0;  // the largest number in braces, as in a{3}
   std::size_t widest_class = 0;  // bytes of the longest class, as in [abc]: each character is compared with its members

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is written in Jinja: chat templates, and expressions over the values of a run.
+// Texts in Jinja: chat templates, and expressions over the values of a run.
 #include "engine/text/templates.h"
 
-#include <nlohmann/json.hpp>
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <cstdint>
@@ -23,7 +23,7 @@
 namespace baton::jinja {
 
 /// `Json`: nlohmann::json, or nlohmann::ordered_json, whose objects keep the order of their members. Spends what it
-/// copies; throws Fault beyond the budget, and where lists or objects lie too deep in each other.
+/// copies; throws Fault beyond the budget, and if lists or objects are nested too deeply.
 template <class Json>
 Value value_of_json(const Json& json, Budget& budget) {
   budget.spend(1);

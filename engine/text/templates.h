@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is written in Jinja: chat templates, and expressions over the values of a run.
+// Texts in Jinja: chat templates, and expressions over the values of a run.
 #pragma once
 
 #include <cstddef>
@@ -108,7 +108,7 @@ class ValueExpression {
   const std::string& source() const;
 
   /// Whether the expression is true for these values, in Jinja's sense. `value_of` is asked once for each name. Throws
-  /// ExpressionError where the values do not fit (a text compared with a number, a member of an undefined value), and
+  /// ExpressionError if the values do not fit (a text compared with a number, a member of an undefined value), and
   /// after about 0.2 s.
   bool holds(const std::function<NamedValue(const std::string& name)>& value_of) const;
 

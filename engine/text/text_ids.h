@@ -22,7 +22,7 @@ namespace baton {
 /// more than 32 MiB of texts are kept, those that were not used for longest are released.
 class TextIds {
  public:
-  /// What a tokenizer needs to know of a text beside its bytes.
+  /// The kinds of text, which a tokenizer treats differently.
   enum class Kind : std::uint8_t {
     authored,   // special tokens in it are recognised
     data,       // special tokens in it are text

@@ -90,7 +90,7 @@ class StreamDecoder {
 
   /// Text that became final with this token; may be empty.
   std::string push(TokenId id);
-  /// What is left: an unfinished character becomes U+FFFD.
+  /// Returns the rest: an unfinished character becomes U+FFFD.
   std::string finish();
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What all steps of a tokenizer share: reading tokenizer.json with errors that say where, and TextWork, the bounds of
+// All steps of a tokenizer share these: reading tokenizer.json with errors that say where, and TextWork, the bounds of
 // encoding one text or of decoding tokens.
 #pragma once
 

@@ -91,7 +91,7 @@ class ChatView {
   }
 
   const std::string& streamed() const { return streamed_; }
-  /// What was held back while the answer was written.
+  /// The messages that were held back while the answer was written.
   const std::string& notes() const { return notes_; }
 
  private:

@@ -442,7 +442,7 @@ namespace {
 /// The tokens before a slot of a prompt (of an unknown one its name, as negative numbers), and those of the slot.
 struct SlotPlace {
   std::vector<std::int32_t> before;
-  std::int64_t tokens = 0;  // at most, where the value is not known
+  std::int64_t tokens = 0;  // at most, if the value is unknown
 };
 
 std::optional<SlotPlace> place_of(const TurnPreview& turn, const std::string& slot) {
@@ -478,7 +478,7 @@ struct PromptPlace {
   std::string slot;
 };
 
-/// Empty where the readers begin alike, or the text is too short to matter.
+/// Empty if the readers begin alike, or the text is too short to matter.
 std::string hint_of(const std::vector<PromptPlace>& readings, const std::vector<TurnInfo>& turns,
                     const Preview& preview) {
   constexpr std::int64_t kWorthAHint = 64;  // tokens

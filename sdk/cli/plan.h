@@ -29,7 +29,7 @@ struct PlanArguments {
 /// Prints the plan; returns the exit code.
 int plan(const PlanArguments& arguments);
 
-/// What a model does on this machine.
+/// How fast a model is on this machine.
 struct SpeedOfModel {
   std::string model;  // its path
   std::string device;
@@ -77,7 +77,7 @@ std::string time_of(const TurnEstimate& turn);
 /// The sum, the rates, and what they leave out.
 std::string estimate_text(const RunEstimate& estimate);
 
-// What a plan shows to be wrong, and what would make it cheaper.
+// Advice on a plan: what is wrong in it, and what would make it cheaper.
 
 /// One sentence for each prompt that does not fit, or may not fit, into its model's context, and for each placeholder
 /// that stays empty with these inputs.

@@ -45,7 +45,7 @@ class Markup {
 /// Printable text (text.h) in which no character begins markup: sound between tags and as a quoted attribute.
 Markup escaped(std::string_view text, Lines lines = Lines::fold);
 
-/// What html() inserts for an argument: a number as it is, Markup as it is, any other text escaped.
+/// Returns what html() inserts for an argument: a number as it is, Markup as it is, any other text escaped.
 template <typename T>
 using HtmlPart = std::conditional_t<std::is_arithmetic_v<T>, T, std::string>;
 

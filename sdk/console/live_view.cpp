@@ -225,7 +225,7 @@ class ShownTurns {
     return line;
   }
 
-  /// Where not all turns fit: first what goes on, then the latest that are over, then the next that wait.
+  /// If not all turns fit: first what goes on, then the latest that are over, then the next that wait.
   std::vector<std::size_t> shown_turns(std::size_t room) const {
     std::vector<std::size_t> order(turns_.size());
     std::iota(order.begin(), order.end(), std::size_t{0});
@@ -320,7 +320,7 @@ class LiveView : public View {
   void draw() {
     const auto lines = compose(terminal_size());
     std::string out = shown_ ? "" : "\x1b[?25l";
-    // In place where nothing moved, so that nothing flickers.
+    // Redrawn in place if nothing moved, so that nothing flickers.
     if (above_.empty() && lines.size() == drawn_.size() && rows_drawn() == static_cast<int>(drawn_.size())) {
       out += fmt::format("\r\x1b[{}A", drawn_.size());
     } else {

@@ -53,7 +53,7 @@ std::string model_from_here(const std::string& model) {
              : model;
 }
 
-/// Empty where workflow files know the method, else what is wrong.
+/// Empty if workflow files know the method, else what is wrong.
 std::string mistake_in_method(const std::string& name) {
   std::vector<std::string> known;
   for (const ReuseMethod& method : reuse_methods()) {

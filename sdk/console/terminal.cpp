@@ -47,7 +47,7 @@ bool stops_one(Interrupt interrupt) {
   return interrupt == Interrupt::ctrl_c && watch().one != nullptr && watch().one->request_stop();
 }
 
-/// The first signal requests a stop, the second one ends the program; where nothing asks for stops, the first one does.
+/// The first signal requests a stop, the second one ends the program; if nothing asks for stops, the first one does.
 void wait_for_interrupts() {
   Watch& state = watch();
   while (stops_one(next_interrupt())) {

@@ -24,7 +24,7 @@ namespace baton::cli {
 /// Catches interrupts from now on (engine/base/system/interrupts.h). Once, from main.
 void watch_interrupts();
 
-/// Requested by the first signal, which ends the program where this was never called. Any thread.
+/// Requested by the first signal, which ends the program if this was never called. Any thread.
 std::stop_token interrupted();
 
 /// While an object exists, the first Ctrl-C requests a stop of its token only, and the program goes on.
@@ -96,7 +96,7 @@ enum ExitCode : int {
 /// Ends the verb with this code after `what()` was shown.
 class Failure : public std::runtime_error {
  public:
-  /// Nothing is said where the text is empty.
+  /// Nothing is printed if the text is empty.
   Failure(ExitCode exit_code, const std::string& text) : std::runtime_error(text), code(exit_code) {}
   ExitCode code;
 };
@@ -117,7 +117,7 @@ bool terminal_is_utf8();
 
 enum class Style { plain, bold, dim, red, green, yellow, blue, cyan };
 
-/// `text` with the style around it where `use_colour()`.
+/// `text` with the style around it if `use_colour()`.
 std::string styled(Style style, std::string_view text);
 
 /// A warning as one line, with its line end.
@@ -130,7 +130,7 @@ void note(std::string_view text);
 /// left as it is otherwise.
 void result(std::string_view text);
 
-/// `text` made printable for stdout's terminal, with the style around it where that shows colours; in a pipe or a file
+/// `text` made printable for stdout's terminal, with the style around it if that shows colours; in a pipe or a file
 /// as it is.
 std::string coloured(Style style, std::string_view text);
 

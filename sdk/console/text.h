@@ -11,7 +11,7 @@ namespace baton::cli {
 
 enum class Lines { keep, fold };  // fold: any run of blanks and line ends becomes one space
 
-/// Valid UTF-8 without control characters (except line ends and tabs where lines are kept) and without marks that
+/// Valid UTF-8 without control characters (except line ends and tabs if lines are kept) and without marks that
 /// change the direction of text. Control characters become their pictures, invalid bytes U+FFFD.
 /// `ascii`: everything outside ASCII becomes '?', for terminals of another encoding.
 std::string printable(std::string_view text, Lines lines, bool ascii = false);
@@ -19,14 +19,14 @@ std::string printable(std::string_view text, Lines lines, bool ascii = false);
 /// True for a byte that continues a character of UTF-8, false for one that begins it.
 constexpr bool continues_character(char byte) { return (static_cast<unsigned char>(byte) & 0xC0) == 0x80; }
 
-/// Columns that printable text takes; where terminals differ, the larger number.
+/// Columns that printable text takes; if terminals differ, the larger number.
 int display_width(std::string_view text);
 
 /// The first, or the last, `columns` columns of printable text.
 std::string head(std::string_view text, int columns);
 std::string tail(std::string_view text, int columns);
 
-/// A paragraph whose lines have at most `columns` columns where its words allow it, with its last line end. The first
+/// A paragraph whose lines have at most `columns` columns if its words allow it, with its last line end. The first
 /// line stands behind `indent` columns that the caller writes, the others behind as many blanks.
 std::string wrapped(std::string_view text, int columns, int indent = 0);
 

@@ -131,7 +131,7 @@ std::string skipped_text(const RunRecord& record) {
   return out;
 }
 
-/// How much of what the turns read from placeholders was handed over approximately; empty where nothing could be.
+/// How much of what the turns read from placeholders was handed over approximately; empty if nothing could be.
 std::string relayed_text(const RunRecord& record) {
   std::int64_t tokens = 0, relayed = 0;
   for (const auto& agent : record.agents) {
@@ -146,7 +146,7 @@ std::string relayed_text(const RunRecord& record) {
                      100.0 * static_cast<double>(relayed) / static_cast<double>(tokens));
 }
 
-/// How much longer the prompts would have taken without reuse, where the run shows how fast its models compute them.
+/// How much longer the prompts would have taken without reuse, if the run shows how fast its models compute them.
 std::string saved_text(const RunRecord& record) {
   constexpr std::int64_t kMinMeasured = 64;  // tokens; fewer say little about a rate
   struct Prefill {
@@ -175,8 +175,8 @@ std::string saved_text(const RunRecord& record) {
 
 using Row = std::vector<std::string>;
 
-/// The first row is the head, the first two columns are texts. What does not fit into `columns` is left out, the least
-/// important columns first; then names are cut.
+/// The first row is the head, the first two columns are texts. Columns that do not fit into `columns` are left out, the
+/// least important columns first; then names are cut.
 std::string table_of(const std::vector<Row>& rows, int columns) {
   constexpr int kMinName = 8;
   static constexpr std::size_t kDroppedFirst[] = {7, 5, 6, 4, 2, 1};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a person sees on stderr while a run goes on.
+// The view of a run in progress on stderr.
 #pragma once
 
 #include <memory>
@@ -50,7 +50,7 @@ std::string turn_name(const AgentRecord& agent);
 /// True when somebody can be asked: standard input and standard error are terminals.
 bool can_ask();
 
-/// Shows the question and reads a line, again where the answer is not one of the choices. Nothing: the input has ended,
+/// Shows the question and reads a line, again if the answer is not one of the choices. Nothing: the input has ended,
 /// or a stop was requested.
 std::optional<std::string> ask_person(const Asked& asked, const std::stop_token& stop);
 

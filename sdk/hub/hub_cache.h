@@ -17,7 +17,7 @@ namespace baton {
 
 class HubCache {
  public:
-  /// At $HF_HUB_CACHE, else "hub" in hub_home(). Throws ModelError where that is unknown.
+  /// At $HF_HUB_CACHE, else "hub" in hub_home(). Throws ModelError if that is unknown.
   HubCache();
 
   const std::filesystem::path& root() const { return root_; }
@@ -42,7 +42,7 @@ class HubCache {
 bool is_commit(std::string_view text);
 
 /// Where a file from a URL is stored: $XDG_CACHE_HOME/baton/models/HOST--HASH/NAME, or in ~/.cache. The hash is that of
-/// the folder's URL, so the parts of a split file lie together. Throws ModelError where the cache folder is unknown.
+/// the folder's URL, so the parts of a split file lie together. Throws ModelError if the cache folder is unknown.
 std::filesystem::path url_file(const UrlModel& model);
 
 /// The variable's value; empty: it is not set.
@@ -51,10 +51,10 @@ std::string environment(const char* variable);
 /// Whether the variable is 1, on, yes or true, in any case.
 bool environment_flag(const char* variable);
 
-/// `path` with a leading "~/" replaced by the user's home folder, where HOME says it.
+/// `path` with a leading "~/" replaced by the user's home folder if HOME says it.
 std::filesystem::path home_expanded(const std::string& path);
 
-/// $XDG_CACHE_HOME, else ~/.cache. Throws ModelError where neither XDG_CACHE_HOME nor HOME is set.
+/// $XDG_CACHE_HOME, else ~/.cache. Throws ModelError if neither XDG_CACHE_HOME nor HOME is set.
 std::filesystem::path cache_home();
 
 /// $HF_HOME, else "huggingface" in cache_home().

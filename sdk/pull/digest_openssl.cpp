@@ -9,7 +9,7 @@
 namespace baton {
 namespace {
 
-/// OpenSSL refuses an algorithm where the system's policy forbids it.
+/// OpenSSL refuses an algorithm if the system's policy forbids it.
 void check(int ok) {
   if (ok != 1) throw std::runtime_error("OpenSSL cannot compute a checksum");
 }

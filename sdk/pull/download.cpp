@@ -352,7 +352,7 @@ class Fetch {
     }
   }
 
-  /// Whether the contents have the checksum, where one is known; sets found_.
+  /// Whether the contents have the checksum if one is known; sets found_.
   bool right() {
     found_.clear();
     if (what_.checksum.kind == Checksum::Kind::none) return true;

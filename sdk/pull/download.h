@@ -66,7 +66,7 @@ struct Download {
   std::string name;  // for messages
   std::string url;   // https:, http: or file:
   std::string token;
-  std::string commit;  // what X-Repo-Commit must say where it is sent, or empty
+  std::string commit;  // what X-Repo-Commit must say if it is sent, or empty
   std::filesystem::path target;
   std::filesystem::path lock;
   std::int64_t bytes = -1;  // -1: unknown

@@ -135,7 +135,7 @@ struct HttpClient::Hop {
 
   bool wanted() const { return reply.status >= 200 && reply.status < 300; }
 
-  /// What the hub says of a file stays known at the host that it redirects to.
+  /// Headers of the hub about a file are kept when it redirects to another host.
   void collect_linked() {
     if (!at_first) return;
     for (const auto& [name, value] : reply.headers)

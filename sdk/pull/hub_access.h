@@ -20,7 +20,7 @@
 
 namespace baton {
 
-/// Members throw std::runtime_error where the system's policy forbids the algorithm.
+/// Members throw std::runtime_error if the system's policy forbids the algorithm.
 class Digest {
  public:
   enum class Algorithm { sha256, sha1 };
@@ -107,7 +107,7 @@ class HubAccess {
   std::string file_url(const std::string& commit, const std::string& file) const;
   const std::string& token() const { return token_; }
 
-  /// What an error of the hub means for this repository.
+  /// Explains an error of the hub for this repository.
   PullError explain(const HttpError& error) const;
 
  private:

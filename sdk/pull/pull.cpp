@@ -202,7 +202,7 @@ class Puller {
     }
   }
 
-  /// The size of what a URL leads to; -1 where the server does not answer the question.
+  /// Returns the size of the file at a URL; -1 if the server does not say it.
   std::int64_t size_at(const std::string& url) {
     if (url.starts_with("file:")) {
       const std::int64_t bytes = size_there(path_of_file_url(url));

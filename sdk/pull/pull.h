@@ -36,7 +36,7 @@ struct PullFile {
   bool complete = false;     // all of it was
 };
 
-/// What a pull downloads, known before it begins.
+/// The files that a pull will download, known before it begins.
 struct PullPlan {
   std::string source;          // "hf:org/name:Q4_K_M" or an URL, without secrets; as `--model` takes it
   std::string revision;        // of a repository

@@ -74,7 +74,7 @@ class RunJournal {
   RunJournal(const std::filesystem::path& folder, const JournalHead& head, const std::vector<AgentFinished>* resumed,
              std::function<void(const std::string& message)> on_warning);
 
-  /// What cannot be written is told once; the journal on disk keeps what it has.
+  /// A write that fails is reported once; the journal on disk keeps what it has.
   void add(const AgentFinished& finished);
 
   bool is_whole() const { return !broken_; }
@@ -119,7 +119,7 @@ class RunRecorder {
   /// Each event, before the host sees it.
   void add(const Event& event);
 
-  /// Writes the folder, and removes the journal next to it. What cannot be written becomes record.record_error.
+  /// Writes the folder, and removes the journal next to it. An error becomes record.record_error.
   void write(RunRecord& record) noexcept;
 
   /// Writes nothing, and removes the journal.

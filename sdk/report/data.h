@@ -74,7 +74,7 @@ class RecordFields {
   Enum one_of(const char* name) const {
     return static_cast<Enum>(index_in(name, kNamesOf<Enum>));
   }
-  /// The same; none where the field is missing or empty.
+  /// The same; none if the field is missing or empty.
   template <typename Enum>
   std::optional<Enum> one_of_if_there(const char* name) const {
     if (text(name, "").empty()) return std::nullopt;
@@ -82,7 +82,7 @@ class RecordFields {
   }
   /// An agent's id: safe inside a file name.
   std::string id(const char* name) const;
-  /// A turn's: an id, in later rounds "#" and the number of the round behind it. Empty where it is missing or empty.
+  /// A turn's: an id, in later rounds "#" and the number of the round behind it. Empty if it is missing or empty.
   std::string turn_id(const char* name) const;
   /// 0 to 10^12.
   std::int64_t count(const char* name, std::optional<std::int64_t> otherwise = {}) const;
@@ -116,7 +116,7 @@ class RecordFields {
   std::string where_, path_;
 };
 
-// What a page shows at most. Totals count everything.
+// The limits of what a page shows. Totals count everything.
 inline constexpr std::size_t kMaxTurns = 500;
 inline constexpr std::size_t kMaxWarnings = 100;
 inline constexpr std::size_t kMaxTextBytes = 64 << 10;      // bytes of a prompt, an answer or an output
@@ -166,7 +166,7 @@ struct Report {
   RunRecord run;
   std::vector<TurnTime> times;     // one for each of run.agents
   std::vector<TurnMarks> marks;    // likewise, what the times are made of
-  std::string no_times;            // why there are no times; empty where there are
+  std::string no_times;            // why there are no times; empty if there are
   std::optional<TeamGraph> graph;  // none: the record has no graph.json
   std::vector<std::string> warnings;
   std::size_t warning_count = 0;

@@ -79,7 +79,7 @@ void Differences::compare(const Words& first, const Words& second, bool lines, T
     add(out.first, a, false);
     add(out.second, b, false);
   };
-  // What both begin and end with needs no table.
+  // The common beginning and end need no table.
   const std::size_t shorter = std::min(first.size(), second.size());
   std::size_t begin = 0, end = 0;
   while (begin < shorter && first[begin] == second[begin]) ++begin;
@@ -189,7 +189,7 @@ class RunComparison {
  private:
   static const char* letter(std::size_t run) { return run == 0 ? "A" : "B"; }
 
-  /// Two texts, once where they are the same.
+  /// Two texts, once if they are the same.
   Markup texts(std::string_view first, std::string_view second) {
     if (first == second) return texts_.block(first, Look::markdown);
     const std::string_view cut_first = cut(first, kMaxTextBytes), cut_second = cut(second, kMaxTextBytes);

@@ -245,7 +245,7 @@ Markup attribute_of(Look look) {
   return look == Look::python ? Markup(" data-code=\"python\"") : Markup();
 }
 
-/// When each use of a tool was, in the order of the record; empty where the events do not tell.
+/// When each use of a tool was, in the order of the record; empty if the events do not tell.
 std::vector<ToolMarks> marks_of(const TurnMarks& turn, std::size_t uses) {
   std::vector<ToolMarks> all = turn.tools, last = turn.tools;
   for (std::size_t i = 0; i < turn.attempts.size(); ++i) {
@@ -327,7 +327,7 @@ Markup answer_of(const AgentRecord& agent, bool asks, bool open, Texts& texts) {
     out +=
         asks ? html("Answer, {} tokens</summary>\n", grouped(agent.output_tokens)) : "Result of its tools</summary>\n";
   out += texts.block(agent.output, Look::markdown) + "</details>\n";
-  // What the whole answer is need not be said again.
+  // An answer that is the whole output is not shown again.
   if (!agent.answer.empty() && agent.answer != agent.output)
     out += html("<p><span class=\"muted\">found in it:</span> {}</p>\n", bdi(agent.answer));
   if (!agent.probabilities.empty())
@@ -362,7 +362,7 @@ Markup Texts::marked(const std::vector<TextPart>& parts, std::uint64_t size, con
   return out + "</pre></div>\n" + rest(shown, size, "run.json");
 }
 
-/// What is said below the beginning of a longer text.
+/// Returns the note below the beginning of a longer text.
 Markup Texts::rest(std::size_t shown, std::uint64_t size, const std::string& elsewhere) {
   if (shown >= size) return "";
   return html(

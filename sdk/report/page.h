@@ -35,7 +35,7 @@ class Differences {
   using Pieces = bool (*)(char before, char now);  // true: a new piece begins at `now`
 
   static Words split(std::string_view text, Pieces begins);
-  /// Marks what is common of the two, piece by piece; where pieces are lines, what is left of them word by word.
+  /// Marks what is common of the two, piece by piece; if pieces are lines, what is left of them word by word.
   void compare(const Words& first, const Words& second, bool lines, TextDifference& out);
 
   std::size_t cells_left_ = 200'000'000;
@@ -76,7 +76,7 @@ Markup graph_section(const Report& report);
 Markup timeline_section(const Report& report);
 Markup reuse_section(const Report& report);
 Markup texts_section(const Report& report, Texts& texts);
-/// Nothing where there are no texts.
+/// Nothing if there are no texts.
 Markup named_texts(const char* id, const char* title, const NamedTexts& named, Look look, Texts& texts);
 
 // What every page carries: made of page.css, page.js, page_start.html and sdk/web by CMake.
@@ -107,7 +107,7 @@ struct Column {
   enum Kind { number, name, text } kind = number;
 };
 
-/// A table that scrolls by itself where the page is too narrow.
+/// A table that scrolls by itself if the page is too narrow.
 Markup table(const Markup& caption, const std::vector<Column>& columns, const std::vector<std::vector<Markup>>& rows);
 
 }  // namespace baton::cli

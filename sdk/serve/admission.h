@@ -72,10 +72,10 @@ struct RequestHead {
 struct Admitted {
   Endpoint endpoint = Endpoint::health;
   std::string model;    // of Endpoint::model
-  std::size_t key = 0;  // which one the request carries, where there are keys
+  std::size_t key = 0;  // which one the request carries if there are keys
 };
 
-/// Throws ApiError: 403 for a page of another site, 401 for a request without a key where there are some, 404 for an
+/// Throws ApiError: 403 for a page of another site, 401 for a request without a key if there are keys, 404 for an
 /// unknown path, 405, 413, 415. In this order, so that nobody without a key learns anything.
 Admitted admit(const RequestHead& head, const ApiKeys& keys, const ServeOptions& options);
 
@@ -85,7 +85,7 @@ std::string_view methods_of(std::string_view target);
 /// The value of WWW-Authenticate in an answer with the status 401: a browser then asks for the key.
 std::string_view challenge_of(std::string_view target);
 
-/// True where a path is one whose requests run a workflow.
+/// True if a path is one whose requests run a workflow.
 constexpr bool runs(Endpoint endpoint) { return endpoint == Endpoint::chat || endpoint == Endpoint::completion; }
 
 }  // namespace baton::serve

@@ -26,7 +26,7 @@ struct ServedWorkflow {
 };
 
 /// Chooses the inputs. `message` names that of the message; empty: it is the only text input that is required and has
-/// no value in `inputs`, else the only text input. Throws InputError where that is ambiguous, for unknown inputs, and
+/// no value in `inputs`, else the only text input. Throws InputError if that is ambiguous, for unknown inputs, and
 /// for a workflow with steps that ask, since nobody is there to answer.
 ServedWorkflow serve_workflow(std::string name, Workflow workflow, const std::string& message = {},
                               std::map<std::string, std::string> inputs = {});
@@ -46,7 +46,7 @@ class ServedWorkflows {
   std::vector<ServedWorkflow> workflows_;
 };
 
-/// What GET /v1/models says of a workflow; `created`: seconds since 1970.
+/// Returns the entry of a workflow in the answer to GET /v1/models; `created`: seconds since 1970.
 std::string model_json(const ServedWorkflow& workflow, long long created);
 std::string models_json(const ServedWorkflows& workflows, long long created);
 

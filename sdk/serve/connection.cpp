@@ -197,7 +197,7 @@ void Connection::on_head(const Error& error) {
   }
 }
 
-/// What is left to check before the body is read.
+/// Runs the checks that are left before the body is read.
 void Connection::on_admitted() {
   if (runs(admitted_.endpoint)) {
     const std::string client = core_.keys.empty() ? peer_ : fmt::format("key {}", admitted_.key);
@@ -409,7 +409,7 @@ void Connection::end_stream(int status) {
   if (!outbox_.is_sending()) next();
 }
 
-/// A comment where the stream was silent, so that nobody on the way takes it for dead.
+/// Sends a comment if the stream was silent, so that no proxy takes it for dead.
 void Connection::tick() {
   if (phase_ != Phase::running) return;
   if (events_.was_quiet()) {

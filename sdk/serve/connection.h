@@ -53,7 +53,7 @@ RequestHead head_of(const Parser& parser) {
   return head;
 }
 
-/// Throws ApiError where the fields leave in doubt where the body ends, so that a proxy before this server might take
+/// Throws ApiError if the fields leave in doubt where the body ends, so that a proxy before this server might take
 /// some of it for another request, or for none: both a length and chunks, several lengths, one that is no plain number,
 /// and codings other than chunked.
 template <typename Parser>
@@ -76,7 +76,7 @@ void check_framing(const Parser& parser) {
   if (!plain || std::next(lengths.first) != lengths.second) refuse("Content-Length: expected one number");
 }
 
-/// Reads a request from the bytes of a connection, within the limit of a header. What is read lies in its own memory.
+/// Reads a request from the bytes of a connection, within the limit of a header. The request lies in its own memory.
 class RequestReader {
  public:
   using Error = boost::system::error_code;
@@ -176,7 +176,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   /// Reads the next request.
   void start();
-  /// Closes where no request has come in yet; otherwise after the reply.
+  /// Closes if no request has come in yet; otherwise after the reply.
   void drain();
   /// Cancels the run, whose client is then told so.
   void stop_run();

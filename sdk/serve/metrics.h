@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a server counts, in Prometheus' text format (version 0.0.4). All members are safe from any thread.
+// The counters of a server, in Prometheus' text format (version 0.0.4). All members are safe from any thread.
 #pragma once
 
 #include <array>
@@ -24,7 +24,7 @@ struct TokenCounts {
 
 TokenCounts tokens_of(const RunRecord& record);
 
-/// What is true at the moment.
+/// Values of the present moment.
 struct ServerLoad {
   int running = 0;
   int waiting = 0;

@@ -24,7 +24,7 @@ std::string new_id(bool chat) {
   return fmt::format("{}-{:08x}{:08x}{:08x}", chat ? "chatcmpl" : "cmpl", random(), random(), random());
 }
 
-/// "length" where the answer was cut off, that of the last agent that wrote.
+/// Returns "length" if the answer of the last agent that wrote was cut off.
 const char* finish_reason(const RunRecord& record) {
   for (auto agent = record.agents.rbegin(); agent != record.agents.rend(); ++agent) {
     if (agent->state == TurnState::ok) return agent->truncated ? "length" : "stop";

@@ -48,13 +48,13 @@ struct ServeOptions {
 /// True for an address of this machine alone (127.0.0.0/8, ::1). Throws InputError for a text that is no address.
 bool is_loopback(const std::string& address);
 
-/// Empty where this build has a server, else why it has none.
+/// Empty if this build has a server, else why it has none.
 const char* why_no_server();
 
 class Server {
  public:
   /// Listens from now on. Throws InputError for an option that cannot be used, an address of other machines without a
-  /// key among them, and ResourceError where the address cannot be bound.
+  /// key among them, and ResourceError if the address cannot be bound.
   Server(const Engine& engine, ServedWorkflows workflows, ServeOptions options);
   ~Server();
   Server(const Server&) = delete;

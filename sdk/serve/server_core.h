@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What all connections of a server share. For the server's thread, except where a member says otherwise.
+// The state that all connections of a server share. For the server's thread, except where a member says otherwise.
 #pragma once
 
 #include <boost/asio/io_context.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Takes the place of the server where Boost was not found when Baton was built.
+// Takes the place of the server if Boost was not found when Baton was built.
 #include <baton/errors.h>
 
 #include "sdk/serve/server.h"

@@ -345,7 +345,7 @@ static_assert(stands_for<BATON_EVENT_RUN_STARTED, baton::RunStarted> &&
               stands_for<BATON_EVENT_TENTATIVE_TOKEN, baton::TentativeToken> &&
               stands_for<BATON_EVENT_CONFIRMED, baton::Confirmed> && stands_for<BATON_EVENT_ASKED, baton::Asked>);
 
-/// Agent and text of an event, where it has them.
+/// Agent and text of an event, if it has them.
 struct Parts {
   std::string agent;
   std::string text;

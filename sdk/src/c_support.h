@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the functions of baton/c.h have in common: the border that no exception crosses, and checked arguments.
+// The functions of baton/c.h share these: the border that no exception crosses, and checked arguments.
 // Arguments that cannot be used are InputErrors, which become BATON_USAGE.
 #pragma once
 

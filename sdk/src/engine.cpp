@@ -29,7 +29,7 @@
 namespace baton::inline v1 {
 namespace {
 
-/// Throws InputError where `given` names a turn that `may_have` it not.
+/// Throws InputError if `given` names a turn that `may_have` it not.
 template <typename Value, typename Test>
 void check_turns(const char* option, const Plan& plan, const std::map<std::string, Value>& given, Test may_have) {
   std::vector<std::string> known;
@@ -118,7 +118,7 @@ struct Engine::Impl {
     }
   }
 
-  /// What rectification leaves on each model that has texts handed over.
+  /// Measures what rectification leaves on each model that has texts handed over.
   void find_levels(const Plan& plan, const OpenPlan& open, const Inputs* inputs, const std::stop_token& stop) {
     if (!takes_segments(plan.reuse)) return;
     for (const PlannedTurn& turn : plan.turns) {
@@ -255,7 +255,7 @@ struct Engine::Impl {
     return std::make_unique<RunRecorder>(of, workflow, run, std::move(head), options.on_warning);
   }
 
-  /// What methods kept of the model in an earlier process.
+  /// Reads what methods kept of the model in an earlier process.
   void read_states(LocalEngine& engine) const {
     if (options.learned_folder.empty()) return;
     for (const Method* method : methods()) {

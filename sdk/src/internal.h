@@ -68,7 +68,7 @@ std::function<void(Arguments...)> counted(std::shared_ptr<InCallback> in, std::f
   };
 }
 
-// What has threads of the library belongs to the process that made it. In a child of fork() those threads do not exist
+// An object with threads belongs to the process that made it. In a child of fork() those threads do not exist
 // and their locks may be held, so that not even a destructor touches it there.
 
 class Owner {
@@ -98,7 +98,7 @@ std::shared_ptr<T> make_owned(Arguments&&... arguments) {
 
 namespace baton {
 
-// What the public classes share inside the library: a workflow once it is read, where its models are, and how a run is
+// The public classes share these inside the library: a workflow once it is read, where its models are, and how a run is
 // started.
 
 class McpServers;
@@ -149,7 +149,7 @@ std::shared_ptr<const Model> open_model_text(const LocatedModel& located);
 Preview make_preview(const Workflow& workflow, const PreviewOptions& options, const std::string& replacement_model);
 
 /// Starts the thread of a run; `prepare` runs on it first and may complete the request. Its `stop` is requested when
-/// the run is stopped or its time has passed; it may throw Interrupted then. What else it throws comes out of
+/// the run is stopped or its time has passed; it may throw Interrupted then. Any other exception comes out of
 /// Run::get(). What `prepare` returns is called after the run, and then `on_end`. `in_engine` knows the threads inside
 /// the engine's callbacks, where nobody may wait for the run. `recorder` may be null.
 Run start_run(RunRequest request, std::shared_ptr<InCallback> in_engine,

@@ -10,7 +10,7 @@
 // The installed CMake package adds the definition to what links the static library (cmake/baton_package_share.cpp.in),
 // so that a program finds the files of the prefix that its library came from, wherever the prefix was moved before.
 #ifndef _WIN32                                                       // where it is not used
-extern "C" __attribute__((weak)) const char* baton_package_share();  // null where the package was not used
+extern "C" __attribute__((weak)) const char* baton_package_share();  // null if the package was not used
 #endif
 
 namespace baton::inline v1 {
@@ -19,7 +19,7 @@ namespace baton::inline v1 {
 /// CMake's package was found, where the build was to be installed.
 std::vector<std::filesystem::path> share_folders();
 
-/// The wanted entries among the first 1,000 of a folder, in alphabetical order; none where it cannot be read.
+/// The wanted entries among the first 1,000 of a folder, in alphabetical order; none if it cannot be read.
 std::vector<std::filesystem::path> entries_where(const std::filesystem::path& folder,
                                                  const std::function<bool(const std::filesystem::path&)>& wanted);
 

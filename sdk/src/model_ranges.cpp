@@ -84,7 +84,7 @@ std::string problem(Random& random) {
   }
 }
 
-/// What a team may have on its desk before the question: `count` sentences.
+/// Returns `count` sentences that a team may have before the question.
 std::string notes(Random& random, int count) {
   std::string text;
   for (int i = 0; i < count; ++i) {

@@ -22,7 +22,7 @@ namespace baton {
 
 /// `count` hand-overs whose answers the model still has to write. What stands before an answer in the producer's and in
 /// the consumer's prompt differs in text and in length; prompts with an answer of `max_tokens` fit the model's context
-/// where that is at all possible. The same seed gives the same hand-overs. Throws ModelError (chat template).
+/// if that is possible at all. The same seed gives the same hand-overs. Throws ModelError (chat template).
 std::vector<CalibrationHandOver> synthetic_hand_overs(const Model& model, std::int32_t count, std::int32_t max_tokens,
                                                       std::uint64_t seed);
 
@@ -34,9 +34,9 @@ std::vector<CalibrationHandOver> document_hand_overs(const Model& model, std::in
 /// The inputs of a run.
 using Inputs = std::map<std::string, std::string>;
 
-/// Throws WorkflowError where the layers that the file gives end at none of the model's, which it calls `name`.
+/// Throws WorkflowError if the layers that the file gives end at none of the model's, which it calls `name`.
 void check_layers(const WorkflowSpec& spec, const std::string& name, const Model& model);
-/// Throws WorkflowError where the model, whose layers are known by now, cannot leave the fraction `reuse` untouched.
+/// Throws WorkflowError if the model, whose layers are known by now, cannot leave the fraction `reuse` untouched.
 void check_reuse(const WorkflowSpec& spec, const ReuseOptions& reuse, const std::string& name,
                  const LocalEngine& engine);
 
@@ -51,15 +51,15 @@ using PaperRanges = void (*)(LocalEngine& engine, const std::optional<StoredProf
 void set_paper_ranges(PaperRanges ranges);
 
 /// Sets the layers that rectify recomputes, unless the engine has them: from the model's profile, else those of its
-/// relay levels where they were measured, else LayerRange::by_depth. `paper`: the layers that RelayCaching's profiler
+/// relay levels if they were measured, else LayerRange::by_depth. `paper`: the layers that RelayCaching's profiler
 /// finds (set_paper_ranges). Leaves them unset when stopped. Throws ModelError for a profile that is not one and for a
 /// model without a range, EngineError.
 void ensure_layer_range(LocalEngine& engine, bool paper, const std::function<void(double share)>& on_progress,
                         const std::stop_token& stop);
 
 /// Sets the engine's relay levels, by which method auto decides, unless it has some: from the model's file, else
-/// measured with synthetic hand-overs, fewer where the model is slow, and kept in the user's cache. Leaves them unset
-/// when stopped, and where they cannot be measured: auto is then exact. Throws ModelError for a file that does not hold
+/// measured with synthetic hand-overs, fewer if the model is slow, and kept in the user's cache. Leaves them unset
+/// when stopped, and if they cannot be measured: auto is then exact. Throws ModelError for a file that does not hold
 /// levels, EngineError.
 void ensure_relay_levels(LocalEngine& engine, const std::function<void(double share)>& on_progress,
                          const std::stop_token& stop);
@@ -69,7 +69,7 @@ void read_relay_history(LocalEngine& engine);
 /// Writes it there, if it has changed.
 void keep_relay_history(LocalEngine& engine);
 
-/// Names of the models between which answers move; where all agents have one model, that one with itself.
+/// Names of the models between which answers move; if all agents have one model, that one with itself.
 std::set<std::pair<std::string, std::string>> hand_overs_between(const Plan& plan);
 
 /// The profile of a pair of models, by which `reader` recomputes a group of layers in KV that `author` made. baton-lab

@@ -15,7 +15,7 @@
 namespace baton::inline v1 {
 
 struct OpenPlan {
-  std::shared_ptr<const Plan> plan;  // with the layers that its method recomputes, where the file leaves them open
+  std::shared_ptr<const Plan> plan;  // with the layers that its method recomputes, if the file leaves them open
   std::map<std::string, std::shared_ptr<LocalEngine>> engines;      // by ModelSpec name, of the models in this process
   std::map<std::string, std::shared_ptr<InferenceEngine>> servers;  // the same, of those on servers
   double load_ms = 0.0;     // opening these models, whenever that was; each counts once
@@ -39,10 +39,10 @@ Session restored_session(const Engine& engine, const Workflow& workflow, const s
 /// The servers that a workflow names; none is started yet. Null: it names none.
 std::shared_ptr<McpServers> servers_of(const Workflow& workflow);
 
-/// Throws InputError where the workflow names servers and the host allows none.
+/// Throws InputError if the workflow names servers and the host allows none.
 void check_allowed(const WorkflowSpec& spec, bool allowed);
 
-/// Starts those that do not run, and completes the request: its plan, its tools and its record have them. Where one
+/// Starts those that do not run, and completes the request: its plan, its tools and its record have them. If one
 /// that is required cannot be started, or lacks a tool, the request says why no turn can start. Throws Interrupted.
 void start_servers(const std::shared_ptr<McpServers>& servers, RunRequest& request, const std::stop_token& stop);
 

@@ -31,7 +31,8 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-/// The median of 5 runs or more; where they take long, one. A first run, which may start things, is never counted.
+/// Returns the median of 5 runs or more; if they take long, that of one. A first run, which may start things, is never
+/// counted.
 double median_seconds(const std::function<void()>& run) {
   if (seconds_of(run) > kLong) return seconds_of(run);
   std::vector<double> times;

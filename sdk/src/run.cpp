@@ -92,7 +92,7 @@ struct Run::State {
     return nullptr;
   }
 
-  /// Throws where the calling thread would wait for itself. The mutex is held.
+  /// Throws if the calling thread would wait for itself. The mutex is held.
   void may_wait() const {
     if (over) return;
     if (const char* reason = held_up_here()) throw InputError(reason);

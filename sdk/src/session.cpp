@@ -64,7 +64,7 @@ std::size_t token_bytes(const Model& model) {
          static_cast<std::size_t>(layout.shape.head_dim) * size_of(layout.shape.dtype);
 }
 
-/// What an agent's KV depends on: weights, tokenizer, types, and the device whose operations computed it.
+/// Describes what an agent's KV depends on: weights, tokenizer, types, and the device that computed it.
 std::string key_of(const OpenPlan& open, const std::string& name, const LocalEngine& engine) {
   DType dtype = DType::bf16, activations = DType::f32;
   for (const ModelSpec& model : open.plan->spec->models) {
@@ -103,7 +103,7 @@ Json json_of(const std::vector<SaidMessage>& messages) {
   return json;
 }
 
-/// Reads what write_session wrote. What does not fit is `damaged`.
+/// Reads what write_session wrote. Calls `damaged` for anything that does not fit.
 class SessionReader {
  public:
   SessionReader(const std::filesystem::path& file, const OpenPlan& open) : file_(file), open_(open), input_(file) {}

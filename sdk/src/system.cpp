@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What this machine has.
+// The devices and models of this machine.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -92,7 +92,7 @@ int answering_turn(const Plan& plan) {
   return turn.has_prompt() && is_last && is_final ? last : -1;
 }
 
-/// What may have been meant by a file that is not there, or by a folder.
+/// Suggests what was meant by a file that does not exist, or by a folder.
 std::string hint_for(const std::filesystem::path& file) {
   std::error_code error;
   const bool folder = std::filesystem::is_directory(file, error);
@@ -254,7 +254,7 @@ class Values {
   const std::map<std::string, std::string> inputs_;  // those that are known
 };
 
-/// What a preview needs of a model.
+/// The parts of a model that a preview needs.
 struct ShownModel {
   std::shared_ptr<const Model> local;       // null: it is on a server
   std::shared_ptr<InferenceEngine> served;  // null: it is not

@@ -367,7 +367,7 @@ class TraceBuilder {
     add_placeholders(turn, marks, agent);
   }
 
-  /// How each placeholder's KV was obtained, where the prompt was complete.
+  /// How each placeholder's KV was obtained if the prompt was complete.
   void add_placeholders(TraceSpan& turn, const TurnMarks& marks, const AgentRecord& agent) {
     double at = turn.begin_ms;
     if (!marks.attempts.empty()) {
@@ -436,7 +436,7 @@ class TraceBuilder {
     }
   }
 
-  /// Where the turn had one call alone, the record has its tokens; otherwise it has sums, and events say more.
+  /// If the turn had one call alone, the record has its tokens; otherwise it has sums, and events say more.
   TraceSpan& add_call(std::size_t number, const std::vector<ModelCallMarks>& calls, const ModelCallMarks& call,
                       double end_ms, const TraceSpan& turn) {
     const AgentRecord& agent = record_.agents[number];

@@ -116,7 +116,7 @@ RunTrace spans_of(const RunRecord& record, const std::vector<TurnMarks>& marks);
 /// One line. `resource`: attributes of the program that ran, `service.name` among them. Invalid UTF-8 becomes U+FFFD.
 std::string otlp_json(const RunTrace& trace, const std::map<std::string, std::string>& resource);
 
-/// One row for the run and one for each agent, where its turns do not overlap; arrows from the turns that a turn read.
+/// One row for the run and one for each agent if its turns do not overlap; arrows from the turns that a turn read.
 /// Invalid UTF-8 becomes U+FFFD.
 std::string chrome_json(const RunTrace& trace);
 

@@ -41,7 +41,7 @@ class TraceTarget {
  public:
   /// "otlp": the collector that the environment names; an address: that collector; "FILE.perfetto.json": a file of
   /// trace events; another file: lines of OTLP, to which each trace adds one. A relative path begins at the folder that
-  /// is current now. Throws InputError, also where the file's folder does not exist.
+  /// is current now. Throws InputError, also if the file's folder does not exist.
   explicit TraceTarget(const std::string& text);
 
   bool is_file() const { return kind_ != Kind::collector; }
@@ -79,7 +79,7 @@ class TraceQueue {
   /// For the events of one run, whose trace is then queued. The queue must outlive the run.
   EventCallback follow();
 
-  /// Any thread. Where many wait already, the trace is lost.
+  /// Any thread. If many wait already, the trace is lost.
   void add(RunTrace trace);
 
  private:

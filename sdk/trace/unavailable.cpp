@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Takes the place of collector.cpp where Baton was built without what `baton pull` needs.
+// Takes the place of collector.cpp if Baton was built without what `baton pull` needs.
 #include "sdk/trace/trace_target.h"
 
 namespace baton {

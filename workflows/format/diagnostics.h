@@ -90,7 +90,7 @@ using SourcePtr = std::shared_ptr<const SourceText>;
 /// Errors go to `diagnostics`; null when the text cannot be used. The text is added to the diagnostics' sources.
 SourcePtr make_source(std::string name, std::filesystem::path folder, std::string bytes, Diagnostics& diagnostics);
 
-/// Reads a file named at `where`, where it was not read before; null, with an error at `where`, when it does not exist,
+/// Reads a file named at `where`, if it was not read before; null, with an error at `where`, when it does not exist,
 /// is too large, or is one too many.
 SourcePtr read_source(const std::filesystem::path& file, const SourceLocation& where, Diagnostics& diagnostics);
 
@@ -106,7 +106,7 @@ struct ErrorCode {
 /// In ascending order.
 std::span<const ErrorCode> error_codes();
 
-/// Those of values and files, a part of `error_codes()`.
+/// The codes of values and files: a part of `error_codes()`.
 std::span<const ErrorCode> error_codes_of_values();
 
 }  // namespace baton

@@ -90,7 +90,7 @@ class FormatChecker {
     if (!resolved.changed) return true;
     node.text = std::move(resolved.text);
     node.has_values = !resolved.values.empty();
-    // A flow map needs quotes around ${...}: they say nothing about what the variable holds, where a type is expected.
+    // A flow map needs quotes around ${...}: they say nothing about the type of the variable's value.
     const bool typed = type.kind == Kind::boolean || type.kind == Kind::integer || type.kind == Kind::number ||
                        (type.kind == Kind::any && node.plain);
     if (typed) node.kind = kind_of_plain(node.text);
@@ -237,7 +237,7 @@ namespace {
 
 using Kind = FormatType::Kind;
 
-/// "text" -> {key: "text"}, both where the text stands.
+/// "text" -> {key: "text"}, both at the place of the text.
 void wrap(YamlNode& node, const std::string& key) {
   YamlEntry entry;
   entry.key.kind = YamlNode::Kind::string;

@@ -58,7 +58,7 @@ std::span<const FormatKey> format_keys();
 /// The keys that the product accepts, also in a program with the laboratory (engine/registry.h).
 std::span<const FormatKey> product_format_keys();
 
-/// What an object is, for the reference page ("agent" -> "An agent: ...").
+/// Describes an object for the reference page ("agent" -> "An agent: ...").
 std::string_view format_object_title(std::string_view object);
 
 /// "an integer from 1 to 5", "one of 'a', 'b'", "a list of ids": what a type expects, for messages and the reference.
@@ -80,7 +80,7 @@ void expand_short_forms(YamlNode& node, const FormatType& type);
 bool is_extension_key(std::string_view key);
 bool is_id(std::string_view text);
 
-/// Where an unknown key of an object has moved to, as a help text; empty: nowhere.
+/// Says as a help text where an unknown key of an object has moved to; empty: nowhere.
 std::string moved_key_help(std::string_view object_name, std::string_view key);
 
 }  // namespace baton

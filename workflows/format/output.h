@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an agent's output has to be: the compiled constraint, and the check of what was written.
+// The constraint on an agent's output: compiled for decoding, and checked on the text that was written.
 #pragma once
 
 #include <map>
@@ -14,13 +14,13 @@ namespace baton {
 /// The grammars of one workflow: equal constraints are compiled once, and all of them together have a bound of size.
 class OutputGrammars {
  public:
-  /// Null where the whole output is not constrained, and for a schema that is only checked. Throws ConstraintError.
+  /// Null if the whole output is not constrained, and for a schema that is only checked. Throws ConstraintError.
   std::shared_ptr<const Grammar> get(const OutputSpec& output);
 
  private:
   struct Compiled {
     std::shared_ptr<const Grammar> grammar;
-    std::string error;  // where there is no grammar
+    std::string error;  // why there is no grammar
   };
 
   std::map<std::string, Compiled> compiled_;  // by the constraint with its kind

@@ -167,7 +167,7 @@ const Json* member_of(const Json& value, const std::string& member) {
   return index && *index < value.size() ? &value[*index] : nullptr;
 }
 
-/// The schema of a member: null where the member may be anything, nothing where it is excluded. `schema` is valid.
+/// The schema of a member: null if the member may be anything, nothing if it is excluded. `schema` is valid.
 /// `closed`: objects have no properties but those that it names, as they are decoded.
 std::optional<const Json*> member_schema(const Json& schema, const std::string& member, bool closed) {
   for (const char* keyword : {"allOf", "anyOf", "if", "patternProperties"}) {

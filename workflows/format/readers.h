@@ -105,7 +105,7 @@ void read_topology(const Fields& file, WorkflowSpec& spec, AgentReader& reader, 
 /// setting, or have no effect with it.
 void read_relay(const Fields& file, RelaySpec& relay, Diagnostics& diagnostics);
 
-/// `root` has passed the format check; broken nodes are passed over. The spec is complete where `diagnostics` is empty,
+/// `root` has passed the format check; broken nodes are passed over. The spec is complete if `diagnostics` is empty,
 /// and `grammars` has those of its outputs then.
 WorkflowSpec read_spec(const YamlNode& root, const ToolRegistry& tools, bool absent_tools, OutputGrammars& grammars,
                        Diagnostics& diagnostics);

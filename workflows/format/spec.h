@@ -43,7 +43,7 @@ struct ModelSpec {
   std::string path;  // as written, ${env:...} resolved; see sdk/src/model_path.h for where it is looked for
   DType dtype = DType::bf16;
   DType kv_dtype = DType::bf16;
-  DType activations = DType::f32;  // of products with bf16 weights; bf16 only where dtype is
+  DType activations = DType::f32;  // inputs of products with bf16 weights; bf16 only if dtype is
   std::int32_t context = 0;        // 0: the model's own
   // Of a model on a server (docs/remote.md); the types are those of the server then:
   std::string endpoint;      // "http://host:8000"; empty: the model runs in this process
@@ -231,7 +231,7 @@ struct ReadOptions {
   std::vector<std::pair<std::string, std::string>> set;     // --set a.b=v, applied to the tree before checking
   std::vector<std::pair<std::string, std::string>> models;  // paths in place of those of the file's models, by name
   std::vector<std::filesystem::path> role_folders;          // where `use` looks last; see workflows/format/role_file.h
-  std::function<std::string()> hint = {};                   // what may have been meant, where the file cannot be read
+  std::function<std::string()> hint = {};                   // suggests another file if this one cannot be read
 };
 
 /// JSON Schema (draft-07) of the format, from the same table as the parser.

@@ -305,7 +305,7 @@ std::map<std::string, std::string> texts_of(const YamlNode* map) {
   return out;
 }
 
-/// What would end a header's line, or a variable's name or value.
+/// True if the text holds a character that would end a header's line, or a variable's name or value.
 bool has_end(const std::string& text, std::string_view ends) { return text.find_first_of(ends) != std::string::npos; }
 
 }  // namespace

@@ -353,7 +353,7 @@ OrderedJson json_of(const YamlNode& node) {
   return node.text;
 }
 
-/// The key or item that the mistake names: the key, where that is the word which is wrong, otherwise its value.
+/// Returns the key or item that the mistake names: the key if that word is wrong, otherwise its value.
 SourceLocation place_of(const YamlNode& root, const SchemaMistake& mistake) {
   const YamlNode* node = &root;
   SourceLocation where = node->where();

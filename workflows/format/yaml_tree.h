@@ -36,7 +36,7 @@ struct YamlNode {
 
   bool is_scalar() const { return kind != Kind::list && kind != Kind::map; }
   SourceLocation where() const { return source->at(offset, length); }
-  /// The place of bytes of a scalar's text, where it stands in the source as it is; otherwise that of the scalar.
+  /// The place of bytes of a scalar's text if the source has the text unchanged; otherwise the place of the scalar.
   SourceLocation part(std::size_t text_offset, std::size_t length_bytes) const;
 
   const YamlEntry* entry(std::string_view key) const;
@@ -58,7 +58,7 @@ class TextPlaces {
 
  private:
   const YamlNode& text_;
-  std::string_view file_;               // up to the end of the text, where that is known
+  std::string_view file_;               // up to the end of the text if that is known
   std::size_t passed_ = 0;              // of the text: behind the last '{{' that was passed
   std::optional<std::size_t> in_file_;  // where the next '{{' stands; npos: nowhere
 };
@@ -71,10 +71,10 @@ struct TreeSize {
 };
 TreeSize size_of(const YamlNode& node);
 
-/// "a map", "a list", "an integer", ...: what stands there, for messages.
+/// Names a kind for messages: "a map", "a list", "an integer".
 std::string_view described(YamlNode::Kind kind);
 
-/// What a plain scalar means (YAML 1.2 core schema).
+/// Returns the kind of a plain scalar (YAML 1.2 core schema).
 YamlNode::Kind kind_of_plain(std::string_view text);
 
 /// Integers also as 0x and 0o; empty when it does not fit.

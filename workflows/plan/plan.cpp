@@ -166,7 +166,7 @@ void forecast_ahead(std::vector<PlannedTurn>& turns, const std::function<bool(co
   }
 }
 
-/// True where slots of one kind and turn may still have different texts.
+/// True if slots of one kind and turn may still have different texts.
 bool has_own_text(const SlotSource& slot) {
   return slot.kind == SlotSource::Kind::input || slot.kind == SlotSource::Kind::agent_answer;
 }
@@ -203,7 +203,7 @@ class FirstTurns {
  private:
   using Value = std::tuple<SlotSource::Kind, int, std::string, std::string>;  // kind, turn, name, model
 
-  /// Equal where shows_source() says so, and, unless the method hands KV over between models, the model is the same.
+  /// Equal if shows_source() says so, and, unless the method hands KV over between models, the model is the same.
   Value value_of(const PlannedTurn& turn, const SlotSource& slot) const {
     return {slot.kind, slot.turn, has_own_text(slot) ? slot.name : "", any_model_ ? "" : turn.model};
   }
@@ -212,7 +212,7 @@ class FirstTurns {
   std::map<Value, std::size_t> first_;
 };
 
-/// Where the method hands the slot over, fills in the slot's method and reason.
+/// If the method hands the slot over, fills in the slot's method and reason.
 void forecast_hand_over(const Plan& plan, const FirstTurns& before, const PlannedTurn& reader, SlotSource& slot) {
   const PlannedTurn* source = before.source_of(plan, reader, slot);
   if (source == nullptr) {
@@ -276,7 +276,7 @@ void choose_group(const Plan& plan, const PlannedTurn& reader, ReuseOptions& opt
   options.larger_ends = std::move(*common);
 }
 
-/// What differs where a server has the KV.
+/// Fills in what differs if a server has the KV.
 void describe_server(const Plan& plan, PlannedTurn& turn) {
   const Method& method = *plan.reuse.method;
   const std::string replaced = hands_over(method) && !decides(method)
@@ -387,7 +387,7 @@ std::string condition_text(const ConditionSpec& condition) {
   return fmt::format("{} {} /{}/", condition.agent, condition.negate ? "does not match" : "matches", condition.matches);
 }
 
-/// What a turn does beside its prompt: tools, calls, and on which condition it runs.
+/// Describes what a turn does besides its prompt: its tools, its calls, and the condition on which it runs.
 std::vector<std::string> notes_of(const PlannedTurn& turn) {
   std::vector<std::string> notes;
   for (const ToolSpec& tool : turn.tools) {
@@ -408,7 +408,7 @@ std::vector<std::string> notes_of(const PlannedTurn& turn) {
   return notes;
 }
 
-/// The lines of a node in a drawing: its name, its role where that says more, and the notes.
+/// Returns the lines of a node in a drawing: its name, its role if that says more, and the notes.
 std::vector<std::string> label_of(const Plan& plan, const PlannedTurn& turn) {
   std::vector<std::string> lines = {turn.id};
   if (const std::string& role = role_of(plan, turn); role != turn.agent) lines.push_back(role);

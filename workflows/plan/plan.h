@@ -46,7 +46,7 @@ struct PlannedTurn {
   OnError on_error = OnError::fail;
   std::string fallback;
   RetrySpec retry;
-  std::string model;  // name of a ModelSpec; empty where there is no prompt
+  std::string model;  // name of a ModelSpec; empty if there is no prompt
   SamplingParams sampling;
   std::int32_t max_tokens = 256;
   std::vector<std::string> stop;
@@ -58,8 +58,8 @@ struct PlannedTurn {
   bool decides = false;                    // the `then` agent
   bool exact = false;                      // nothing is handed over approximately
   std::optional<int> remember;             // AgentSpec::remember
-  std::vector<std::string> written;        // slots of the messages as the file has them, where their order was changed
-  std::string order;                       // what that brings
+  std::vector<std::string> written;        // slots of the messages as the file has them, if their order was changed
+  std::string order;                       // what the changed order saves
 
   const SlotSource* slot(const std::string& name) const;
   bool has_prompt() const { return !messages.empty(); }

@@ -415,7 +415,7 @@ class PlanBuilder {
   std::vector<GraphNode> nodes_;
   std::vector<int> ends_;
   std::vector<std::string> members_;  // of a round, in the order of their turns
-  GraphNode decision_;                // sees all of them; runs where the workflow has a `then`
+  GraphNode decision_;                // sees all of them; runs if the workflow has a `then`
   std::vector<PlannedTurn> turns_;
   std::map<std::string, std::shared_ptr<const Grammar>> grammar_of_;  // the output, by agent
   std::vector<int> depth_;  // of each step: turns one behind the other, itself included

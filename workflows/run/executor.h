@@ -72,8 +72,8 @@ void restore_turn(RunProgress& progress, const RunRequest& request, const AgentF
 /// - An attempt fails when the engine fails, the timeout passes, or the output does not fit output.pattern, schema,
 /// enum,
 ///   regex or grammar; with output.required: false the last attempt's output is kept then, with a warning and without
-///   an answer. What would fail again (a prompt that is too long) is not retried. Pauses double from retry.backoff to
-///   at most a minute.
+///   an answer. A failure that would recur (a prompt that is too long) is not retried. Pauses double from retry.backoff
+///   to at most a minute.
 /// - on_error fail ends the run, with state "timeout" after a timeout; with skip, placeholders downstream are empty.
 /// - The deciding turn sees the last output of each agent; all other turns see the round that they name.
 /// - on_event is called on the calling thread. If it throws, the run ends as failed and it is not called again.
@@ -86,7 +86,7 @@ enum class MissingInputs : std::uint8_t {
 
 /// Every input that the workflow declares, by name: the given text, the default, or an empty text for one that is not
 /// required. Throws InputError for an unknown input, with the names that there are, for missing ones, for a value that
-/// is no UTF-8, which a record could not hold, and for one that is no list of messages where it has to be.
+/// is not UTF-8, which a record could not hold, and for one that is not a list of messages although it must be.
 std::map<std::string, std::string> complete_inputs(const WorkflowSpec& spec,
                                                    const std::map<std::string, std::string>& given,
                                                    MissingInputs missing = MissingInputs::refused);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One run as an event loop. The loop and every change of state live on the calling thread; workers run tools and
-// tokenise; engines call back on their own threads, and the callbacks only post. What must arrive (the end of a
-// request, of a preparation, a stop) is posted by tasks that were made before, so that nothing of it gets lost if
+// tokenise; engines call back on their own threads, and the callbacks only post. Messages that must arrive (the end of
+// a request, of a preparation, a stop) is posted by tasks that were made before, so that nothing of it gets lost if
 // memory runs out: then the run fails, after all that it had begun has ended.
 #include "workflows/run/run_loop.h"
 

@@ -39,7 +39,7 @@ struct RunSnapshot {
   bool rounds_ended = false;  // `until` held
 };
 
-/// What is to be done about a turn that may be waiting.
+/// The next step for a turn that may be waiting.
 enum class NextStep : std::uint8_t {
   wait,               // nothing yet
   judge_rounds,       // evaluate `until` after the turn's round before, then decide again

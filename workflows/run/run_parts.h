@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the loop of a run and its turns share: the queue and the workers, events, segments that are handed over, and
-// what agents remember.
+// The parts that the loop of a run and its turns share: the queue and the workers, events, segments that are handed
+// over, and what agents remember.
 #pragma once
 
 #include <atomic>
@@ -58,7 +58,7 @@ class TaskQueue {
   /// Appends a task; null: does nothing.
   void post(std::unique_ptr<Task> task) noexcept;
 
-  /// Removes the first task. Where there is none, waits for one: until `until` (std::nullopt: without end) or close().
+  /// Removes the first task. If there is none, waits for one: until `until` (std::nullopt: without end) or close().
   /// Returns null when there is still none.
   std::unique_ptr<Task> take(std::optional<Clock::time_point> until = {});
 
@@ -192,7 +192,7 @@ class RunMemory {
   std::vector<std::shared_ptr<const Conversation>> remembered_;  // one for each turn; null: nothing
 };
 
-/// What the loop and the turns of one run share. The run's thread only, but for what says otherwise.
+/// The state that the loop and the turns of one run share. The run's thread only, unless a member says otherwise.
 struct RunParts {
   /// The request must outlive it.
   explicit RunParts(const RunRequest& run_request);

@@ -33,7 +33,7 @@ std::string json_text_of(const std::vector<std::pair<std::string, double>>& prob
   return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
-/// What a placeholder of this kind and name stands for, of a turn that is over.
+/// Returns the text of a placeholder of this kind and name, of a turn that is over.
 std::string_view text_of(const TurnProgress& state, Placeholder::Kind kind, const std::string& name) {
   if (kind == Placeholder::Kind::condition) return state.tool_text;
   if (kind == Placeholder::Kind::agent) return state.record.output;
@@ -250,7 +250,7 @@ std::optional<NamedTexts> RunProgress::outputs() const {
   return outputs;
 }
 
-// What a run begins with: its inputs, and the finished turns of an earlier run that it goes on from.
+// A run begins with its inputs, and with the finished turns of an earlier run that it continues.
 
 namespace {
 
@@ -265,7 +265,7 @@ bool is_shown(const PlannedTurn& turn, const std::string& slot) {
   return shown;
 }
 
-/// The ids, if they are those of the text. What others read must not differ from what the record says.
+/// Returns the ids if they are those of the text: readers must not see another text than the record has.
 std::vector<TokenId> ids_of_output(const AgentFinished& finished, const PlannedTurn& turn, const Tokenizer& tokenizer) {
   if (finished.tokens.empty()) return {};
   constexpr std::size_t kMaxCut = 32;  // bytes of a token in front of a stop string that begins inside of it
@@ -279,7 +279,7 @@ std::vector<TokenId> ids_of_output(const AgentFinished& finished, const PlannedT
   return cut || output == text + decoder.finish() ? finished.tokens : std::vector<TokenId>();
 }
 
-/// What the tools before the prompt returned: the last `count` uses, those of the last attempt.
+/// Returns the results of the tools before the prompt: the last `count` uses, those of the last attempt.
 std::string tool_text_of(const AgentRecord& record, std::size_t count) {
   std::vector<const ToolUse*> before;
   for (const ToolUse& use : record.tools) {

@@ -25,7 +25,7 @@ struct TurnProgress {
   Phase phase = Phase::waiting;
   AgentRecord record;
   bool has_output = false;                     // record.output is handed on: generated text or a fallback
-  TokenText tokens;                            // the ids that were generated; empty where only text may move on
+  TokenText tokens;                            // the ids that were generated; empty if only the text may be handed on
   std::shared_ptr<const Tokenizer> tokenizer;  // of those ids
   bool has_answer = false;                     // record.answer is what `output` asks for
   std::string probabilities;                   // of the choices, as JSON
@@ -52,7 +52,7 @@ class RunProgress {
   bool may_begin(std::size_t turn) const;
   bool rounds_end(int round) const;
 
-  /// Every slot of the turn. Ids stand for an output where `tokenizer` made them.
+  /// Returns every slot of the turn. An output has ids if `tokenizer` made them.
   std::vector<SlotInput> slot_inputs(std::size_t turn, const Tokenizer& tokenizer) const;
   /// The text of a slot for a tool.
   std::string_view slot_text(std::size_t turn, const std::string& slot) const;
@@ -62,7 +62,7 @@ class RunProgress {
   bool lacks_output(std::size_t turn, const SlotSource& source) const;
 
   /// The workflow's outputs from the values known so far; a placeholder without a value is empty. Nothing
-  /// where they would have more than 64 MiB.
+  /// if they would have more than 64 MiB.
   std::optional<NamedTexts> outputs() const;
 
  private:

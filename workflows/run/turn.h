@@ -22,7 +22,7 @@
 
 namespace baton {
 
-/// What fills a slot. The text and the ids belong to a turn that is over, or to the run's inputs.
+/// The value of a slot. The text and the ids belong to a turn that is over, or to the run's inputs.
 struct SlotInput {
   std::string name;
   std::string_view text;
@@ -59,7 +59,7 @@ std::vector<PromptPart> frame_of(const ModelText& model, const PlannedTurn& turn
 
 struct TurnInput {
   const PlannedTurn* turn = nullptr;
-  std::shared_ptr<InferenceEngine> engine;     // null where the turn has no prompt
+  std::shared_ptr<InferenceEngine> engine;     // null if the turn has no prompt
   PromptFrame frame;                           // null: it is built first
   std::vector<PromptMessage> messages;         // without a frame; empty: the turn's own
   std::vector<SlotInput> slots;                // every slot of the turn
@@ -77,7 +77,7 @@ struct ToolOutcome {
   double wall_ms = 0.0;
 };
 
-/// Thrown by the tool of a step that asks, where the host has no answer yet.
+/// Thrown by the tool of a step that asks if the host has no answer yet.
 class NoAnswer {};
 
 struct PreparedTurn {
@@ -87,7 +87,7 @@ struct PreparedTurn {
   std::vector<PromptPart> prompt;
   std::size_t kept = 0;                       // exchanges of the memory that the prompt holds
   std::vector<std::vector<TokenId>> choices;  // ids of the turn's choices
-  ToolFormat format;                          // of calls, where the model may call tools
+  ToolFormat format;                          // of calls, if the model may call tools
   std::shared_ptr<const Grammar> constraint;  // of what is generated next; null: any text
   bool waits = false;                         // a tool threw NoAnswer; it is not in `tools`
   std::string failed_tool;                    // what a tool said that ended the attempt (CallLimits::fail)
@@ -98,7 +98,7 @@ struct PreparedTurn {
 /// Takes as long as the tools do. Never throws: a failed tool is a result, anything else is in `error`.
 PreparedTurn prepare_turn(const TurnInput& input);
 
-/// What a model wrote in place of an answer: calls, of which the first `left` are run.
+/// The calls that a model wrote in place of an answer; the first `left` of them are run.
 struct CallsInput {
   const PlannedTurn* turn = nullptr;
   std::shared_ptr<InferenceEngine> engine;
@@ -117,7 +117,7 @@ struct CallsInput {
 };
 
 /// Runs the calls, one after the other, with CallLimits::fail up to the first that fails. `prompt` of the result is
-/// what follows the calls. Never throws. Where all calls were made before, no more are allowed.
+/// what follows the calls. Never throws. If all calls were made before, no more are allowed.
 PreparedTurn run_calls(const CallsInput& input);
 
 /// An output that did not pass its check.

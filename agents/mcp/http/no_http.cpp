@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Takes the place of the room where libcurl was not found when Baton was built.
+// Takes the place of the room if libcurl was not found when Baton was built.
 #include "agents/mcp/connection.h"
 
 namespace baton {

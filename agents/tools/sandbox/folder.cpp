@@ -216,7 +216,7 @@ class Count {
     }
   }
 
-  /// What follows from an error number: the process may have closed its folder to its host.
+  /// Judges an error number: the process may have closed its folder to its host.
   static std::string unlisted(int error) {
     if (error == EACCES || error == EPERM) return "a folder that cannot be listed";
     throw std::system_error(error, std::generic_category(), "sandbox: cannot count the files of the process");

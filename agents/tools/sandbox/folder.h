@@ -28,13 +28,13 @@ class ClosedMemory {
   int before_;
 };
 
-// What a process has used, as the system counts it.
+// The resources that a process has used, as the system counts them.
 
 /// The counters of a process that nobody has reaped. Each call reads them anew, and throws std::system_error when they
 /// cannot be read: what is not counted must not pass for nothing.
 class SandboxUsage {
  public:
-  /// `user` and `group` are those of the process where root has made it another user's; otherwise 0.
+  /// `user` and `group` are those of the process if root runs it as another user; otherwise 0.
   SandboxUsage(pid_t process, uid_t user, gid_t group) : process_(process), user_(user), group_(group) {}
 
   int threads() const;
@@ -85,7 +85,7 @@ class SandboxFolder {
 };
 
 /// Removes a folder with all that is in it, at any depth, with or without permissions of the folders. Follows no links.
-/// No other process may change it meanwhile. What cannot be removed stays, without an error.
+/// No other process may change it meanwhile. Files that cannot be removed stay, without an error.
 void remove_tree(const std::filesystem::path& folder);
 
 }  // namespace baton

@@ -101,7 +101,7 @@ class SandboxProcess {
   pid_t id() const { return id_; }
 
   /// Waits until the process ends by itself or has to be killed, and returns which. `exceeds`, if given, is asked at
-  /// once and every few milliseconds whether the process has used more than it may. What it throws ends the watch
+  /// once and every few milliseconds whether the process has used more than it may. An exception of it ends the watch
   /// unless the process has ended, whose use can no longer be told.
   SandboxResult::End watch(int stream, KeptOutput& output, const SandboxRequest& request,
                            const std::function<bool()>& exceeds) const;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the host may do, on which the layers of a sandbox depend.
+// The layers of a sandbox depend on what the host may do.
 #include "agents/tools/sandbox/sandbox.h"
 
 #include <fcntl.h>

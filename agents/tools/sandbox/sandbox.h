@@ -58,7 +58,7 @@ class Sandbox {
   SandboxResult run(const SandboxRequest& request) const;
 
   /// The layers, and which of them hold here. The first call of this or of run() tries them with a process, as does one
-  /// after the host has given up rights. What fails for a lack of resources throws std::runtime_error, and is tried
+  /// after the host has given up rights. A failure for lack of resources throws std::runtime_error, and is tried
   /// again by the next call.
   std::vector<IsolationFact> isolation() const;
 

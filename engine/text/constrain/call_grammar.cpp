@@ -18,7 +18,7 @@ using OrderedJson = nlohmann::ordered_json;
 
 constexpr std::string_view kBlanks = " \t\r\n";
 constexpr std::string_view kJsonBlock = "```json";
-constexpr int kMaxCounted = 16;  // calls of one answer; where more are allowed, the grammar does not count them
+constexpr int kMaxCounted = 16;  // calls of one answer; if more are allowed, the grammar does not count them
 
 std::string trimmed(const std::string& text) {
   const std::size_t begin = text.find_first_not_of(kBlanks);

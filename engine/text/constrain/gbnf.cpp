@@ -20,7 +20,7 @@ constexpr int kMaxNesting = 64;
 constexpr std::int32_t kMaxRuleDepth = 256;  // calls that are open at once
 constexpr std::string_view kRoot = "root";
 
-/// What follows a backslash, in a literal as in brackets.
+/// Reads what follows a backslash, in a literal as in brackets.
 CodePointSet escape(CharacterReader& reader) {
   const char32_t c = reader.take();
   char32_t value = 0;
@@ -70,7 +70,7 @@ class GbnfReader {
     return found->second;
   }
 
-  /// Skips blanks and comments, and ends of lines where the rule goes on behind them.
+  /// Skips blanks and comments, and ends of lines if the rule goes on behind them.
   void skip(bool lines) {
     while (!reader_.done()) {
       const char32_t c = reader_.peek();

@@ -267,7 +267,7 @@ void Grammar::find_needs() {
   }
 }
 
-/// What leads nowhere is left out, so that no text that was begun is without an end.
+/// Removes nodes that lead nowhere, so that every text that was begun can end.
 void Grammar::drop_dead_ends() {
   const auto dead = [this](std::int32_t at) { return node(at).need == kNever; };
   for (Node& one : nodes_) {
@@ -373,7 +373,7 @@ constexpr std::size_t kMaxStates = 100'000;  // between two calls of clear()
 constexpr std::size_t kCrowdedBytes = std::size_t{64} << 20;
 constexpr std::size_t kMaxStateBytes = std::size_t{256} << 20;  // states between two calls of clear()
 
-// What checking a whole text may cost, in visits.
+// The limit of checking a whole text, in visits.
 constexpr std::size_t kPlacesPerByte = 16;
 constexpr std::size_t kFreePlaces = 2'000'000;
 

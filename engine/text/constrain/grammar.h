@@ -96,7 +96,7 @@ std::shared_ptr<const Grammar> regex_grammar(std::string_view regex);
 /// One of these texts, of which there must be at least one.
 std::shared_ptr<const Grammar> enum_grammar(std::span<const std::string> texts);
 
-/// JSON of a schema that check_json_schema accepts, on one line. What docs/yaml.md lists cannot be enforced.
+/// JSON of a schema that check_json_schema accepts, on one line. docs/yaml.md lists what cannot be enforced.
 std::shared_ptr<const Grammar> schema_grammar(std::string_view schema);
 
 /// What stands around the JSON of a schema, which `json` is.
@@ -109,7 +109,7 @@ std::shared_ptr<const Grammar> gbnf_grammar(std::string_view gbnf);
 
 // A Grammar in GBNF, the notation of llama.cpp, for servers that obey a grammar.
 
-/// The same texts as the grammar's, without its limit of depth. Throws ConstraintError where GBNF cannot say it, or
+/// The same texts as the grammar's, without its limit of depth. Throws ConstraintError if GBNF cannot say it, or
 /// beyond a size.
 std::string gbnf_of(const Grammar& grammar);
 

@@ -11,7 +11,7 @@
 
 namespace baton {
 
-/// What is wrong at one place of a schema.
+/// A mistake at one place of a schema.
 struct SchemaMistake {
   std::vector<std::string> path;      // names and indices from the root to the place
   std::string text;                   // "/properties/n/type: expected a type of JSON (...)"

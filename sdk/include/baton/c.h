@@ -265,7 +265,7 @@ typedef bool (*baton_event_callback)(const baton_event* event, void* user_data);
 /// again; NULL: there is none yet. A run that is stopped or times out meanwhile ends when it returns.
 typedef const char* (*baton_ask_callback)(const baton_event* asked, void* user_data);
 
-/// Called once, after the last event, when the run is over and baton_run_wait waits no more, also where no event said
+/// Called once, after the last event, when the run is over and baton_run_wait waits no more, also if no event said
 /// so because a model could not be opened. After baton_run_free it is not called any more.
 typedef void (*baton_end_callback)(void* user_data);
 

@@ -58,14 +58,14 @@ struct RunOptions {
   std::stop_token stop{};                       // a request has the effect of Run::stop()
   /// Called in order on a thread of the library; must return soon. An exception stops the run; Run::get() rethrows it.
   EventCallback on_event{};
-  /// Called once, after the last event, when the run is over and get() waits no more, also where no event said so
+  /// Called once, after the last event, when the run is over and get() waits no more, also if no event said so
   /// because a model could not be opened. On a thread of the library; must return soon and not throw.
   std::function<void()> on_end{};
   /// Teacher forcing, to compare methods on equal texts: by turn ("solver", in later rounds "solver#2") the token ids
   /// of the turn's answer, which replace the model's choices.
   std::map<std::string, std::vector<std::int32_t>> forced_outputs{};
   /// Turns of an earlier run with the same workflow, inputs and models, which are not computed again: in state "ok", or
-  /// "failed" where `on_error` lets a run go on, with all that they needed. InputError where they do not fit.
+  /// "failed" where `on_error` lets a run go on, with all that they needed. InputError if they do not fit.
   std::vector<AgentFinished> finished{};
   /// Answers steps that ask, on threads of the library, concurrently for several; may take its time until a stop. A
   /// throw fails the attempt. No answer: the run ends "suspended"; one with its `finished` and `answers` goes on.

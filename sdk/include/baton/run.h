@@ -58,7 +58,7 @@ class Run {
   /// callbacks, it does not wait.
   ~Run();
 
-  /// Events are kept until they are read; with several readers, each event reaches one of them. Where the destructor
+  /// Events are kept until they are read; with several readers, each event reaches one of them. If the destructor
   /// does not wait, reading throws InputError.
   EventRange events() const { return EventRange(this); }
 
