@@ -17,7 +17,6 @@
 #include "engine/registry.h"
 #include "sdk/lab/bench_agents.h"
 #include "sdk/src/internal.h"
-#include "sdk/src/rates.h"
 
 namespace baton::inline v1::lab {
 namespace {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which threads are inside a callback of the host: a wait there for what the callback holds up would never end.
+// The internals that the public classes share: threads inside callbacks, objects that belong to a process, a workflow
+// once it is read, where its models are, how a run is started, and how fast a model runs.
 #pragma once
 
 #include <algorithm>
@@ -8,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -23,11 +25,13 @@
 
 #include <baton/baton.h>
 #include <baton/preview.h>
+#include <baton/rates.h>
 #include <baton/system.h>
 
 namespace baton::inline v1 {
 
-/// Threads inside the callbacks of one run or of one engine. All members are safe from any thread.
+/// Threads inside the callbacks of one run or of one engine, where a wait for what the callback holds up would never
+/// end. All members are safe from any thread.
 class InCallback {
  public:
   class Scope {
@@ -97,9 +101,6 @@ std::shared_ptr<T> make_owned(Arguments&&... arguments) {
 }  // namespace baton::inline v1
 
 namespace baton {
-
-// The public classes share these inside the library: a workflow once it is read, where its models are, and how a run is
-// started.
 
 class McpServers;
 }  // namespace baton
@@ -181,5 +182,22 @@ auto with_resource_errors(Make make) {
     throw ResourceError(Kind::memory, std::string("the system cannot start a thread: ") + error.code().message());
   }
 }
+
+// How fast an opened model runs: prefill and decode of the bare model, and prompt rows in its decode steps.
+
+struct RatesToMeasure {
+  std::vector<int> prefill;  // prompt lengths in tokens
+  std::vector<DecodeStep> decode;
+  double gemm_gflops = 0;  // limits of the machine, by which shares are given; 0: unknown
+  double bandwidth_gbs = 0;
+  std::function<bool(const std::string& what)> go_on;  // called before each measurement; false: stop
+};
+
+/// Adds what was measured to `prefill` and `decode`.
+void measure_rates(std::vector<PrefillRate>& prefill, std::vector<DecodeRate>& decode, Backend& backend,
+                   const Model& model, const RatesToMeasure& what);
+
+/// Measures what prompt rows in a decode step cost.
+RowCosts measure_row_costs(Backend& backend, const Model& model, const std::function<bool()>& stopped);
 
 }  // namespace baton::inline v1

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "sdk/src/rates.h"
+#include "sdk/src/internal.h"
 
 #include <fmt/format.h>
 
