@@ -26,7 +26,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kMaxRoleNodes = 500'000;  // of the agent files of all agents
+constexpr std::size_t kMaxRoleNodes = 500'000;  // in the agent files of all agents
 
 std::vector<fs::path> folders_for(const fs::path& beside, std::span<const fs::path> role_folders) {
   std::vector<fs::path> folders = {beside, beside / "roles"};
@@ -72,7 +72,7 @@ class RoleFiles {
   std::span<const std::filesystem::path> role_folders_;
   Diagnostics& diagnostics_;
   std::map<std::filesystem::path, std::optional<YamlNode>> files_;  // nothing: a file that cannot be used
-  std::size_t nodes_ = 0;                                           // of all agents that were applied
+  std::size_t nodes_ = 0;                                           // in all agent files that were applied
 };
 
 void RoleFiles::apply(YamlNode& agent) {
@@ -132,7 +132,7 @@ std::optional<YamlNode> RoleFiles::read(const fs::path& file, const YamlNode& na
   return role;
 }
 
-constexpr std::size_t kMaxNames = 1000;  // of agents, inputs and models each
+constexpr std::size_t kMaxNames = 1000;  // for agents, inputs and models each
 
 /// A file of another version is not held against the keys of this one.
 bool is_other_version(const YamlNode& root, Diagnostics& diagnostics) {

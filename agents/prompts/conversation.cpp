@@ -12,7 +12,7 @@
 namespace baton {
 namespace {
 
-constexpr std::size_t kMaxMessages = 10'000;  // of a host's history
+constexpr std::size_t kMaxMessages = 10'000;  // in a host's history
 constexpr const char* kAnswer = "answer";     // the slot that stands for the last answer
 
 PromptMessage told(const SaidMessage& message) { return {message.role, {{message.text, "", true}}}; }

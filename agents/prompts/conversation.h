@@ -26,11 +26,11 @@ std::vector<SaidMessage> read_messages(std::string_view json);
 
 /// Immutable once it is shared.
 struct Conversation {
-  TokenText tokens;                                 // of all of it, from the first prompt to the last answer
+  TokenText tokens;                                 // all tokens, from the first prompt to the last answer
   ContextHandle context;                            // KV of its first tokens; may be null
   std::vector<SaidMessage> head;                    // system messages and examples, which stay
   std::vector<std::vector<SaidMessage>> exchanges;  // each ends with the answer
-  std::shared_ptr<TextIds> texts;                   // of its session; null: they are tokenized anew
+  std::shared_ptr<TextIds> texts;                   // the session's texts; null: texts are tokenized anew
 };
 
 /// The messages of a turn that a conversation goes on with: what stands behind its last assistant's message, without

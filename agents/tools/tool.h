@@ -31,7 +31,7 @@ std::optional<std::string> last_code_block(std::string_view text);
 struct PromptPiece {
   std::string text;
   std::string slot;
-  bool data = false;  // of fixed text: special tokens in it are text
+  bool data = false;  // fixed text whose special tokens are text
 };
 
 struct PromptMessage {

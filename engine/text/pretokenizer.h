@@ -75,7 +75,7 @@ class LongestMatch {
   struct Match {
     std::size_t begin = 0;
     std::size_t end = 0;
-    std::int32_t index = 0;  // of the text
+    std::int32_t index = 0;  // index of the text
   };
   /// The longest match at each position that has one, in order; matches may overlap.
   std::vector<Match> find(std::string_view text, TextWork& work) const;

@@ -44,7 +44,7 @@ class TextIds {
   std::mutex mutex_;
   std::map<Key, Kept> kept_;
   std::list<const Key*> uses_;  // the least recently used first
-  std::size_t bytes_ = 0;       // of the kept texts
+  std::size_t bytes_ = 0;       // bytes of the kept texts
 };
 
 /// The ids from `texts`, or made anew if it is null.

@@ -335,7 +335,7 @@ class Chat {
   std::string message_;
   Engine engine_;
   Session session_;
-  mutable std::mutex mutex_;  // of assigning the session
+  mutable std::mutex mutex_;  // guards the session
   std::string last_;
   bool remembered_ = false;  // the session ends with the last message
   int again_ = 0;            // how often the last message was asked again

@@ -21,7 +21,7 @@ namespace baton::cli {
 struct JournalStart {
   std::string folder;  // the current folder, from which paths are named
   WorkflowArguments workflow;
-  std::string fingerprint;  // of the workflow
+  std::string fingerprint;  // the workflow's
   std::map<std::string, std::string> inputs;
   std::optional<std::uint64_t> seed;
 };

@@ -306,7 +306,7 @@ const SpeedOfModel* rates_of(const TurnPreview& turn, const std::vector<SpeedOfM
 }
 
 std::int64_t handed_over(const TurnInfo& turn, const TurnPreview& preview) {
-  std::set<std::string> names;  // of slots whose KV may be there
+  std::set<std::string> names;  // names of slots whose KV may be there
   for (const SlotInfo& slot : turn.slots) {
     const ReuseMethod* method = find_reuse_method(slot.method);
     if (method != nullptr && (method->reuses || method->ahead)) names.insert(slot.name);

@@ -54,7 +54,7 @@ struct RunEstimate {
   std::vector<TurnEstimate> turns;  // as Workflow::turns()
   double total_ms = 0;
   double least_total_ms = 0;        // with least_prompt_ms; answers as long as they may be
-  std::vector<SpeedOfModel> rates;  // of each model
+  std::vector<SpeedOfModel> rates;  // one for each model
   bool whole = true;                // false: a model is on a server
 };
 

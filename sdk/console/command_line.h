@@ -57,7 +57,7 @@ class Option {
   std::size_t count() const;
 
  private:
-  CLI::Option* raw_;  // of the command line, which outlives it
+  CLI::Option* raw_;  // belongs to the command line, which outlives it
 };
 
 /// A verb of the program. The objects that its options fill must live as long as the command line.

@@ -26,7 +26,7 @@ namespace fs = std::filesystem;
 namespace {
 
 struct Candidate {
-  std::string value;  // of one line, without control characters
+  std::string value;  // one line without control characters
   std::string about;  // one line, or empty
 };
 

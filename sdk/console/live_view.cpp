@@ -23,7 +23,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kFrame{100};
 constexpr int kNarrow = 64;               // columns below which a line has no rate and no reuse
-constexpr std::size_t kTailBytes = 1024;  // of an agent's text; more than any line shows
+constexpr std::size_t kTailBytes = 1024;  // kept of an agent's text; more than any line shows
 
 enum class State { waiting, tool, prefill, decoding, done, skipped, failed, cancelled };
 

@@ -169,7 +169,7 @@ class TransferLine {
   bool redraw_;
   bool drawn_ = false;
   Clock::time_point last_;
-  std::deque<std::pair<Clock::time_point, std::int64_t>> samples_;  // of the last seconds, for the rate
+  std::deque<std::pair<Clock::time_point, std::int64_t>> samples_;  // samples of the last seconds, for the rate
 };
 
 // How the mistakes of a workflow file are shown.

@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr std::string_view kModels = "models--";
-constexpr std::size_t kMaxFiles = 20'000;  // of a snapshot
+constexpr std::size_t kMaxFiles = 20'000;  // in a snapshot
 
 std::string folder_name(const std::string& repository) {
   std::string name(kModels);

@@ -24,7 +24,7 @@ struct Digest::Computation {
   }
   BCRYPT_ALG_HANDLE provider = nullptr;
   BCRYPT_HASH_HANDLE hash = nullptr;
-  std::size_t bytes = 0;  // of the result
+  std::size_t bytes = 0;  // size of the result
 };
 
 Digest::Digest(Algorithm algorithm) : computation_(std::make_unique<Computation>()) {

@@ -389,7 +389,7 @@ class Fetch {
   const Download& what_;
   const DownloadSettings& settings_;
   PartFile part_;
-  std::int64_t limit_ = kMaxFileBytes;  // of the bytes of the file
+  std::int64_t limit_ = kMaxFileBytes;  // limit of the file's bytes
   bool resumed_ = false;                // some bytes are older than this download
   std::string found_;                   // the checksum of what came
 };

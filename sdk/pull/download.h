@@ -78,7 +78,7 @@ struct Download {
 struct DownloadSettings {
   int retries = 5;
   std::stop_token stop;
-  std::function<void(std::int64_t bytes)> on_bytes;  // of this file, so far
+  std::function<void(std::int64_t bytes)> on_bytes;  // bytes of this file so far
   std::function<void(const std::string& text)> on_note;
 };
 

@@ -24,8 +24,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int kMaxRedirects = 10;
-constexpr std::size_t kMaxHeaderBytes = 128 * 1024;  // of one answer
-constexpr std::size_t kMaxIgnoredBytes = 64 * 1024;  // of the body of an answer that is not 2xx
+constexpr std::size_t kMaxHeaderBytes = 128 * 1024;  // in one answer
+constexpr std::size_t kMaxIgnoredBytes = 64 * 1024;  // in the body of an answer that is not 2xx
 constexpr long kConnectSeconds = 20;
 constexpr long kMinSpeed = 1024;          // bytes per second; a slower connection counts as lost
 constexpr std::size_t kMaxMessage = 300;  // characters of a server's own words in an error

@@ -28,7 +28,7 @@ class HttpError : public std::runtime_error {
   };
   HttpError(Kind what_failed, const std::string& text) : std::runtime_error(text), kind(what_failed) {}
   Kind kind;
-  long status = 0;          // of the answer; 0: there was none
+  long status = 0;          // status of the answer; 0: there was none
   double wait_seconds = 0;  // what Retry-After asked for
   std::string code;         // X-Error-Code of a hub, "GatedRepo"
 };

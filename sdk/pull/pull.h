@@ -39,22 +39,22 @@ struct PullFile {
 /// The files that a pull will download, known before it begins.
 struct PullPlan {
   std::string source;          // "hf:org/name:Q4_K_M" or an URL, without secrets; as `--model` takes it
-  std::string revision;        // of a repository
-  std::string commit;          // of a repository
+  std::string revision;        // a repository's
+  std::string commit;          // a repository's
   std::string licence;         // as the repository states it; empty: it does not
   bool gated = false;          // the owner lets only some users download
   std::filesystem::path path;  // the GGUF file, or the model folder
   std::filesystem::path cache;
   std::vector<PullFile> files;
 
-  std::int64_t total_bytes() const;      // of the files whose size is known
-  std::int64_t remaining_bytes() const;  // of those, what is not in the cache
+  std::int64_t total_bytes() const;      // sum over the files whose size is known
+  std::int64_t remaining_bytes() const;  // the part of it that is not in the cache
 };
 
 struct PullProgress {
   std::string file;
   std::int64_t done = 0;   // bytes of all files, those present before included
-  std::int64_t total = 0;  // of all files; -1: unknown
+  std::int64_t total = 0;  // bytes of all files; -1: unknown
 };
 
 struct PullRequest {

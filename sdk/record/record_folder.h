@@ -56,10 +56,10 @@ std::filesystem::path journal_beside(const std::filesystem::path& folder);
 
 /// How a run was started; paths are as seen from the current folder.
 struct JournalHead {
-  std::string file;                 // of the workflow; empty: it was a text
+  std::string file;                 // the workflow's file; empty: it was a text
   std::vector<std::string> set;     // "a.b=value"
   std::vector<std::string> models;  // "NAME=PATH", or "PATH" in place of the default model
-  std::string fingerprint;          // of the workflow
+  std::string fingerprint;          // the workflow's
   std::map<std::string, std::string> inputs;
   std::optional<std::uint64_t> seed;
 };
@@ -136,7 +136,7 @@ class RunRecorder {
   RunJournal journal_;
   bool over_ = false;
   Clock::time_point begin_{};
-  std::string lines_;                                // of events.ndjson
+  std::string lines_;                                // lines of events.ndjson
   std::map<std::string, std::string> tool_results_;  // by turn
 };
 

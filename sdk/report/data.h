@@ -94,7 +94,7 @@ class RecordFields {
   RecordFields object(const char* name) const;
   /// Null when it is missing or null.
   std::optional<RecordFields> object_if_there(const char* name) const;
-  std::vector<RecordFields> list(const char* name) const;     // of objects
+  std::vector<RecordFields> list(const char* name) const;     // a list of objects
   std::vector<std::string> texts_of(const char* name) const;  // a list of texts
   /// Names and values of an object of texts.
   std::vector<std::pair<std::string, std::string>> texts(const char* name) const;
@@ -122,7 +122,7 @@ inline constexpr std::size_t kMaxWarnings = 100;
 inline constexpr std::size_t kMaxTextBytes = 64 << 10;      // bytes of a prompt, an answer or an output
 inline constexpr std::size_t kMaxAllTextsBytes = 16 << 20;  // bytes of all texts of a page
 
-inline constexpr std::size_t kMaxCalls = 50;  // of tools, of a turn
+inline constexpr std::size_t kMaxCalls = 50;  // tool calls of a turn
 
 /// A part of a turn's time, in ms since the run started.
 struct Piece {
@@ -144,7 +144,7 @@ struct TurnTime {
   std::vector<std::size_t> inputs;  // turns whose answers it read
   std::optional<std::size_t> last;  // the turn whose end it waited for last, read or not
 
-  double begin_ms() const;  // of the work
+  double begin_ms() const;  // when the work began
   double end_ms() const { return pieces.empty() ? 0.0 : pieces.back().end_ms; }
 };
 
@@ -170,7 +170,7 @@ struct Report {
   std::optional<TeamGraph> graph;  // none: the record has no graph.json
   std::vector<std::string> warnings;
   std::size_t warning_count = 0;
-  std::vector<std::optional<RecordFiles::Start>> prompts;  // of the turns that are shown
+  std::vector<std::optional<RecordFiles::Start>> prompts;  // one for each turn that is shown
 };
 
 class RecordFields;

@@ -14,7 +14,7 @@
 namespace baton::cli {
 namespace {
 
-constexpr std::size_t kMaxCells = 4'000'000;  // of one table, four bytes each
+constexpr std::size_t kMaxCells = 4'000'000;  // in one table, four bytes each
 
 bool in_word(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || (c & 0x80) != 0;

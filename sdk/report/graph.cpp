@@ -26,7 +26,7 @@ inline constexpr double kNodeWidth = 200, kNodeGap = 18, kLayerGap = 64, kLaneWi
 
 struct GraphLayout {
   struct Place {
-    double x = 0, y = 0;  // of the upper left corner
+    double x = 0, y = 0;  // the upper left corner
   };
   std::vector<Place> turns;
   double width = 0, height = 0;
@@ -57,7 +57,7 @@ std::vector<std::size_t> lanes_of(const std::vector<std::size_t>& layers, const 
     if (ends[i] > layers[i] + 1) by_layer.push_back(i);
   }
   std::stable_sort(by_layer.begin(), by_layer.end(), [&](auto a, auto b) { return layers[a] < layers[b]; });
-  std::vector<std::size_t> free_from;  // of each lane
+  std::vector<std::size_t> free_from;  // for each lane
   for (const std::size_t turn : by_layer) {
     const auto lane = std::find_if(free_from.begin(), free_from.end(), [&](auto end) { return end <= layers[turn]; });
     lanes[turn] = static_cast<std::size_t>(lane - free_from.begin());

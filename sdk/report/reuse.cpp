@@ -156,7 +156,7 @@ Markup name_of(const SlotRecord& slot) {
   return html("<bdi>{}{}</bdi>", cut(slot.name, 80), slot.name.size() > 80 ? "…" : "");
 }
 
-using Columns = std::array<bool, kWays>;  // of the ways that the run has at all
+using Columns = std::array<bool, kWays>;  // true for the ways that the run has
 
 Markup slot_table(const AgentRecord& agent, std::size_t most, const Columns& shown) {
   std::vector<Column> columns = {{"#", ""}, {"placeholder", "", Column::name}, {"tokens", ""}};

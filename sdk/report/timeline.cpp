@@ -266,7 +266,7 @@ class Timeline {
   const Report& report_;
   std::size_t shown_;
   double total_ = 0, height_ = 0;
-  std::vector<double> tops_;  // of the rows
+  std::vector<double> tops_;  // one for each row
   std::vector<bool> way_;
 };
 

@@ -71,7 +71,7 @@ struct RequestHead {
 
 struct Admitted {
   Endpoint endpoint = Endpoint::health;
-  std::string model;    // of Endpoint::model
+  std::string model;    // for Endpoint::model
   std::size_t key = 0;  // which one the request carries if there are keys
 };
 

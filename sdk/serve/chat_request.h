@@ -17,7 +17,7 @@
 namespace baton::serve {
 
 struct ServedWorkflow {
-  std::string name;  // of the model
+  std::string name;  // name of the model
   Workflow workflow;
   std::string message;  // the input that the last message of the user fills; empty: `history` holds it as well
   std::string history;  // the input of type messages that the messages before it fill; empty: they are not read
@@ -64,7 +64,7 @@ class ApiError : public std::runtime_error {
         param(std::move(parameter)),
         retry_s(try_again_s) {}
 
-  int status;         // of HTTP, 4xx or 5xx
+  int status;         // HTTP status, 4xx or 5xx
   std::string code;   // stable, "model_not_found"
   std::string param;  // the field of the body that is wrong, or empty
   int retry_s;        // when to try again; 0: not at all, or at any time
@@ -81,7 +81,7 @@ struct ChatRequest {
   bool chat = true;  // a chat completion, else a completion
   bool stream = false;
   bool include_usage = false;  // in a stream
-  bool events = false;         // of the run, in the stream
+  bool events = false;         // the stream has the run's events
 };
 
 /// The bodies of POST /v1/chat/completions and POST /v1/completions. Throw ApiError (400; 404 for an unknown model).

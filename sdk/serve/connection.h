@@ -98,15 +98,15 @@ class RequestReader {
 
   std::string_view target() const { return view_of(parser_->get().target()); }
   Parser& parser() { return *parser_; }
-  boost::beast::flat_buffer& buffer() { return buffer_; }  // of what was received and not yet parsed
+  boost::beast::flat_buffer& buffer() { return buffer_; }  // bytes that were received and not yet parsed
 
  private:
   std::size_t max_header_bytes_;
   boost::beast::flat_buffer buffer_;  // bounded
   std::function<void(std::uint64_t size, boost::beast::string_view extensions, Error& error)> on_chunk_;
   std::optional<Parser> parser_;
-  std::size_t head_bytes_ = 0;       // of the request's header, so far
-  std::size_t extension_bytes_ = 0;  // of its chunks
+  std::size_t head_bytes_ = 0;       // bytes of the request's header so far
+  std::size_t extension_bytes_ = 0;  // bytes of its chunks' extensions
 };
 
 /// A request in the log and in the metrics. Its path and model are the server's own words.
@@ -219,8 +219,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Phase phase_ = Phase::idle;
   Admitted admitted_;
   RequestLog log_;
-  std::uint64_t number_ = 0;                   // of the request
-  std::stop_source stop_;                      // of the run
+  std::uint64_t number_ = 0;                   // number of the request
+  std::stop_source stop_;                      // stops the run
   std::shared_ptr<Connection> waits_for_run_;  // itself
   bool whole_ = false;                         // the request was read to its end
   bool keep_ = false;                          // the connection stays open

@@ -44,7 +44,7 @@ class Metrics {
  private:
   static constexpr std::array<double, 12> kBounds = {0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60};
   struct Histogram {
-    std::array<std::uint64_t, kBounds.size()> counts{};  // of each bucket alone; larger values are in `count` only
+    std::array<std::uint64_t, kBounds.size()> counts{};  // for each bucket alone; larger values are in `count` only
     std::uint64_t count = 0;
     double sum = 0;
   };

@@ -45,15 +45,15 @@ class Completion {
 /// of `data` and `end`.
 struct ReplySink {
   std::function<void(int status, std::string json)> reply;
-  std::function<void()> begin;                 // of a stream
+  std::function<void()> begin;                 // begins a stream
   std::function<void(std::string json)> data;  // an event of the stream
-  std::function<void(int status)> end;         // of the stream; the status that a whole reply would have had
+  std::function<void(int status)> end;         // ends the stream; `status`: that of a whole reply
 };
 
 struct RunSettings {
   std::chrono::milliseconds timeout{0};  // 0: none
   std::chrono::steady_clock::time_point arrived;
-  std::stop_token stop;                                 // of this request
+  std::stop_token stop;                                 // stops this request
   std::function<void(const std::string& line)> on_log;  // what the client is not told
   std::function<EventCallback()> follow_run{};          // as in ServeOptions
 };

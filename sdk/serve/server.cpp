@@ -26,7 +26,7 @@ namespace {
 using Error = boost::system::error_code;
 
 constexpr std::chrono::milliseconds kPauseAfterError(100);  // no file descriptors are left, for example
-constexpr std::chrono::seconds kLastWords(2);               // of cancelled runs
+constexpr std::chrono::seconds kLastWords(2);               // time for cancelled runs to end
 
 net::ip::address address_of(const std::string& text) {
   Error error;
@@ -131,8 +131,8 @@ struct Server::Core : ServerCore {
 
   int port = 0;
   tcp::acceptor acceptor;
-  net::steady_timer timer;  // of draining
-  net::steady_timer pause;  // of accepting
+  net::steady_timer timer;  // limits draining
+  net::steady_timer pause;  // before accepting again
   bool accepting = false;
 };
 

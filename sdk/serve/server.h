@@ -28,9 +28,9 @@ struct ServeOptions {
   int max_running = 64;         // runs at a time; each has threads of its own
   int max_waiting = 256;        // requests that wait for one of them to end
   int max_connections = 1024;   // more wait in the system's queue
-  int requests_per_minute = 0;  // of a key, without keys of an address; 0: any number
+  int requests_per_minute = 0;  // for each key, without keys for each address; 0: any number
 
-  std::chrono::milliseconds run_timeout = std::chrono::minutes(10);     // of a run; 0: none
+  std::chrono::milliseconds run_timeout = std::chrono::minutes(10);     // limit of a run; 0: none
   std::chrono::milliseconds header_timeout = std::chrono::seconds(30);  // for a whole header, idle time included
   std::chrono::milliseconds body_timeout = std::chrono::seconds(30);    // for a whole body
   std::chrono::milliseconds write_timeout = std::chrono::seconds(30);   // for what is sent at a time

@@ -57,7 +57,7 @@ struct ServerCore {
   std::set<Connection*> connections;
   std::mutex log_mutex;
   boost::asio::io_context io{1};
-  boost::asio::thread_pool pool;  // of runs
+  boost::asio::thread_pool pool;  // runs the workflows
 };
 
 // The page at /: lists the workflows, runs one and shows its events. It is one file, made of page.html, page.js and

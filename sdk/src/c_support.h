@@ -81,7 +81,7 @@ Options read_options(const Options* given, std::size_t first, const char* name) 
 template <typename Options>
 void init_options(Options* options, std::size_t size) noexcept {
   if (options == nullptr || size < sizeof(options->size)) return;
-  std::memset(options, 0, size);  // of the caller's struct, which may be smaller or larger than this library's
+  std::memset(options, 0, size);  // size of the caller's struct, which may be smaller or larger than this library's
   options->size = size;
 }
 

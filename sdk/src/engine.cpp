@@ -138,7 +138,7 @@ struct Engine::Impl {
     auto completed = std::make_shared<Plan>(plan);
     LayerRange& range = completed->reuse.range;
     if (range.end > 0) {
-      range.detect = range.start;  // of a range that is rectify's, its ends
+      range.detect = range.start;  // only the ends count in a range for rectify
       return completed;
     }
     std::map<std::pair<std::string, std::string>, StoredPair> pairs;

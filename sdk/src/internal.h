@@ -123,7 +123,7 @@ std::shared_ptr<const ToolRegistry> make_registry(const Tools& tools);
 /// Where a model of the workflow is, and with which settings. An empty name is the default model, which `replacement`
 /// (a path or a name, or empty) stands for. Throws ResourceError.
 struct LocatedModel {
-  std::filesystem::path folder;  // of a model on a server: that of its tokenizer, or empty
+  std::filesystem::path folder;  // for a model on a server, its tokenizer's folder, or empty
   ModelSpec spec;
 };
 LocatedModel locate_model(const WorkflowSpec& spec, const std::string& name, const std::string& replacement);

@@ -28,7 +28,7 @@ class ToolOfRun : public Tool {
   std::vector<IsolationFact> isolation() const override { return tool_.isolation(); }
 
  private:
-  std::shared_ptr<const ToolRegistry> owner_;  // of the tool
+  std::shared_ptr<const ToolRegistry> owner_;  // owner of the tool
   const Tool& tool_;
   std::shared_ptr<InCallback> in_;
 };
@@ -85,7 +85,7 @@ struct Run::State {
 
   /// Why the run cannot end before the calling thread goes on; null: it can.
   const char* held_up_here() const {
-    if (worker.get_id() == std::this_thread::get_id())  // of on_event, and of what the run has called to open models
+    if (worker.get_id() == std::this_thread::get_id())  // in on_event, or in a callback of opening models
       return "called from a callback of the run itself, which would wait for itself";
     if (in_tool->here()) return "called from a tool that the run itself waits for, which would wait for itself";
     if (in_engine->here()) return "called from a callback of the run's engine, which would wait for itself";

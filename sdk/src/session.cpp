@@ -50,7 +50,7 @@ struct SessionHead {
   std::uint64_t version = kVersion;
   std::uint64_t json_bytes = 0;
   std::uint64_t json_hash = 0;
-  std::uint64_t head_hash = 0;  // of the fields before
+  std::uint64_t head_hash = 0;  // hash of the fields before
 };
 
 std::uint64_t hash_of(const SessionHead& head) { return hash_bytes(&head, offsetof(SessionHead, head_hash)); }
@@ -258,7 +258,7 @@ void write_session(const std::filesystem::path& file, const SavedSession& sessio
 SavedSession read_session(const std::filesystem::path& file, const OpenPlan& open) {
   try {
     return SessionReader(file, open).read();
-  } catch (const ModelError& error) {  // of the file and its JSON
+  } catch (const ModelError& error) {  // from the file and its JSON
     throw InputError(fmt::format("session file {}: {}", file.string(), error.what()));
   } catch (const BackendError& error) {
     throw ResourceError(ResourceError::Kind::memory, error.what());
@@ -281,7 +281,7 @@ struct Session::State {
 
   Engine engine;
   Workflow workflow;
-  std::shared_ptr<McpServers> servers;  // of all its runs; null: none
+  std::shared_ptr<McpServers> servers;  // the servers of all its runs; null: none
   mutable std::mutex mutex;
   std::deque<SessionMemory> past;  // after each of the last runs; the last is the present
   int runs = 0;

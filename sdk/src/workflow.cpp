@@ -258,7 +258,7 @@ class Values {
 struct ShownModel {
   std::shared_ptr<const Model> local;       // null: it is on a server
   std::shared_ptr<InferenceEngine> served;  // null: it is not
-  std::int64_t kv_bytes = 0;                // of a token; 0: the server has them
+  std::int64_t kv_bytes = 0;                // bytes of a token's KV; 0: the server has the KV
   std::string dtype, activations;
 
   const ModelText& text() const { return served ? served->text() : *local; }

@@ -19,7 +19,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kMaxFailures = 3;
 constexpr std::size_t kMaxAnswerBytes = 1 << 20;
-constexpr std::size_t kMaxWords = 300;  // of a collector's own
+constexpr std::size_t kMaxWords = 300;  // of text by a collector that are shown
 
 /// The protocol allows no further attempt after other errors of a server.
 bool may_try_again(const HttpError& error) {

@@ -175,7 +175,7 @@ std::int64_t unix_ns(const std::string& date) {
 /// A model as spans name it: by its file or folder where the record has it, otherwise as the workflow does.
 struct NamedModel {
   std::string name;
-  std::string host;  // of the server that has it, or empty
+  std::string host;  // the server that has it, or empty
   std::optional<std::int64_t> port;
 };
 

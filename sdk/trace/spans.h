@@ -31,7 +31,7 @@ struct ModelCallMarks {
   double started_ms = 0;
   std::optional<double> prefilled_ms, first_token_ms, last_token_ms;
   std::int64_t prompt_tokens = 0;  // 0: unknown
-  std::int64_t tokens = 0;         // of the answer, as far as they were seen
+  std::int64_t tokens = 0;         // tokens of the answer, as far as they were seen
   KvRecord kv{};
   std::vector<ToolMarks> tools{};  // that the answer called, one behind the other
 };
@@ -96,13 +96,13 @@ struct TraceSpan {
   SpanAttributes attributes{};
   std::vector<SpanMoment> moments{};
   std::vector<std::uint64_t> inputs{};  // spans of turns whose answers it read
-  std::string agent{};                  // of the turn that it is, or belongs to; empty: the run
+  std::string agent{};                  // agent of the turn that it is, or belongs to; empty: the run
 };
 
 struct RunTrace {
   std::string id;                  // 32 hexadecimal digits: the same for the same record
   std::int64_t start_unix_ns = 0;  // the run's start; 0: the record does not say
-  std::string version;             // of the library that ran it
+  std::string version;             // version of the library that ran it
   std::vector<TraceSpan> spans{};  // the run first, each span behind its parent
 };
 

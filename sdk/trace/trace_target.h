@@ -24,7 +24,7 @@ namespace baton {
 struct CollectorSettings {
   std::string url;                          // "http://localhost:4318/v1/traces"
   std::vector<std::string> headers;         // "Name: value"
-  std::chrono::milliseconds timeout{5000};  // of all attempts together
+  std::chrono::milliseconds timeout{5000};  // limit of all attempts together
 };
 
 /// `address`: "http://host:4318", to which /v1/traces is added where it has no path, or empty: what

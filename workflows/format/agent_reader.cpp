@@ -246,8 +246,8 @@ void AgentReader::check_output(const OutputSpec& output, std::string_view kind, 
 
 namespace {
 
-constexpr std::size_t kMaxPieces = 1000;    // of each text and of each prompt
-constexpr std::size_t kMaxTextErrors = 20;  // of one text
+constexpr std::size_t kMaxPieces = 1000;    // in each text and in each prompt
+constexpr std::size_t kMaxTextErrors = 20;  // in one text
 
 /// Adds fixed text, with what variables hold as data.
 void add_resolved(PromptItem& item, const Resolved& resolved, std::size_t offset) {

@@ -24,7 +24,7 @@ struct SourceLocation {
   std::string file;
   int line = 0;    // from 1; 0: no place
   int column = 0;  // from 1, in characters
-  int length = 1;  // of the marked text
+  int length = 1;  // length of the marked text
 };
 
 class Diagnostics {
@@ -46,7 +46,7 @@ class Diagnostics {
   /// Files that were read, by name; null: one that cannot be used.
   struct Files {
     std::map<std::string, std::shared_ptr<const SourceText>> read;
-    std::size_t bytes = 0;  // of each time that one is named
+    std::size_t bytes = 0;  // counted each time that a file is named
   };
   Files& files() { return files_; }
   std::string format() const;

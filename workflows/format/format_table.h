@@ -30,17 +30,17 @@ struct FormatType {
     choice,    // one of `words`
     object,    // a map with the keys of the table's object `name`
     list,
-    map,     // of `of[0]`; the keys of a map are ids, unless free_keys
-    either,  // of `of`, told apart by their YAML shape
+    map,     // its values are `of[0]`; the keys of a map are ids, unless free_keys
+    either,  // one of `of`, told apart by their YAML shape
   };
   Kind kind = Kind::any;
   std::string name;
   std::vector<std::string> words;
   std::vector<FormatType> of;
-  double low = 0, high = 0;  // of integer and number, inclusive
+  double low = 0, high = 0;  // bounds of an integer or number, inclusive
   bool above_low = false;    // `low` itself is not allowed; of a duration: 0 is not, `none` is
-  bool free_keys = false;    // of a map: its keys are any names
-  std::string short_for;     // of either: a scalar is short for an object with this key
+  bool free_keys = false;    // a map's keys are any names
+  std::string short_for;     // for either: a scalar is short for an object with this key
 };
 
 struct FormatKey {
@@ -50,7 +50,7 @@ struct FormatKey {
   bool required = false;
   std::string default_text;
   std::string description;
-  std::vector<std::string> unless = {};  // of a required key: other keys that do instead
+  std::vector<std::string> unless = {};  // other keys that may stand in place of a required one
 };
 
 /// All keys, grouped by object, the file's own first.

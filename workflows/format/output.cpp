@@ -13,7 +13,7 @@
 namespace baton {
 namespace {
 
-constexpr std::size_t kMaxGrammarNodes = 1u << 20;  // of all grammars; about 100 bytes and 1 microsecond each
+constexpr std::size_t kMaxGrammarNodes = 1u << 20;  // in all grammars; about 100 bytes and 1 microsecond each
 
 /// The constraint with its kind; empty: there is none.
 std::string key_of(const OutputSpec& output) {

@@ -224,7 +224,7 @@ std::string_view written_member(std::string_view json, const std::string& member
       at = next(end);
       end = end_of_value(json, at);
     }
-    if (is_member) found = json.substr(at, end - at);  // of equal keys the last one counts
+    if (is_member) found = json.substr(at, end - at);  // the last of equal keys counts
     at = next(end);
   }
   return found;

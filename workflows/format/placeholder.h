@@ -19,7 +19,7 @@ namespace baton {
 struct Placeholder {
   enum class Kind : std::uint8_t { input, agent, condition, answer, probabilities };
   Kind kind = Kind::input;
-  std::string id;                      // of the agent
+  std::string id;                      // the agent's
   int history = 0;                     // rounds back; 0: current
   std::vector<std::string> path = {};  // members of an answer, or the text whose probability it is
 

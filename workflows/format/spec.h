@@ -72,8 +72,8 @@ struct PromptItem {
   enum class Loop : std::uint8_t { none, peers, previous };
   Loop loop = Loop::none;
   std::vector<TemplatePiece> pieces;
-  SourceLocation where;                     // of the text
-  std::vector<SourceLocation> piece_where;  // of each piece; a spec made by a program has none
+  SourceLocation where;                     // place of the text
+  std::vector<SourceLocation> piece_where;  // place of each piece; a spec made by a program has none
 
   const SourceLocation& place(std::size_t piece) const {
     return piece < piece_where.size() ? piece_where[piece] : where;
@@ -160,7 +160,7 @@ struct ConditionSpec {
   bool negate = false;  // not_matches
   SourceLocation where;
   std::shared_ptr<const ValueExpression> expression = nullptr;  // over placeholders and `round`
-  std::vector<SourceLocation> name_where = {};                  // of each name of the expression
+  std::vector<SourceLocation> name_where = {};                  // place of each name in the expression
 };
 
 enum class Topology : std::uint8_t { single, chain, parallel, star, layered, fully_connected, debate, graph };
@@ -198,8 +198,8 @@ struct TopologySpec {
 struct RelaySpec {
   const Method* method = &default_method();
   ReuseOptions options;           // parameters; options.method is what `method` comes to
-  SourceLocation layers_where;    // of `layers.end`
-  SourceLocation reuse_where;     // of `reuse`
+  SourceLocation layers_where;    // place of `layers.end`
+  SourceLocation reuse_where;     // place of `reuse`
   std::int64_t device_bytes = 0;  // 0: no limit given
   std::int64_t host_bytes = 0;
   SourceLocation where;

@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::size_t kMaxDepth = 64;
 constexpr std::size_t kMaxYamlNodes = 50'000;       // with the copies that anchors and aliases make
-constexpr std::size_t kMaxScalarBytes = 16u << 20;  // of scalar text, the same
+constexpr std::size_t kMaxScalarBytes = 16u << 20;  // the same for scalar text
 
 struct YamlProblem {
   SourceLocation where;
@@ -86,7 +86,7 @@ struct OpenNode {
   YAML::Mark mark;
   std::optional<YamlNode> key;                                    // read, its value not yet
   std::vector<YamlNode> merged;                                   // maps behind '<<'
-  std::unordered_map<std::string, std::size_t, SeededHash> keys;  // of the entries so far
+  std::unordered_map<std::string, std::size_t, SeededHash> keys;  // keys of the entries so far
 
   /// The entry of a key; null: there is none.
   const YamlEntry* entry_of(const std::string& name) const {

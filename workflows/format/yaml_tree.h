@@ -26,10 +26,10 @@ struct YamlNode {
   Kind kind = Kind::null;
   bool plain = false;              // a scalar without quotes, not a block
   bool broken = false;             // an error has been reported: readers pass over it
-  bool has_values = false;         // of variables, in the text of a scalar
-  std::string text;                // of a scalar
-  std::vector<YamlNode> items;     // of a list
-  std::vector<YamlEntry> entries;  // of a map, in the order of the file
+  bool has_values = false;         // the scalar's text holds values of variables
+  std::string text;                // a scalar's
+  std::vector<YamlNode> items;     // a list's
+  std::vector<YamlEntry> entries;  // a map's, in the order of the file
   SourcePtr source;
   std::size_t offset = 0;  // where it starts in the source
   std::size_t length = 1;  // bytes to mark
@@ -59,15 +59,15 @@ class TextPlaces {
  private:
   const YamlNode& text_;
   std::string_view file_;               // up to the end of the text if that is known
-  std::size_t passed_ = 0;              // of the text: behind the last '{{' that was passed
+  std::size_t passed_ = 0;              // offset in the text, behind the last '{{' that was passed
   std::optional<std::size_t> in_file_;  // where the next '{{' stands; npos: nowhere
 };
 
 /// How much a node holds, with all that is in it.
 struct TreeSize {
   std::size_t nodes = 0;
-  std::size_t bytes = 0;   // of scalar text
-  std::size_t levels = 0;  // of nesting; a scalar has none
+  std::size_t bytes = 0;   // bytes of scalar text
+  std::size_t levels = 0;  // levels of nesting; a scalar has none
 };
 TreeSize size_of(const YamlNode& node);
 
@@ -154,9 +154,9 @@ struct Resolved {
     std::size_t begin = 0, end = 0;  // bytes
   };
   std::string text;
-  std::vector<Range> values;  // of the text: what variables hold, in order; a default is the author's
+  std::vector<Range> values;  // parts of the text that variables gave, in order; a default is the author's
   std::string error;          // empty: fine
-  std::string code;           // of the error
+  std::string code;           // the error's code
   bool changed = false;
 };
 

@@ -23,7 +23,7 @@ struct SlotSource {
   std::string name;                       // as the prompt names it: "agent_analyst_current"
   Kind kind = Kind::empty;                // empty: a history that reaches back before the first round
   int turn = -1;                          // index into Plan::turns: whose output or answer, or whose tools ran
-  const Method* method = &full_method();  // of the forecast
+  const Method* method = &full_method();  // the method that is forecast
   std::string reason;
 
   /// A member of an answer, or its probabilities: never the output.
@@ -50,7 +50,7 @@ struct PlannedTurn {
   SamplingParams sampling;
   std::int32_t max_tokens = 256;
   std::vector<std::string> stop;
-  std::shared_ptr<const Grammar> grammar;  // of the output; null: none, or a pattern or schema that is only checked
+  std::shared_ptr<const Grammar> grammar;  // the output's; null: none, or a pattern or schema that is only checked
   std::vector<std::string> choices;        // the output is the most probable of them; none: it is decoded
   Milliseconds timeout{0};                 // 0: none
   bool served = false;                     // the model is on a server, which keeps its KV
@@ -78,7 +78,7 @@ struct Plan {
   std::map<std::pair<std::string, std::string>, std::vector<std::int32_t>> larger_ends;
   int rounds = 1;
   int last_turn_of(const std::string& agent, int round) const;  // -1: none
-  ReuseOptions reuse_of(const PlannedTurn& turn) const;         // of the turn's request
+  ReuseOptions reuse_of(const PlannedTurn& turn) const;         // the options of the turn's request
 };
 
 /// The slots of a turn, which must not change in the meantime, for many look-ups.

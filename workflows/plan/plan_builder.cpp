@@ -17,9 +17,9 @@
 namespace baton {
 namespace {
 
-constexpr std::size_t kMaxNodes = 256;            // of one round
-constexpr std::size_t kMaxTurns = 4096;           // of all rounds
-constexpr std::size_t kMaxPlanBytes = 64u << 20;  // of all prompts, without the values of slots, and of what else
+constexpr std::size_t kMaxNodes = 256;            // in one round
+constexpr std::size_t kMaxTurns = 4096;           // in all rounds
+constexpr std::size_t kMaxPlanBytes = 64u << 20;  // for all prompts, without the values of slots, and of what else
                                                   // a turn copies from its agent
 constexpr std::size_t kBytesOfPiece = 64;
 
@@ -414,11 +414,11 @@ class PlanBuilder {
   Diagnostics& diagnostics_;
   std::vector<GraphNode> nodes_;
   std::vector<int> ends_;
-  std::vector<std::string> members_;  // of a round, in the order of their turns
+  std::vector<std::string> members_;  // members of a round, in the order of their turns
   GraphNode decision_;                // sees all of them; runs if the workflow has a `then`
   std::vector<PlannedTurn> turns_;
   std::map<std::string, std::shared_ptr<const Grammar>> grammar_of_;  // the output, by agent
-  std::vector<int> depth_;  // of each step: turns one behind the other, itself included
+  std::vector<int> depth_;  // for each step the longest chain of turns that ends with it
   std::size_t plan_bytes_ = 0;
 };
 

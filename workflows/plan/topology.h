@@ -15,9 +15,9 @@ namespace baton {
 
 /// One turn of one agent in every round.
 struct GraphNode {
-  std::string id;  // of the step; the agent's in the presets
+  std::string id;  // the step's id; the agent's in the presets
   std::string agent;
-  const NodeSpec* spec = nullptr;  // of a graph
+  const NodeSpec* spec = nullptr;  // in a graph, the node's spec
   std::vector<int> needs;          // declared edges of this round, ascending
   std::vector<int> sees;           // turns whose output exists when this one starts, whatever is declared; ascending
 };

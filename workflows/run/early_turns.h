@@ -48,7 +48,7 @@ class EarlyTurns {
     PromptFrame frame;
     std::shared_ptr<InferenceEngine> engine;
     EarlyId id = 0;
-    ContextHandle context;     // of the conversation that the frame begins with; null: there is none
+    ContextHandle context;     // the conversation that the frame begins with; null: none
     std::int32_t longest = 0;  // longest prompt that the engine was told of
     bool done = false;         // submitted, or over
     const InferenceEngine* decoding = nullptr;
@@ -66,7 +66,7 @@ class EarlyTurns {
   std::vector<Turn> turns_;  // one of each of the plan
   TextIds& texts_;
   std::stop_source stop_;
-  std::map<std::pair<const char*, const Tokenizer*>, TokenText> ids_;  // of known texts
+  std::map<std::pair<const char*, const Tokenizer*>, TokenText> ids_;  // ids of known texts
 };
 
 /// The frame of a turn's prompt, the run's inputs filled in. `memory`: what the agent remembers, or null. Any thread.

@@ -26,31 +26,31 @@ using SessionMemory = std::map<std::string, std::shared_ptr<const Conversation>>
 
 struct RunRequest {
   std::shared_ptr<const Plan> plan;
-  std::map<std::string, std::shared_ptr<InferenceEngine>> engines;  // of the plan's models, by ModelSpec name
+  std::map<std::string, std::shared_ptr<InferenceEngine>> engines;  // engines of the plan's models, by ModelSpec name
   std::shared_ptr<const ToolRegistry> tools;
   std::map<std::string, std::string> inputs;  // complete: complete_inputs (workflows/run/inputs.h)
   std::optional<std::uint64_t> seed;          // takes precedence over the workflow's
-  Milliseconds timeout{0};                    // of the whole run; 0: none
+  Milliseconds timeout{0};                    // limit of the whole run; 0: none
   std::optional<Clock::time_point> due;       // when it has passed; without a value, it counts from the run's beginning
   std::stop_token stop;                       // ends the run soon, keeping what it has; state "cancelled"
   EventCallback on_event;
-  std::vector<AgentFinished> finished;  // of an earlier run; such turns are over when the run begins
+  std::vector<AgentFinished> finished;  // turns of an earlier run, which are over when this run begins
   /// RunOptions::on_ask and answers.
   std::function<std::optional<std::string>(const Asked& asked, const std::stop_token& stop)> on_ask;
   std::map<std::string, std::string> answers;
   std::function<std::vector<ServerRecord>()> servers;  // asked at the end; null: there are none
   std::string unready;                                 // why no turn can start; empty: they can
-  std::vector<std::string> warnings;                   // of the time before the run began
+  std::vector<std::string> warnings;                   // warnings from before the run began
   std::map<std::string, std::vector<TokenId>> forced;  // by turn id: the turn's answer is these tokens
   /// Called before each token of a turn with the logits [V] that it is chosen from, on the engine's thread,
   /// concurrently for several turns.
   std::function<void(const std::string& turn, std::span<const float> logits)> on_logits;
-  SessionMemory memory;  // of the runs of a session before this one
+  SessionMemory memory;  // what the session's earlier runs left
   /// Called once, at the end, with what the agents remember now; null: the run did not end well, or memory was short,
   /// and nothing of it is remembered. Without it the run belongs to no session. Must not throw.
   std::function<void(const SessionMemory* memory)> on_memory;
   // For the record.
-  std::string version;      // of the library
+  std::string version;      // the library's version
   double load_ms = 0.0;     // opening the engines
   double measure_ms = 0.0;  // measuring their models
 };
@@ -80,8 +80,8 @@ void restore_turn(RunProgress& progress, const RunRequest& request, const AgentF
 RunRecord run_plan(const RunRequest& request);
 
 enum class MissingInputs : std::uint8_t {
-  refused,   // of a run
-  left_out,  // of a preview, which shows them as unknown
+  refused,   // for a run
+  left_out,  // for a preview, which shows them as unknown
 };
 
 /// Every input that the workflow declares, by name: the given text, the default, or an empty text for one that is not

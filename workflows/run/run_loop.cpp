@@ -27,7 +27,7 @@ namespace {
 constexpr std::size_t kMaxThreads = 8;
 constexpr const char* kEndedForLackOfMemory = "out of memory";  // a std::string of it allocates nothing
 constexpr Milliseconds kMaxBackoff{60000};
-constexpr int kMaxDoublings = 16;  // of a pause
+constexpr int kMaxDoublings = 16;  // times that a pause doubles
 
 bool is_in(const RunSnapshot& run, std::size_t turn, TurnProgress::Phase phase) {
   return run.turns[turn].progress == phase;

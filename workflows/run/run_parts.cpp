@@ -77,7 +77,7 @@ void Workers::stop() noexcept {
 
 namespace {
 
-std::atomic<std::uint64_t> begun_runs{0};           // of this process
+std::atomic<std::uint64_t> begun_runs{0};           // in this process
 constexpr const char* kNoMemory = "out of memory";  // so short that a std::string of it allocates nothing
 
 /// The texts that the session has tokenized so far.

@@ -158,7 +158,7 @@ class RunSegments {
 
   const Plan& plan_;
   std::vector<bool> over_;
-  std::vector<Entry> entries_;  // of texts that differ, or of different engines
+  std::vector<Entry> entries_;  // one for each text and engine
 };
 
 /// What the agents of a session remember: the conversation of the last turn of each agent in a run. Every turn of an

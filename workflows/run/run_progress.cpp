@@ -24,7 +24,7 @@
 namespace baton {
 namespace {
 
-constexpr std::size_t kMaxOutputBytes = 64u << 20;  // of all outputs of the workflow
+constexpr std::size_t kMaxOutputBytes = 64u << 20;  // all outputs of the workflow together
 
 /// With four decimals, which is what texts and conditions need.
 std::string json_text_of(const std::vector<std::pair<std::string, double>>& probabilities) {

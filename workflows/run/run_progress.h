@@ -26,9 +26,9 @@ struct TurnProgress {
   AgentRecord record;
   bool has_output = false;                     // record.output is handed on: generated text or a fallback
   TokenText tokens;                            // the ids that were generated; empty if only the text may be handed on
-  std::shared_ptr<const Tokenizer> tokenizer;  // of those ids
+  std::shared_ptr<const Tokenizer> tokenizer;  // the tokenizer of those ids
   bool has_answer = false;                     // record.answer is what `output` asks for
-  std::string probabilities;                   // of the choices, as JSON
+  std::string probabilities;                   // those of the choices, as JSON
   std::map<std::string, std::string> answers;  // texts of the placeholders for both, of those that the plan reads
   bool has_tool_text = false;
   std::string tool_text;  // output of the turn's tools

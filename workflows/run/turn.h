@@ -66,13 +66,13 @@ struct TurnInput {
   std::shared_ptr<const Conversation> memory;  // what the agent remembers; null: nothing
   std::vector<ToolInput> tools;
   std::string tool_text;           // without `tools`: what they returned in an attempt before
-  std::shared_ptr<TextIds> texts;  // of the run
-  std::stop_token stop;            // of rendering, tokenizing and reading the vocabulary; the tools have it too
+  std::shared_ptr<TextIds> texts;  // the run's
+  std::stop_token stop;            // stops rendering, tokenizing and reading the vocabulary; the tools have it, too
 };
 
 struct ToolOutcome {
   std::string tool;
-  std::string arguments;  // of a call by the model, or the question of a step that asks
+  std::string arguments;  // arguments of a call by the model, or the question of a step that asks
   ToolResult result;
   double wall_ms = 0.0;
 };
@@ -87,8 +87,8 @@ struct PreparedTurn {
   std::vector<PromptPart> prompt;
   std::size_t kept = 0;                       // exchanges of the memory that the prompt holds
   std::vector<std::vector<TokenId>> choices;  // ids of the turn's choices
-  ToolFormat format;                          // of calls, if the model may call tools
-  std::shared_ptr<const Grammar> constraint;  // of what is generated next; null: any text
+  ToolFormat format;                          // the form of calls, if the model may call tools
+  std::shared_ptr<const Grammar> constraint;  // what may be generated next; null: any text
   bool waits = false;                         // a tool threw NoAnswer; it is not in `tools`
   std::string failed_tool;                    // what a tool said that ended the attempt (CallLimits::fail)
   std::string error;                          // why there is no prompt
@@ -104,10 +104,10 @@ struct CallsInput {
   std::shared_ptr<InferenceEngine> engine;
   ToolFormat format;
   std::vector<ModelCall> calls;
-  std::vector<ToolInput> tools;                  // of each call
+  std::vector<ToolInput> tools;                  // one for each call
   std::vector<std::optional<ToolResult>> known;  // results of calls that were made before and are not made again
   int left = 0;                                  // calls that the turn may still make
-  std::shared_ptr<TextIds> texts;                // of the run
+  std::shared_ptr<TextIds> texts;                // the run's
   std::stop_token stop;
 
   /// All calls were made before.

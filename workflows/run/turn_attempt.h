@@ -94,8 +94,8 @@ class TurnCalls {
   int calls_ = 0;
   std::map<std::pair<std::string, std::string>, ToolResult> made_;  // results, by tool and arguments
   std::vector<PromptPart> prompt_;
-  ContextHandle context_;                      // of the generation before
-  std::shared_ptr<const Grammar> constraint_;  // of the next generation
+  ContextHandle context_;                      // the context of the generation before
+  std::shared_ptr<const Grammar> constraint_;  // for the next generation
   AgentRecord record_;
 };
 
@@ -147,9 +147,9 @@ class TurnAttempt {
   const PlannedTurn& planned_;
   TurnProgress& state_;
   AttemptPhase phase_ = AttemptPhase::idle;
-  int number_ = 0;  // of the attempt, from 1
+  int number_ = 0;  // number of the attempt, from 1
   std::shared_ptr<InferenceEngine> engine_;
-  std::vector<FailedOutput> failed_;      // of the attempts before
+  std::vector<FailedOutput> failed_;      // in the attempts before
   std::optional<PreparedTurn> prepared_;  // the prompt is kept while another attempt may need it
   TurnCalls calls_;
   std::vector<PromptPart> submitted_;  // without what the engine makes of it; the ids find segments again

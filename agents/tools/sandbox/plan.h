@@ -136,7 +136,7 @@ class SandboxNamespaces {
   SandboxNamespaces(const SandboxNamespaces&) = delete;
   SandboxNamespaces& operator=(const SandboxNamespaces&) = delete;
 
-  int flags() const { return flags_; }  // of clone
+  int flags() const { return flags_; }  // flags of clone
   void describe(SandboxChild& child, const SandboxMeans& means) const;
 
  private:

@@ -184,7 +184,7 @@ typedef struct baton_engine_options {
   const char* model;        // a folder or a bare name, in place of each workflow's default model; NULL: the workflow's
   const char* device;       // "auto" (NULL), "cpu", "cuda", "cuda:N"
   int32_t threads;          // CPU threads; 0: one per core
-  int64_t kv_budget_bytes;  // of KV cache per model; 0: half of the free memory
+  int64_t kv_budget_bytes;  // bytes of KV cache per model; 0: half of the free memory
   double slowdown;          // docs/cli.md, --slowdown; 0: 0.67 on the CPU, 0.1 on a GPU
   const char* kv_dtype;     // "bf16" or "f32", in place of the workflow's; NULL: the workflow's
   const char* learned_folder;       // where what methods learn is kept between processes; NULL: nowhere
@@ -192,7 +192,7 @@ typedef struct baton_engine_options {
   baton_progress_callback
       on_profile;  // while a model is profiled, at the first use of auto, preset paper or droidspeak
   baton_warning_callback on_warning;
-  void* user_data;        // of the three
+  void* user_data;        // for the three callbacks
   int32_t no_drafts;      // not 0: tokens are decoded one by one (docs/methods.md, "Drafts"); the answers are the same
   int64_t allow_servers;  // not 0: runs may start the programs and open the addresses of `mcp`; else BATON_USAGE
 } baton_engine_options;
@@ -276,9 +276,9 @@ typedef struct baton_run_options {
   size_t input_count;
   uint64_t seed;  // counts only with has_seed: takes precedence over the workflow's
   bool has_seed;
-  int64_t timeout_ms;  // of the whole run; 0: none
+  int64_t timeout_ms;  // limit of the whole run; 0: none
   baton_event_callback on_event;
-  void* user_data;            // of on_event, on_ask and on_end
+  void* user_data;            // for on_event, on_ask and on_end
   baton_ask_callback on_ask;  // NULL: a run that needs an answer ends with BATON_SUSPENDED
   const baton_pair* answers;  // to steps that ask, by turn ("approval", "approval#2"); these are not asked
   size_t answer_count;

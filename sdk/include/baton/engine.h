@@ -54,8 +54,8 @@ struct EngineOptions {
 struct RunOptions {
   std::map<std::string, std::string> inputs{};  // UTF-8
   std::optional<std::uint64_t> seed{};          // takes precedence over the workflow's
-  std::chrono::milliseconds timeout{0};         // of the whole run, with opening its models (state "timeout"); 0: none
-  std::stop_token stop{};                       // a request has the effect of Run::stop()
+  std::chrono::milliseconds timeout{0};  // limit of the whole run, with opening its models (state "timeout"); 0: none
+  std::stop_token stop{};                // a request has the effect of Run::stop()
   /// Called in order on a thread of the library; must return soon. An exception stops the run; Run::get() rethrows it.
   EventCallback on_event{};
   /// Called once, after the last event, when the run is over and get() waits no more, also if no event said so

@@ -25,20 +25,20 @@ struct PreviewPart {
   bool known = true;  // false: the slot's value is unknown; text and tokens are empty
   std::string text;
   std::vector<std::int32_t> tokens;
-  std::int64_t most_tokens = 0;  // of an unknown slot: the bound, 0 without one; of a known slot: the number of tokens
+  std::int64_t most_tokens = 0;  // for an unknown slot the bound, 0 without one; for a known slot the number of tokens
 };
 
 struct TurnPreview {
   std::string agent;
   int round = 1;
   std::string model_path;
-  std::string dtype, activations;  // of the model's weights, and of their products (docs/yaml.md, "A model")
+  std::string dtype, activations;  // types of the model's weights, and of their products (docs/yaml.md, "A model")
   std::vector<PreviewPart> prompt;
   bool complete = false;           // every slot is known
   std::int64_t prompt_tokens = 0;  // at most, where every unknown slot has a bound
   std::int64_t output_tokens = 0;  // at most
   std::int64_t kv_bytes = 0;       // for that prompt and output
-  std::int64_t context = 0;        // of the model, tokens
+  std::int64_t context = 0;        // the model's context in tokens
   std::string turn{};              // TurnInfo::id
 
   std::string text() const;  // unknown slots as {{ name }}
@@ -46,7 +46,7 @@ struct TurnPreview {
 
 struct Preview {
   std::vector<TurnPreview> turns;       // as Workflow::turns()
-  std::int64_t kv_bytes_per_token = 0;  // of the largest model
+  std::int64_t kv_bytes_per_token = 0;  // for the largest model
   std::int64_t kv_peak_bytes = 0;       // all turns that may run concurrently, each at its maximum
   std::int64_t kv_ahead_bytes = 0;      // prompts that lockstep computes ahead alongside them, if memory allows
   int max_parallel = 0;                 // turns that may run concurrently; 0: no limit

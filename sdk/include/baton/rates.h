@@ -14,16 +14,16 @@ namespace baton::inline v1 {
 struct PrefillRate {
   std::int64_t tokens = 0;
   double tokens_per_s = 0;
-  double share = 0;  // of the machine's arithmetic limit; 0: the limit was not measured
+  double share = 0;  // fraction of the machine's arithmetic limit; 0: the limit was not measured
 };
 
 /// A decode step of the bare model: `rows` sequences, each `depth` tokens long.
 struct DecodeRate {
   std::int64_t depth = 0;   // tokens in each sequence's cache
   std::int64_t rows = 0;    // sequences
-  double tokens_per_s = 0;  // of all of them
-  double share = 0;         // of the memory bandwidth, which weights in a CPU's cache can exceed; 0: not measured
-  double recording = 0;     // fraction of a step's time that recording for a later hand-over adds
+  double tokens_per_s = 0;  // for all of them together
+  double share = 0;      // fraction of the memory bandwidth, which weights in a CPU's cache can exceed; 0: not measured
+  double recording = 0;  // fraction of a step's time that recording for a later hand-over adds
 };
 
 /// A decode step to measure.
@@ -36,7 +36,7 @@ struct DecodeStep {
 struct RowCosts {
   struct Step {
     std::int64_t rows = 0;  // prompt rows of another sequence, as deep as the one that decodes
-    double ms = 0;          // of the whole step
+    double ms = 0;          // time of the whole step
   };
   std::int64_t depth = 0;   // tokens in both sequences' caches
   std::vector<Step> steps;  // increasing; the first step has no prompt rows
@@ -49,8 +49,8 @@ struct RateOptions {
   std::string model{};         // a folder or a bare name
   std::vector<int> prefill{};  // prompt lengths in tokens; each must fit the model's context
   std::vector<DecodeStep> decode{};
-  std::string dtype = "bf16";       // of weights and KV: bf16, f32
-  std::string activations = "f32";  // of products with bf16 weights on the CPU: f32, bf16
+  std::string dtype = "bf16";       // type of weights and KV: bf16, f32
+  std::string activations = "f32";  // type of inputs to products with bf16 weights on the CPU: f32, bf16
   std::string device = "auto";      // auto, cpu, cuda, cuda:N
   int threads = 0;                  // CPU threads; 0: one per core
   /// Called with a short line for each thing that is being measured, on the caller's thread.

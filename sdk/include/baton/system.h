@@ -26,7 +26,7 @@ std::vector<DeviceInfo> devices();
 struct DeviceCheck {
   std::string name;         // "attention, heads of 64"
   std::string problem;      // what went wrong, or empty
-  double milliseconds = 0;  // of the device and of the CPU together
+  double milliseconds = 0;  // time on the device and on the CPU together
 };
 
 /// Tests a device ("cuda", "cuda:1", "cpu") in seconds: its copies, operations, choice of tokens and repeated steps
@@ -41,7 +41,7 @@ struct ModelInfo {
   std::string architecture;
   int layers = 0;
   int context = 0;
-  std::int64_t bytes = 0;  // of the weights' files
+  std::int64_t bytes = 0;  // size of the weights' files
   std::string problem;     // why it cannot be used, as far as can be told from its configuration, or empty
 };
 

@@ -28,7 +28,7 @@ class Tools {
   /// Throws std::invalid_argument also for a definition whose parameters are not the schema of an object.
   Tools& add(const std::string& name, ToolDefinition definition, ToolFunction function, ToolCheck check = {});
 
-  std::vector<std::string> names() const;  // of the tools added here, sorted
+  std::vector<std::string> names() const;  // names of the tools added here, sorted
 
   /// Calls a tool, one of these or a built-in one, as a run would. Throws std::invalid_argument for an unknown name;
   /// an exception of the tool becomes a result that is not ok.

@@ -14,7 +14,7 @@ struct SlotInfo {
   enum class Source { input, agent_output, agent_answer, tool_result, empty };  // empty: a round before the first
   std::string name;
   Source source = Source::empty;
-  int turn = -1;       // of outputs, answers and results: index into Workflow::turns()
+  int turn = -1;       // for outputs, answers and results: index into Workflow::turns()
   std::string method;  // how its KV will be handed over, as far as is known before a run
   std::string reason;
 };
