@@ -137,7 +137,7 @@ void must_be_the_same(const JournalStart& start, const Workflow& workflow) {
 }  // namespace
 
 Restarted restart(JournalContent journal, EngineArguments engine) {
-  if (!engine.learned.empty()) engine.learned = fs::absolute(engine.learned).string();  // of this command line
+  if (!engine.learned.empty()) engine.learned = fs::absolute(engine.learned).string();  // from this command line
   enter(journal.start);
   Workflow workflow = journal.start.workflow.load();
   must_be_the_same(journal.start, workflow);

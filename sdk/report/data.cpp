@@ -309,14 +309,24 @@ namespace {
 
 constexpr std::size_t kMaxRecordBytes = 64 << 20, kMaxEventsBytes = 256 << 20, kMaxGraphBytes = 16 << 20;
 
+/// The texts as the file has them; `names` holds each of their names.
+NamedTexts in_order(std::vector<NamedTexts::value_type> texts, const std::vector<std::string>& names) {
+  std::unordered_map<std::string_view, std::size_t> places;
+  for (std::size_t i = 0; i < names.size(); ++i) places.emplace(names[i], i);
+  std::sort(texts.begin(), texts.end(),
+            [&](const auto& a, const auto& b) { return places.at(a.first) < places.at(b.first); });
+  return NamedTexts(std::move(texts));
+}
+
 /// Reads the fields of a record, by the table in engine/base/json/record_fields.h. Counts that the record holds as an
 /// int are cut at a million.
 class RecordReader {
  public:
+  /// `file`: the bytes that the fields are of, if the record has texts whose order counts.
   template <class Record>
-  static Record read(const RecordFields& fields) {
+  static Record read(const RecordFields& fields, const std::string* file = nullptr) {
     Record record;
-    RecordReader reader(fields);
+    RecordReader reader(fields, file);
     FieldsOf<Record>::visit(reader, record);
     return record;
   }
@@ -374,13 +384,33 @@ class RecordReader {
   void shares(const char* name, std::vector<std::pair<std::string, double>>& shares) {
     if (!fields_.is_null(name)) shares = fields_.shares(name);
   }
+  void schema(const char* name, int& value) {
+    if (fields_.count(name) != value) fields_.fail(name, fmt::format("{}", value));
+  }
+  void unsigned_number(const char* name, std::uint64_t& value) { value = fields_.unsigned_number(name); }
+  void bytes(const char* name, std::int64_t& value, std::optional<double> absent = {}) {
+    value = static_cast<std::int64_t>(fields_.number(name, absent));
+  }
+  void texts(const char* name, NamedTexts& texts) {
+    texts = in_order(fields_.texts(name), RecordFields::names(*file_, name));
+  }
+  void texts_or_none(const char* name, NamedTexts& named) {
+    if (!fields_.is_null(name)) texts(name, named);
+  }
+  template <class Visit>
+  void group(const char* name, const Visit& visit) {
+    const RecordFields fields = fields_.object(name);
+    RecordReader inner(fields, file_);
+    visit(inner);
+  }
 
  private:
   static constexpr std::int64_t kMaxInt = 1'000'000;
 
-  explicit RecordReader(const RecordFields& fields) : fields_(fields) {}
+  RecordReader(const RecordFields& fields, const std::string* file) : fields_(fields), file_(file) {}
 
   const RecordFields& fields_;
+  const std::string* file_;
 };
 
 }  // namespace
@@ -390,42 +420,9 @@ AgentRecord agent_record(const RecordFields& fields) { return RecordReader::read
 
 namespace {
 
-/// The texts as the file has them; `names` holds each of their names.
-NamedTexts in_order(std::vector<NamedTexts::value_type> texts, const std::vector<std::string>& names) {
-  std::unordered_map<std::string_view, std::size_t> places;
-  for (std::size_t i = 0; i < names.size(); ++i) places.emplace(names[i], i);
-  std::sort(texts.begin(), texts.end(),
-            [&](const auto& a, const auto& b) { return places.at(a.first) < places.at(b.first); });
-  return NamedTexts(std::move(texts));
-}
-
 RunRecord run_of(const std::string& bytes, const std::string& file) {
   const JsonDocument json = RecordFields::parse(bytes, file);
-  const RecordFields fields(*json, file, "");
-  RunRecord run;
-  if (fields.count("schema") != run.schema) fields.fail("schema", fmt::format("{}", run.schema));
-  run.workflow = fields.text("workflow");
-  run.state = fields.one_of<RunState>("state");
-  run.error = fields.text("error", "");
-  run.error_kind = fields.one_of_if_there<ErrorKind>("error_kind");
-  const RecordFields model = fields.object("model");
-  run.model_path = model.text("path");
-  run.model_fingerprint = model.text("fingerprint");
-  run.device = fields.text("device");
-  run.device_fallback = fields.text("device_fallback", "");
-  run.relay = fields.text("relay");
-  run.seed = fields.unsigned_number("seed");
-  run.version = fields.text("version", "");
-  run.date = fields.text("date", "");
-  run.threads = static_cast<int>(std::min<std::int64_t>(fields.count("threads", 0), 1'000'000));
-  if (!fields.is_null("inputs")) run.inputs = in_order(fields.texts("inputs"), RecordFields::names(bytes, "inputs"));
-  run.outputs = in_order(fields.texts("outputs"), RecordFields::names(bytes, "outputs"));
-  run.load_ms = fields.number("load_ms", 0);
-  run.measure_ms = fields.number("measure_ms", 0);
-  run.wall_ms = fields.number("wall_ms");
-  for (const RecordFields& agent : fields.list("agents")) run.agents.push_back(agent_record(agent));
-  run.memory = RecordReader::read<MemoryRecord>(fields.object("memory"));
-  return run;
+  return RecordReader::read<RunRecord>(RecordFields(*json, file, ""), &bytes);
 }
 
 }  // namespace

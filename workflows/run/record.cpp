@@ -290,6 +290,17 @@ class RecordWriter {
     OrderedJson& json = json_[name] = OrderedJson::object();
     for (const auto& [text, share] : shares) json[text] = finite(share);
   }
+  void schema(const char* name, int value) { json_[name] = value; }
+  void unsigned_number(const char* name, std::uint64_t value) { json_[name] = value; }
+  void bytes(const char* name, std::int64_t value, double = 0) { json_[name] = value; }
+  void texts(const char* name, const NamedTexts& texts) { json_[name] = json_of(texts); }
+  void texts_or_none(const char* name, const NamedTexts& texts) { json_[name] = json_of(texts); }
+  template <class Visit>
+  void group(const char* name, const Visit& visit) {
+    RecordWriter inner;
+    visit(inner);
+    json_[name] = std::move(inner.json_);
+  }
 
  private:
   OrderedJson json_ = OrderedJson::object();
@@ -301,39 +312,7 @@ OrderedJson json_of(const KvRecord& record) { return RecordWriter::written(recor
 OrderedJson json_of(const SlotRecord& record) { return RecordWriter::written(record); }
 OrderedJson json_of(const AgentRecord& record) { return RecordWriter::written(record); }
 
-OrderedJson json_of(const RunRecord& record) {
-  OrderedJson agents = OrderedJson::array();
-  for (const AgentRecord& agent : record.agents) agents.push_back(json_of(agent));
-  OrderedJson servers = OrderedJson::array();
-  for (const ServerRecord& server : record.servers) {
-    servers.push_back({{"name", server.name},
-                       {"title", server.title},
-                       {"tools", server.tools},
-                       {"start_ms", finite(server.start_ms)},
-                       {"error", server.error}});
-  }
-  return {{"schema", record.schema},
-          {"version", record.version},
-          {"date", record.date},
-          {"workflow", record.workflow},
-          {"state", name_of(record.state)},
-          {"error", record.error},
-          {"error_kind", name_of(record.error_kind)},
-          {"model", {{"path", record.model_path}, {"fingerprint", record.model_fingerprint}}},
-          {"device", record.device},
-          {"device_fallback", record.device_fallback},
-          {"threads", record.threads},
-          {"relay", record.relay},
-          {"seed", record.seed},
-          {"inputs", json_of(record.inputs)},
-          {"outputs", json_of(record.outputs)},
-          {"load_ms", finite(record.load_ms)},
-          {"measure_ms", finite(record.measure_ms)},
-          {"wall_ms", finite(record.wall_ms)},
-          {"agents", std::move(agents)},
-          {"servers", std::move(servers)},
-          {"memory", RecordWriter::written(record.memory)}};
-}
+OrderedJson json_of(const RunRecord& record) { return RecordWriter::written(record); }
 
 std::string RunRecord::to_json(int indent) const { return dump(json_of(*this), indent); }
 

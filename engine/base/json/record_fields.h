@@ -20,6 +20,11 @@ namespace baton {
 ///   list, list_or_none        records; none if the field is absent
 ///   round                     a whole number from 1
 ///   shares                    texts with a share each
+///   schema                    the version of the table: the record's own
+///   unsigned_number           a whole number of 64 bits
+///   bytes                     a size
+///   texts, texts_or_none      texts by name, in the order of the file; none if the field is absent
+///   group                     an object of fields of the same record
 template <class Record>
 struct FieldsOf;
 
@@ -137,6 +142,61 @@ struct FieldsOf<AgentRecord> {
     fields.known("guard_change", record.guard_change);
     fields.list("slots", record.slots);
     fields.object_or_null("history", record.history);
+  }
+};
+
+template <>
+struct FieldsOf<ServerRecord> {
+  template <class Fields, class Record>
+  static void visit(Fields& fields, Record& record) {
+    fields.text("name", record.name);
+    fields.text("title", record.title);
+    fields.count("tools", record.tools);
+    fields.number("start_ms", record.start_ms);
+    fields.text("error", record.error);
+  }
+};
+
+template <>
+struct FieldsOf<MemoryRecord> {
+  template <class Fields, class Record>
+  static void visit(Fields& fields, Record& record) {
+    fields.bytes("weights_bytes", record.weights_bytes);
+    fields.bytes("kv_peak_bytes", record.kv_peak_bytes);
+    fields.bytes("segments_peak_bytes", record.segments_peak_bytes);
+    fields.bytes("host_segments_peak_bytes", record.host_segments_peak_bytes, 0);
+    fields.bytes("anchors_bytes", record.anchors_bytes, 0);
+  }
+};
+
+template <>
+struct FieldsOf<RunRecord> {
+  template <class Fields, class Record>
+  static void visit(Fields& fields, Record& record) {
+    fields.schema("schema", record.schema);
+    fields.text("version", record.version, "");
+    fields.text("date", record.date, "");
+    fields.text("workflow", record.workflow);
+    fields.word("state", record.state);
+    fields.text("error", record.error, "");
+    fields.word_or_null("error_kind", record.error_kind);
+    fields.group("model", [&record](auto& model) {
+      model.text("path", record.model_path);
+      model.text("fingerprint", record.model_fingerprint);
+    });
+    fields.text("device", record.device);
+    fields.text("device_fallback", record.device_fallback, "");
+    fields.count("threads", record.threads, 0);
+    fields.text("relay", record.relay);
+    fields.unsigned_number("seed", record.seed);
+    fields.texts_or_none("inputs", record.inputs);
+    fields.texts("outputs", record.outputs);
+    fields.number("load_ms", record.load_ms, 0);
+    fields.number("measure_ms", record.measure_ms, 0);
+    fields.number("wall_ms", record.wall_ms);
+    fields.list("agents", record.agents);
+    fields.list_or_none("servers", record.servers);
+    fields.object("memory", record.memory);
   }
 };
 
