@@ -140,6 +140,7 @@ struct EarlyPrompt {
   ReuseOptions reuse;            // the options that the request will have; without `record`, except with auto
   std::string reader;            // that of the request
   ContextHandle context{};       // that of the request; its exact beginning is taken
+  bool keep_context = false;     // that of the request
 };
 
 // InferenceEngine: the entry of the engine layer for the workflow layer. It is what any engine can do, in this process

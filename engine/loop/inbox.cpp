@@ -32,8 +32,10 @@ void Inbox::order(Order order) {
   wake_.notify_one();
 }
 
-bool Inbox::order_unless_closed(Order order) {
+bool Inbox::order_from_other_thread(Order order) {
   const std::lock_guard lock(mutex_);
+  if (engine_ == std::this_thread::get_id())
+    throw EngineError(EngineError::Kind::invalid, "a callback of a request must not wait for the engine");
   if (closed_) return false;
   orders_.push_back(std::move(order));
   wake_.notify_one();
@@ -59,6 +61,7 @@ void Inbox::close() {
 
 bool Inbox::wait(Work& work, const std::function<bool()>& busy, const std::function<void()>& on_orders) {
   std::unique_lock lock(mutex_);
+  engine_ = std::this_thread::get_id();
   wake_.wait(lock, [&] {
     return closed_ || !incoming_.empty() || !cancelled_.empty() || !work.cancelling.empty() || !orders_.empty() ||
            forget_all_ || !work.waiting.empty() || busy();

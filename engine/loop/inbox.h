@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <thread>
 #include <vector>
 
 #include "engine/loop/sequence.h"
@@ -41,12 +42,13 @@ class Inbox {
   void close();
 
   /// Calls `work` on the engine's thread between two steps, and waits for it. Rethrows what it throws; returns nothing
-  /// when the engine ends meanwhile.
+  /// when the engine ends meanwhile. Throws EngineError when the engine's thread calls it (in a callback of a request),
+  /// which would wait for itself.
   template <typename Result>
   std::optional<Result> on_thread(std::function<Result()> work) {
     auto done = std::make_shared<std::promise<Result>>();
     std::future<Result> result = done->get_future();
-    const bool ordered = order_unless_closed([work = std::move(work), done = std::move(done)](PrefillAhead&) {
+    const bool ordered = order_from_other_thread([work = std::move(work), done = std::move(done)](PrefillAhead&) {
       try {
         done->set_value(work());
       } catch (...) {
@@ -75,7 +77,7 @@ class Inbox {
   std::unique_ptr<Sequence> take_first();
 
  private:
-  bool order_unless_closed(Order order);
+  bool order_from_other_thread(Order order);
 
   mutable std::mutex mutex_;
   std::condition_variable wake_;
@@ -85,6 +87,7 @@ class Inbox {
   std::vector<RequestId> cancelled_;  // guarded by mutex_
   bool closed_ = false;               // guarded by mutex_
   RequestId last_id_ = 0;             // guarded by mutex_
+  std::thread::id engine_;            // guarded by mutex_: the thread that waits
 };
 
 }  // namespace baton

@@ -25,6 +25,23 @@ namespace baton {
 /// Returns the tokens that a running request has decoded so far, or null when the request is not running.
 using DecodedTokens = std::function<const std::vector<TokenId>*(RequestId)>;
 
+/// What is known of the parts of a prompt.
+class KnownParts {
+ public:
+  /// Appends what is known now, up to `longest` tokens in all.
+  void extend(const std::vector<EarlyPart>& parts, std::int32_t longest, const DecodedTokens& decoded);
+  void keep_first(std::size_t count) { tokens_.resize(count); }
+
+  const std::vector<TokenId>& tokens() const { return tokens_; }
+  std::size_t part() const { return part_; }    // index of the first part that may still grow
+  std::size_t begin() const { return begin_; }  // begin of that part in tokens()
+
+ private:
+  std::vector<TokenId> tokens_;
+  std::size_t part_ = 0;
+  std::size_t begin_ = 0;
+};
+
 class EarlySequence {
  public:
   EarlySequence(EarlyId id, EarlyPrompt prompt, ReuseDecision decision);
@@ -42,11 +59,11 @@ class EarlySequence {
   void ended(RequestId id, const std::vector<TokenId>* tokens);
 
   /// The tokens known so far, at most EarlyPrompt::longest.
-  std::span<const TokenId> known() const { return known_.tokens; }
+  std::span<const TokenId> known() const { return known_.tokens(); }
   /// True when all of the prompt is known.
-  bool settled() const { return prompt_.complete && known_.part == prompt_.parts.size(); }
+  bool settled() const { return prompt_.complete && known_.part() == prompt_.parts.size(); }
   /// Number of tokens left to run; 0 after give_up().
-  std::int32_t backlog() const { return given_up_ ? 0 : static_cast<std::int32_t>(known_.tokens.size()) - done_; }
+  std::int32_t backlog() const { return given_up_ ? 0 : static_cast<std::int32_t>(known_.tokens().size()) - done_; }
   void give_up() { given_up_ = true; }
   /// Its request has come: what runs from now on is not ahead of it.
   void submitted() { submitted_ = true; }
@@ -78,20 +95,12 @@ class EarlySequence {
   std::optional<Taken> take(std::span<const TokenId> prompt, std::int32_t positions, const KvLayout& layout);
 
  private:
-  /// What is known of the parts.
-  struct Known {
-    std::vector<TokenId> tokens;
-    std::size_t part = 0;   // index of the first part that may still grow
-    std::size_t begin = 0;  // begin of that part in `tokens`
-  };
-  static void extend(Known& known, const std::vector<EarlyPart>& parts, std::int32_t longest,
-                     const DecodedTokens& decoded);
   void keep_first(std::size_t count);
 
   EarlyId id_;
   EarlyPrompt prompt_;
   ReuseDecision decision_;
-  Known known_;
+  KnownParts known_;
   std::optional<KvCache> cache_;
   bool whole_ = false;  // all of the prompt was known from the beginning
   std::int32_t placed_ = 0;

@@ -186,8 +186,9 @@ void RequestEnd::end(std::unique_ptr<Sequence> sequence, FinishReason reason, co
   const std::vector<TokenId>* answer = reason == FinishReason::eos ? &sequence->result().tokens : nullptr;
   if (!try_to([&] { parts_.ahead.ended(sequence->id(), answer); })) parts_.ahead.clear();
   try_to([&] {
+    const std::int32_t cached = sequence->cache_bytes() > 0 ? sequence->cache().length() : 0;  // may end in the prompt
     parts_.states.on_end(sequence->id(), sequence->result().tokens,
-                         sequence->cache_bytes() > 0 ? sequence->cache().length() - sequence->state.prompt_length : 0);
+                         std::max(0, cached - sequence->state.prompt_length));
   });
   if (answer != nullptr) {
     try_to([&] { keeper_.store_all(*sequence); });

@@ -16,12 +16,12 @@ RequestState state_of(RequestId id, GenerationRequest request, ReuseDecision dec
   return state;
 }
 
+}  // namespace
+
 bool is_scoring(const Sequence& sequence) {
   const ChoiceScores* scores = sequence.answer.scores();
   return scores != nullptr && scores->begun();
 }
-
-}  // namespace
 
 Sequence::Sequence(RequestId id, GenerationRequest request, ReuseDecision decision, const Model& model,
                    std::shared_ptr<TokenMasks> masks)

@@ -112,6 +112,9 @@ class Sequence {
 /// scored the next tokens, which are certain. Empty while the prompt runs.
 Draft find_draft(const Sequence& sequence, std::int32_t max_tokens);
 
+/// True while a given choice runs, to be scored.
+bool is_scoring(const Sequence& sequence);
+
 /// True when only the choice of the next token needs the logits, so that they may stay on the device.
 bool chooses_alone(const Sequence& sequence);
 

@@ -9,9 +9,7 @@ namespace {
 
 DraftKind draft_kind(const Sequence& sequence) {
   if (sequence.speculation.is_checking()) return DraftKind::check;
-  const ChoiceScores* scores = sequence.answer.scores();
-  const bool scoring = scores != nullptr && scores->begun();
-  return scoring || sequence.answer.is_forced() ? DraftKind::forced : DraftKind::guess;
+  return is_scoring(sequence) || sequence.answer.is_forced() ? DraftKind::forced : DraftKind::guess;
 }
 
 }  // namespace
@@ -52,6 +50,8 @@ void StepRunner::take_logits_of(const Part& part, std::span<const float> logits)
 }
 
 bool StepRunner::step() {
+  // First, since an early prompt may have rows to run because of a token that was decoded in the last step.
+  parts_.ahead.refresh([this](RequestId id) { return decoded(id); });
   std::vector<SequenceSnapshot> sequences = snapshots();
   find_drafts(sequences);
   const bool probing = !is_prefilling(sequences) && !has_work_ahead(parts_);
@@ -66,7 +66,6 @@ bool StepRunner::step() {
   rows_.clear();
   add_sequence_rows(plan);
   const auto prompt_rows = static_cast<std::int32_t>(rows_.size()) - decoding;
-  parts_.ahead.refresh([this](RequestId id) { return decoded(id); });
   parts_.ahead.add_rows(rows_, decoding, is_prefilling(sequences), free_bytes(parts_), live_prefixes(parts_.running),
                         plan.min_ahead_rows);
   if (rows_.size() == 0) {
@@ -232,11 +231,10 @@ void StepRunner::report_progress() {
 
 /// Returns the tokens that a request has decoded so far, or null when the request is not running.
 const std::vector<TokenId>* StepRunner::decoded(RequestId id) const {
-  static const auto& none = *new std::vector<TokenId>;  // tentative tokens may change
   const SequenceList& running = parts_.running;
   const auto found = std::find_if(running.begin(), running.end(), [&](const auto& s) { return s->id() == id; });
   if (found == running.end()) return nullptr;
-  return (*found)->speculation.is_tentative() ? &none : &(*found)->result().tokens;
+  return (*found)->speculation.is_tentative() ? &no_tokens_ : &(*found)->result().tokens;
 }
 
 /// Gives the sequences of the step their tokens.

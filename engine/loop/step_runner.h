@@ -52,6 +52,7 @@ class StepRunner {
   std::vector<Part> sampling_;     // those that get their logits, with their number
   std::span<const float> logits_;  // of the step, valid until the next one
   std::vector<float> scratch_;
+  const std::vector<TokenId> no_tokens_;  // what early prompts know of a tentative answer, which may change
 };
 
 }  // namespace baton

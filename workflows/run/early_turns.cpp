@@ -25,7 +25,8 @@ bool EarlyTurns::wants(std::size_t turn) const {
 }
 
 void EarlyTurns::add(std::size_t turn, PromptFrame frame, std::shared_ptr<InferenceEngine> engine,
-                     const Conversation* memory) {
+                     const Conversation* memory, bool remembers) {
+  turns_[turn].remembers = remembers;
   if (memory != nullptr) turns_[turn].context = memory->context;
   turns_[turn].frame = std::move(frame);
   turns_[turn].engine = std::move(engine);
@@ -135,8 +136,10 @@ void EarlyTurns::tell(std::size_t turn) {
     early.engine->update(early.id, std::move(parts), complete);
   } else if (!parts.empty()) {
     early.longest = needed;
+    const ReuseOptions reuse = plan_.reuse_of(planned);
+    const bool keeps_context = (planned.calls || early.remembers) && reuses_prefixes(*reuse.method);
     early.id =
-        early.engine->prepare({std::move(parts), complete, needed, plan_.reuse_of(planned), planned.id, early.context});
+        early.engine->prepare({std::move(parts), complete, needed, reuse, planned.id, early.context, keeps_context});
   }
 }
 

@@ -24,8 +24,10 @@ class EarlyTurns {
   /// failures and the end of the rounds.
   bool wants(std::size_t turn) const;
 
-  /// Adds the frame of the turn's prompt and the turn's engine. `memory`: what the agent remembers, or null.
-  void add(std::size_t turn, PromptFrame frame, std::shared_ptr<InferenceEngine> engine, const Conversation* memory);
+  /// Adds the frame of the turn's prompt and the turn's engine. `memory`: what the agent remembers, or null;
+  /// `remembers`: its answer will be remembered.
+  void add(std::size_t turn, PromptFrame frame, std::shared_ptr<InferenceEngine> engine, const Conversation* memory,
+           bool remembers);
   PromptFrame frame(std::size_t turn) const { return turns_[turn].frame; }
 
   /// A request decodes the turn's answer.
@@ -48,6 +50,7 @@ class EarlyTurns {
     PromptFrame frame;
     std::shared_ptr<InferenceEngine> engine;
     EarlyId id = 0;
+    bool remembers = false;
     ContextHandle context;     // the conversation that the frame begins with; null: none
     std::int32_t longest = 0;  // longest prompt that the engine was told of
     bool done = false;         // submitted, or over

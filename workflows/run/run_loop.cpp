@@ -301,7 +301,7 @@ void RunLoop::make_frames() {
         parts_.mailbox->post(make_task([this, at, frame = std::move(frame)]() mutable {
           if (!parts_.ending && parts_.progress.turn(at).phase == TurnProgress::Phase::waiting)
             parts_.early.add(at, std::move(frame), parts_.request.engines.at(parts_.plan.turns[at].model),
-                             parts_.memory.of(at).get());
+                             parts_.memory.of(at).get(), parts_.memory.remembers(at));
         }));
       });
     }

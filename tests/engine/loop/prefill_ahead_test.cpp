@@ -185,6 +185,23 @@ TEST_CASE("ahead: a complete prompt that waits is asked for its logits only", "[
   expect_empty(*engine);
 }
 
+TEST_CASE("ahead: a request that keeps its context takes over its early prompt, without prefixes, too",
+          "[engine][ahead]") {
+  const auto engine = tiny_engine();
+  const auto text = random_tokens(70, 5);
+  const EarlyId early = engine->prepare({{{text}}, true, 90, lockstep(), "", {}, true});
+  wait_for_rows(*engine, 70);
+  GenerationRequest request = request_of({text}, 1, lockstep());
+  request.keep_context = true;
+  request.early = early;
+  const Answer got = Asked(*engine, std::move(request)).get();
+  CHECK(same(got, [&] {
+    const auto other = tiny_engine();
+    return Asked(*other, request_of({text}, 1)).get();
+  }()));
+  CHECK(got.result.kv_ahead == got.result.kv_entries);
+}
+
 TEST_CASE("ahead: what turned out otherwise is computed again", "[engine][ahead]") {
   const auto engine = tiny_engine();
   const auto head = random_tokens(50, 6), guess = random_tokens(30, 7);
