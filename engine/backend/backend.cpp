@@ -142,13 +142,12 @@ std::vector<double> Device::take_marks() {
   return between;
 }
 
-void Operations::norm_store_rope(TensorView q, TensorView k, ConstTensorView v, const HeadNorms& norms,
-                                 std::span<const KvSlab> slabs, const KvShape& shape, const RowSpan& rows,
-                                 const RopeAngles& angles) {
-  if (!norms.q.empty()) head_rms_norm(q, norms.q, norms.eps);
-  if (!norms.k.empty()) head_rms_norm(k, norms.k, norms.eps);
-  store_kv(slabs, shape, rows, k, v, angles);
-  rope(q, shape.head_dim, angles);
+void KvOperations::norm_store_rope(const QkvRows& qkv, const HeadNorms& norms, std::span<const KvSlab> slabs,
+                                   const KvShape& shape, const RowSpan& rows, const RopeAngles& angles) {
+  if (!norms.q.empty()) rows_.head_rms_norm(qkv.q, norms.q, norms.eps);
+  if (!norms.k.empty()) rows_.head_rms_norm(qkv.k, norms.k, norms.eps);
+  store_kv(slabs, shape, rows, qkv.k, qkv.v, angles);
+  rows_.rope(qkv.q, shape.head_dim, angles);
 }
 
 void Operations::choose(ChosenToken* out, ConstTensorView logits, std::span<const TokenChoice> how) {

@@ -190,6 +190,7 @@ struct HeadNorms {
   float eps = 0.0f;
 };
 
+/// Products, and operations on rows of activations.
 class Operations {
  public:
   virtual ~Operations() = default;
@@ -252,45 +253,6 @@ class Operations {
   /// Rotates x[T, n * D] in place (queries).
   virtual void rope(TensorView x, std::int32_t head_dim, const RopeAngles& angles) = 0;
 
-  /// Writes the keys and values [T, K * D] of the rows, f32 or of the cache's type, into their slabs. k is rounded to
-  /// the cache's type (this is the raw key, which the slab stores if it keeps raw keys), rotated from that value in
-  /// fp32 and rounded once more; v is rounded. Rows of kNoSequence are skipped.
-  virtual void store_kv(std::span<const KvSlab> slabs, const KvShape& shape, const RowSpan& rows, ConstTensorView k,
-                        ConstTensorView v, const RopeAngles& angles) = 0;
-
-  /// As store_kv for T rows at positions [begin, begin + T) of one cache, in all the given layers in one pass. The
-  /// corrections are added to k and v first, in f32 and in their order, and the sums are rounded once. k and v have one
-  /// view [T, K * D] per layer, or are empty and stand for zeros.
-  virtual void insert_kv(std::span<const KvSlab> layers, const KvShape& shape, std::int32_t begin,
-                         std::span<const ConstTensorView> k, std::span<const ConstTensorView> v,
-                         std::span<const KvCorrection> corrections, const RopeAngles& angles) = 0;
-
-  /// Does all that lies between the matrix products of a layer and its attention, in one pass: head_rms_norm of q and k
-  /// (unless their weights are empty), store_kv, rope of q. The content of k is unspecified afterwards.
-  virtual void norm_store_rope(TensorView q, TensorView k, ConstTensorView v, const HeadNorms& norms,
-                               std::span<const KvSlab> slabs, const KvShape& shape, const RowSpan& rows,
-                               const RopeAngles& angles);
-
-  /// Reads the rotated keys and the values [n, K * D] f32 of positions [begin, begin + n) from a slab.
-  virtual void load_kv(TensorView k, TensorView v, const KvSlab& slab, const KvShape& shape, std::int32_t begin) = 0;
-
-  /// Copies raw keys and values [n, K * D], both of the cache's type, of positions [begin, begin + n) out of a slab
-  /// that keeps raw keys.
-  virtual void save_kv(TensorView raw_k, TensorView v, const KvSlab& slab, const KvShape& shape,
-                       std::int32_t begin) = 0;
-
-  /// out[i] = the deviation of v[i] from the cached value of row i, by `measure`; v [T, K * D] f32 is rounded to the
-  /// cache's type first, so that equal values give exactly 0. By cosine, a head of zeros counts as equal to zeros and
-  /// as orthogonal to all else. Rows of kNoSequence are skipped. `out` [T] is host memory.
-  virtual void value_deviation(std::span<float> out, std::span<const KvSlab> slabs, const KvShape& shape,
-                               const RowSpan& rows, ConstTensorView v, ValueMeasure measure) = 0;
-
-  /// out[T, H * D] = softmax(scale * q . keys) * values over each row's own keys; query head h reads kv head h / (H /
-  /// K). Key blocks of kKeyBlock merge in ascending order, in prefill and in decode alike. `received` is empty, or has
-  /// for each slab null or sums [K, capacity], to which the attention weights of its rows on earlier keys are added.
-  virtual void attention(TensorView out, ConstTensorView q, std::span<const KvSlab> slabs, const KvShape& shape,
-                         const RowSpan& rows, float scale, std::span<AttentionSum* const> received = {}) = 0;
-
   /// out[T, F] = silu(gate_up[:, 0:F]) * gate_up[:, F:2F]. On the CPU, `out` may be gate_up[:, 0:F] itself.
   virtual void silu_mul(TensorView out, ConstTensorView gate_up) = 0;
 
@@ -324,11 +286,68 @@ class Operations {
   TokenChooser chooser_;  // scratch of choose()
 };
 
+/// What the projections of a layer give to its T rows: queries [T, H * D], keys and values [T, K * D].
+struct QkvRows {
+  TensorView q, k;
+  ConstTensorView v;
+};
+
+/// What fills KV caches, copies them, and reads them: attention.
+class KvOperations {
+ public:
+  /// `rows`: the same backend's operations, which must outlive this object.
+  explicit KvOperations(Operations& rows) : rows_(rows) {}
+  virtual ~KvOperations() = default;
+
+  /// Writes the keys and values [T, K * D] of the rows, f32 or of the cache's type, into their slabs. k is rounded to
+  /// the cache's type (this is the raw key, which the slab stores if it keeps raw keys), rotated from that value in
+  /// fp32 and rounded once more; v is rounded. Rows of kNoSequence are skipped.
+  virtual void store_kv(std::span<const KvSlab> slabs, const KvShape& shape, const RowSpan& rows, ConstTensorView k,
+                        ConstTensorView v, const RopeAngles& angles) = 0;
+
+  /// As store_kv for T rows at positions [begin, begin + T) of one cache, in all the given layers in one pass. The
+  /// corrections are added to k and v first, in f32 and in their order, and the sums are rounded once. k and v have one
+  /// view [T, K * D] per layer, or are empty and stand for zeros.
+  virtual void insert_kv(std::span<const KvSlab> layers, const KvShape& shape, std::int32_t begin,
+                         std::span<const ConstTensorView> k, std::span<const ConstTensorView> v,
+                         std::span<const KvCorrection> corrections, const RopeAngles& angles) = 0;
+
+  /// Does all that lies between the matrix products of a layer and its attention, in one pass: head_rms_norm of q and k
+  /// (unless their weights are empty), store_kv, rope of q. The content of k is unspecified afterwards.
+  virtual void norm_store_rope(const QkvRows& qkv, const HeadNorms& norms, std::span<const KvSlab> slabs,
+                               const KvShape& shape, const RowSpan& rows, const RopeAngles& angles);
+
+  /// Reads the rotated keys and the values [n, K * D] f32 of positions [begin, begin + n) from a slab.
+  virtual void load_kv(TensorView k, TensorView v, const KvSlab& slab, const KvShape& shape, std::int32_t begin) = 0;
+
+  /// Copies raw keys and values [n, K * D], both of the cache's type, of positions [begin, begin + n) out of a slab
+  /// that keeps raw keys.
+  virtual void save_kv(TensorView raw_k, TensorView v, const KvSlab& slab, const KvShape& shape,
+                       std::int32_t begin) = 0;
+
+  /// out[i] = the deviation of v[i] from the cached value of row i, by `measure`; v [T, K * D] f32 is rounded to the
+  /// cache's type first, so that equal values give exactly 0. By cosine, a head of zeros counts as equal to zeros and
+  /// as orthogonal to all else. Rows of kNoSequence are skipped. `out` [T] is host memory.
+  virtual void value_deviation(std::span<float> out, std::span<const KvSlab> slabs, const KvShape& shape,
+                               const RowSpan& rows, ConstTensorView v, ValueMeasure measure) = 0;
+
+  /// out[T, H * D] = softmax(scale * q . keys) * values over each row's own keys; query head h reads kv head h / (H /
+  /// K). Key blocks of kKeyBlock merge in ascending order, in prefill and in decode alike. `received` is empty, or has
+  /// for each slab null or sums [K, capacity], to which the attention weights of its rows on earlier keys are added.
+  virtual void attention(TensorView out, ConstTensorView q, std::span<const KvSlab> slabs, const KvShape& shape,
+                         const RowSpan& rows, float scale, std::span<AttentionSum* const> received = {}) = 0;
+
+ private:
+  Operations& rows_;
+};
+
 // Backend: a device and the operations over its memory. The CPU and CUDA implement it (docs/architecture.md, "A new
 // backend"); engine/backend/make_backend.h is the only place that knows both.
 
 class Backend : public Device, public Operations {
  public:
+  virtual KvOperations& kv() = 0;
+
   // Implementations for memory that the host can read. They use info().threads host threads.
   std::unique_ptr<Matrix> random_matrix(std::int64_t rows, std::int64_t cols, DType dtype, std::uint64_t seed,
                                         float deviation, Activations activations = Activations::f32) override;

@@ -142,14 +142,15 @@ class SelfTest {
       const TensorView both = angles.view(DType::f32, 2 * kPrompt, half);
       const RopeAngles rope{both.row_range(0, kPrompt), both.row_range(kPrompt, 2 * kPrompt)};
       const RowSpan rows{zero, position, zero};
-      backend.store_kv({&slab, 1}, shape, rows, k.view(), v.view(), rope);
+      backend.kv().store_kv({&slab, 1}, shape, rows, k.view(), v.view(), rope);
       backend.rope(q.view(), head_dim, rope);
       const float scale = 1.0f / std::sqrt(static_cast<float>(head_dim));
-      backend.attention(out.view().row_range(0, kPrompt), q.view(), {&slab, 1}, shape, rows, scale);  // as in prefill
+      backend.kv().attention(out.view().row_range(0, kPrompt), q.view(), {&slab, 1}, shape, rows,
+                             scale);  // as in prefill
       const std::int32_t last = kPrompt - 1, first = 0;
       const RowSpan one{{&first, 1}, {&last, 1}, {&first, 1}};  // as in decoding
-      backend.attention(out.view().row_range(kPrompt, kPrompt + 1), q.view().row_range(last, kPrompt), {&slab, 1},
-                        shape, one, scale);
+      backend.kv().attention(out.view().row_range(kPrompt, kPrompt + 1), q.view().row_range(last, kPrompt), {&slab, 1},
+                             shape, one, scale);
       return out.read();
     });
   }

@@ -195,7 +195,7 @@ void weigh_values(const AttentionState& state, const QueryGroup& group, const Ke
   const auto add_keys = [&](std::int64_t i, std::int64_t count, std::int64_t low, std::int64_t high) HWY_ATTR {
     if (low >= high) return;
     multiply_tile(results.o(i), results.stride, state.p + (group.begin + i) * kTileStride + low, count,
-                  block.values + low * kPanel, block.value_stride, panels, high - low);
+                  PanelLine{block.values + low * kPanel, block.value_stride, panels}, high - low);
   };
   const std::int64_t count = group.end - group.begin;
   for (std::int64_t i = 0; i < count; ++i) std::fill_n(results.o(i), results.width, 0.0f);
@@ -210,8 +210,8 @@ void compute_results(const AttentionTask& task, const AttentionState& state, con
   const std::int64_t count = group.end - group.begin;
   float* p = state.p + group.begin * kTileStride;
   for (std::int64_t i = 0; i < count; ++i) std::fill_n(p + i * kTileStride, kKeyBlock, 0.0f);
-  multiply_tile(p, kTileStride, state.q + group.begin * kTileStride, count, block.keys, block.key_stride,
-                kKeyBlock / kPanel, task.shape.head_dim);
+  multiply_tile(p, kTileStride, state.q + group.begin * kTileStride, count,
+                PanelLine{block.keys, block.key_stride, kKeyBlock / kPanel}, task.shape.head_dim);
   for (std::int64_t i = 0; i < count; ++i) {
     const bool whole = group.low[i] == 0 && group.high[i] == kKeyBlock;
     const auto softmax = whole ? block_softmax<true> : block_softmax<false>;

@@ -66,14 +66,14 @@ struct AttentionResources {
   RowAttentionPlan& plan;
 };
 
-/// What rows attend to. `received`: see Operations::attention.
+/// What rows attend to. `received`: see KvOperations::attention.
 struct AttentionKv {
   std::span<const KvSlab> slabs;
   const KvShape& shape;
   std::span<AttentionSum* const> received;
 };
 
-/// See Operations::attention.
+/// See KvOperations::attention.
 void attention(const AttentionResources& resources, TensorView out, ConstTensorView q, const AttentionKv& kv,
                const RowSpan& rows, float scale);
 

@@ -27,111 +27,28 @@ std::string instruction_set() {
   return name.starts_with("AVX3") ? "AVX-512" : name;
 }
 
-class CpuBackend final : public Backend {
+/// Calls fn(row) for all rows, several rows per task.
+template <class Fn>
+void for_rows(ThreadPool& pool, std::int64_t rows, std::int64_t work_per_row, const Fn& fn) {
+  const std::int64_t tasks = std::min<std::int64_t>(rows, 4 * pool.size());
+  pool.run(tasks, rows * work_per_row, [&](std::int64_t task, int) {
+    for (std::int64_t row = rows * task / tasks; row < rows * (task + 1) / tasks; ++row) fn(row);
+  });
+}
+
+/// True when rows [row, row + 32) are the positions of one panel.
+bool is_panel(const RowSpan& rows, std::int64_t row) {
+  if (rows.position[row] % kPanel != 0 || row + kPanel > rows.size() || rows.sequence[row] == kNoSequence) return false;
+  for (std::int64_t i = 1; i < kPanel; ++i) {
+    if (rows.sequence[row + i] != rows.sequence[row] || rows.position[row + i] != rows.position[row] + i) return false;
+  }
+  return true;
+}
+
+/// The operations on KV caches.
+class CpuKv final : public KvOperations {
  public:
-  CpuBackend(int threads, std::string fallback)
-      : fallback_(std::move(fallback)), pool_(threads), scratch_(*this, threads), dot_(dot_instructions()) {}
-
-  BackendInfo info() const override {
-    const int threads = pool_.size();
-    return {.name = "cpu",
-            .device = fmt::format("{}, {}, {} {}", processor_name(), instruction_set(), threads,
-                                  threads == 1 ? "thread" : "threads"),
-            .threads = threads,
-            .fallback = fallback_};
-  }
-
-  Buffer allocate(std::size_t bytes) override { return {this, memory_.allocate_zeroed(bytes), bytes}; }
-  Buffer allocate_uninitialized(std::size_t bytes) override { return {this, memory_.allocate(bytes), bytes}; }
-  void release(void* data, std::size_t bytes) noexcept override { memory_.release(data, bytes); }
-  void copy_to_device(std::byte* out, std::span<const std::byte> host) override {
-    if (!host.empty()) std::memcpy(out, host.data(), host.size());
-  }
-  void copy_to_host(std::span<std::byte> out, const std::byte* device) override {
-    if (!out.empty()) std::memcpy(out.data(), device, out.size());
-  }
-
-  std::unique_ptr<Matrix> load_matrix(std::span<const ConstTensorView> parts, DType dtype,
-                                      Activations activations) override {
-    const bool in_pairs = activations == Activations::bf16 && multiplies_pairs(dot_);
-    return pack_matrix(*this, pool_, parts, check_parts(parts, dtype, activations), {dtype, activations, in_pairs});
-  }
-
-  std::unique_ptr<Matrix> load_quantized_rows(std::span<const BlockRows> parts, Activations activations) override {
-    const std::int64_t rows = check_quantized_parts(parts);
-    const bool packs = std::all_of(parts.begin(), parts.end(), [](const BlockRows& p) { return has_codes(p.type); });
-    if (!packs) return Backend::load_quantized_rows(parts, activations);
-    return pack_quantized(*this, pool_, parts, rows, activations);
-  }
-
-  std::size_t kv_slab_bytes(const KvShape& shape, std::int32_t capacity) const override {
-    check_kv_shape(shape);
-    check_capacity(capacity);
-    return checked_bytes("kv slab", kv_elements(shape, capacity), 1, size_of(shape.dtype));
-  }
-
-  DType operand_type(DType /*weight*/) const override { return DType::f32; }
-
-  void embed(TensorView out, const Matrix& table, std::span<const std::int32_t> ids) override {
-    check_shape("embed out", out, static_cast<std::int64_t>(ids.size()), table.cols);
-    check_index("embed ids", ids, table.rows);
-    if (const auto* blocks = dynamic_cast<const QuantizedMatrix*>(&table)) {
-      return for_rows(out.rows, 4 * out.cols,
-                      [&](std::int64_t row) { dequantize_row(out.f32(row), *blocks, ids[row]); });
-    }
-    const PackedMatrix& matrix = packed(table);
-    for_rows(out.rows, out.cols, [&](std::int64_t row) { unpack_row(out.f32(row), matrix, ids[row]); });
-  }
-
-  void rms_norm(TensorView out, ConstTensorView x, std::span<const float> weight, float eps) override {
-    check_rms_norm(out, x, weight);
-    for_rows(x.rows, x.cols,
-             [&](std::int64_t row) { rms_norm_row(out.f32(row), x.f32(row), weight.data(), x.cols, eps); });
-  }
-
-  void add_rms_norm(TensorView out, TensorView x, ConstTensorView delta, std::span<const float> weight,
-                    float eps) override {
-    check_rms_norm(out, x, weight);
-    check_shape("add_rms_norm delta", delta, x.rows, x.cols);
-    for_rows(x.rows, x.cols, [&](std::int64_t row) {
-      add_rms_norm_row(out.f32(row), x.f32(row), delta.f32(row), weight.data(), x.cols, eps);
-    });
-  }
-
-  void add(TensorView x, ConstTensorView delta) override {
-    check_shape("add x", x, x.rows, x.cols);
-    check_shape("add delta", delta, x.rows, x.cols);
-    for_rows(x.rows, x.cols, [&](std::int64_t row) { add_row(x.f32(row), delta.f32(row), x.cols); });
-  }
-
-  void head_rms_norm(TensorView x, std::span<const float> weight, float eps) override {
-    check_head_norm(x, weight);
-    const auto width = static_cast<std::int64_t>(weight.size());
-    for_rows(x.rows, x.cols, [&](std::int64_t row) {
-      for (float* head = x.f32(row); head != x.f32(row) + x.cols; head += width) {
-        rms_norm_row(head, head, weight.data(), width, eps);
-      }
-    });
-  }
-
-  void matmul(TensorView out, ConstTensorView x, const Matrix& w, std::span<const float> bias) override {
-    check_matmul(out, x, w, bias);
-    if (const auto* blocks = dynamic_cast<const QuantizedMatrix*>(&w)) {
-      return matmul_quantized(pool_, scratch_, dot_, out, x, *blocks, bias);
-    }
-    const PackedMatrix& matrix = packed(w);
-    if (matrix.activations == Activations::bf16) return matmul_bf16(pool_, scratch_, out, x, matrix, bias);
-    cpu::matmul(pool_, scratch_, out, x, matrix, bias);
-  }
-
-  void rope(TensorView x, std::int32_t head_dim, const RopeAngles& angles) override {
-    check_rope(x, head_dim, angles);
-    for_rows(x.rows, x.cols, [&](std::int64_t row) {
-      for (std::int64_t column = 0; column < x.cols; column += head_dim) {
-        rope_head(x.f32(row) + column, angles.cos.f32(row), angles.sin.f32(row), angles.cos.cols);
-      }
-    });
-  }
+  CpuKv(Operations& rows, ThreadPool& pool, Scratch& scratch) : KvOperations(rows), pool_(pool), scratch_(scratch) {}
 
   void store_kv(std::span<const KvSlab> slabs, const KvShape& shape, const RowSpan& rows, ConstTensorView k,
                 ConstTensorView v, const RopeAngles& angles) override {
@@ -207,7 +124,7 @@ class CpuBackend final : public Backend {
 
   void save_kv(TensorView raw_k, TensorView v, const KvSlab& slab, const KvShape& shape, std::int32_t begin) override {
     check_save_kv(raw_k, v, slab, shape, begin);
-    for_rows(raw_k.rows, 2 * raw_k.cols, [&](std::int64_t row) {
+    for_rows(pool_, raw_k.rows, 2 * raw_k.cols, [&](std::int64_t row) {
       save_kv_row(raw_k.row_range(row, row + 1), v.row_range(row, row + 1), slab, shape,
                   begin + static_cast<std::int32_t>(row));
     });
@@ -216,7 +133,7 @@ class CpuBackend final : public Backend {
   void value_deviation(std::span<float> out, std::span<const KvSlab> slabs, const KvShape& shape, const RowSpan& rows,
                        ConstTensorView v, ValueMeasure measure) override {
     check_value_deviation(out.size(), slabs, shape, rows, v);
-    for_rows(v.rows, 4 * v.cols, [&](std::int64_t row) {
+    for_rows(pool_, v.rows, 4 * v.cols, [&](std::int64_t row) {
       if (rows.sequence[row] == kNoSequence) return;
       out[row] = value_deviation_row(slabs[rows.sequence[row]], shape, rows.position[row], v.f32(row), measure);
     });
@@ -224,7 +141,7 @@ class CpuBackend final : public Backend {
 
   void load_kv(TensorView k, TensorView v, const KvSlab& slab, const KvShape& shape, std::int32_t begin) override {
     check_load_kv(k, v, slab, shape, begin);
-    for_rows(k.rows, 4 * k.cols, [&](std::int64_t row) {
+    for_rows(pool_, k.rows, 4 * k.cols, [&](std::int64_t row) {
       load_kv_row(k.f32(row), v.f32(row), slab, shape, begin + static_cast<std::int32_t>(row));
     });
   }
@@ -235,16 +152,121 @@ class CpuBackend final : public Backend {
     cpu::attention({pool_, scratch_, plan_}, out, q, {slabs, shape, received}, rows, scale);
   }
 
+ private:
+  ThreadPool& pool_;
+  Scratch& scratch_;
+  std::vector<std::int64_t> pieces_;  // scratch of store_kv: the first row of each task
+  RowAttentionPlan plan_;
+};
+
+/// The device, products, and operations on rows of activations.
+class CpuBackend final : public HostDevice {
+ public:
+  CpuBackend(int threads, std::string fallback)
+      : fallback_(std::move(fallback)), pool_(threads), scratch_(*this, threads), dot_(dot_instructions()) {}
+
+  KvOperations& kv() override { return kv_; }
+  Buffer allocate_uninitialized(std::size_t bytes) override { return {this, memory_.allocate(bytes), bytes}; }
+
+  BackendInfo info() const override {
+    const int threads = pool_.size();
+    return {.name = "cpu",
+            .device = fmt::format("{}, {}, {} {}", processor_name(), instruction_set(), threads,
+                                  threads == 1 ? "thread" : "threads"),
+            .threads = threads,
+            .fallback = fallback_};
+  }
+
+  std::unique_ptr<Matrix> load_matrix(std::span<const ConstTensorView> parts, DType dtype,
+                                      Activations activations) override {
+    const bool in_pairs = activations == Activations::bf16 && multiplies_pairs(dot_);
+    return pack_matrix(*this, pool_, parts, check_parts(parts, dtype, activations), {dtype, activations, in_pairs});
+  }
+
+  std::unique_ptr<Matrix> load_quantized_rows(std::span<const BlockRows> parts, Activations activations) override {
+    const std::int64_t rows = check_quantized_parts(parts);
+    const bool packs = std::all_of(parts.begin(), parts.end(), [](const BlockRows& p) { return has_codes(p.type); });
+    if (!packs) return Backend::load_quantized_rows(parts, activations);
+    return pack_quantized(*this, pool_, parts, rows, activations);
+  }
+
+  std::size_t kv_slab_bytes(const KvShape& shape, std::int32_t capacity) const override {
+    check_kv_shape(shape);
+    check_capacity(capacity);
+    return checked_bytes("kv slab", kv_elements(shape, capacity), 1, size_of(shape.dtype));
+  }
+
+  void embed(TensorView out, const Matrix& table, std::span<const std::int32_t> ids) override {
+    check_shape("embed out", out, static_cast<std::int64_t>(ids.size()), table.cols);
+    check_index("embed ids", ids, table.rows);
+    if (const auto* blocks = dynamic_cast<const QuantizedMatrix*>(&table)) {
+      return for_rows(pool_, out.rows, 4 * out.cols,
+                      [&](std::int64_t row) { dequantize_row(out.f32(row), *blocks, ids[row]); });
+    }
+    const PackedMatrix& matrix = packed(table);
+    for_rows(pool_, out.rows, out.cols, [&](std::int64_t row) { unpack_row(out.f32(row), matrix, ids[row]); });
+  }
+
+  void rms_norm(TensorView out, ConstTensorView x, std::span<const float> weight, float eps) override {
+    check_rms_norm(out, x, weight);
+    for_rows(pool_, x.rows, x.cols,
+             [&](std::int64_t row) { rms_norm_row(out.f32(row), x.f32(row), weight.data(), x.cols, eps); });
+  }
+
+  void add_rms_norm(TensorView out, TensorView x, ConstTensorView delta, std::span<const float> weight,
+                    float eps) override {
+    check_rms_norm(out, x, weight);
+    check_shape("add_rms_norm delta", delta, x.rows, x.cols);
+    for_rows(pool_, x.rows, x.cols, [&](std::int64_t row) {
+      add_rms_norm_row(out.f32(row), x.f32(row), delta.f32(row), weight.data(), x.cols, eps);
+    });
+  }
+
+  void add(TensorView x, ConstTensorView delta) override {
+    check_shape("add x", x, x.rows, x.cols);
+    check_shape("add delta", delta, x.rows, x.cols);
+    for_rows(pool_, x.rows, x.cols, [&](std::int64_t row) { add_row(x.f32(row), delta.f32(row), x.cols); });
+  }
+
+  void head_rms_norm(TensorView x, std::span<const float> weight, float eps) override {
+    check_head_norm(x, weight);
+    const auto width = static_cast<std::int64_t>(weight.size());
+    for_rows(pool_, x.rows, x.cols, [&](std::int64_t row) {
+      for (float* head = x.f32(row); head != x.f32(row) + x.cols; head += width) {
+        rms_norm_row(head, head, weight.data(), width, eps);
+      }
+    });
+  }
+
+  void matmul(TensorView out, ConstTensorView x, const Matrix& w, std::span<const float> bias) override {
+    check_matmul(out, x, w, bias);
+    if (const auto* blocks = dynamic_cast<const QuantizedMatrix*>(&w)) {
+      return matmul_quantized(pool_, scratch_, dot_, out, x, *blocks, bias);
+    }
+    const PackedMatrix& matrix = packed(w);
+    if (matrix.activations == Activations::bf16) return matmul_bf16(pool_, scratch_, out, x, matrix, bias);
+    cpu::matmul(pool_, scratch_, out, x, matrix, bias);
+  }
+
+  void rope(TensorView x, std::int32_t head_dim, const RopeAngles& angles) override {
+    check_rope(x, head_dim, angles);
+    for_rows(pool_, x.rows, x.cols, [&](std::int64_t row) {
+      for (std::int64_t column = 0; column < x.cols; column += head_dim) {
+        rope_head(x.f32(row) + column, angles.cos.f32(row), angles.sin.f32(row), angles.cos.cols);
+      }
+    });
+  }
+
   void silu_mul(TensorView out, ConstTensorView gate_up) override {
     check_gate(out, gate_up);
-    for_rows(out.rows, 4 * out.cols, [&](std::int64_t row) {
+    for_rows(pool_, out.rows, 4 * out.cols, [&](std::int64_t row) {
       silu_mul_row(out.f32(row), gate_up.f32(row), gate_up.f32(row) + out.cols, out.cols);
     });
   }
 
   void gelu_mul(TensorView out, ConstTensorView gate_up) override {
     check_gate(out, gate_up);
-    for_rows(out.rows, 4 * out.cols, [&](std::int64_t row) {
+    for_rows(pool_, out.rows, 4 * out.cols, [&](std::int64_t row) {
       gelu_mul_row(out.f32(row), gate_up.f32(row), gate_up.f32(row) + out.cols, out.cols);
     });
   }
@@ -252,23 +274,23 @@ class CpuBackend final : public Backend {
   void add_weighted_rows(TensorView x, ConstTensorView in, std::span<const std::int32_t> index,
                          std::span<const float> weight) override {
     check_weighted_rows(x, in, index, weight);
-    for_rows(in.rows, in.cols,
+    for_rows(pool_, in.rows, in.cols,
              [&](std::int64_t row) { add_weighted_row(x.f32(index[row]), in.f32(row), weight[row], in.cols); });
   }
 
   void scale(TensorView x, float factor) override {
     check_shape("scale x", x, x.rows, x.cols);
-    for_rows(x.rows, x.cols, [&](std::int64_t row) { scale_row(x.f32(row), factor, x.cols); });
+    for_rows(pool_, x.rows, x.cols, [&](std::int64_t row) { scale_row(x.f32(row), factor, x.cols); });
   }
 
   void soft_cap(TensorView x, float cap) override {
     check_soft_cap(x, cap);
-    for_rows(x.rows, 4 * x.cols, [&](std::int64_t row) { soft_cap_row(x.f32(row), cap, x.cols); });
+    for_rows(pool_, x.rows, 4 * x.cols, [&](std::int64_t row) { soft_cap_row(x.f32(row), cap, x.cols); });
   }
 
   void gather_rows(TensorView out, ConstTensorView x, std::span<const std::int32_t> index) override {
     check_copy_rows("gather_rows", out, x, index);
-    for_rows(out.rows, out.cols, [&](std::int64_t row) { copy_row(out, row, x, index[row]); });
+    for_rows(pool_, out.rows, out.cols, [&](std::int64_t row) { copy_row(out, row, x, index[row]); });
   }
 
   void scatter_rows(TensorView x, ConstTensorView in, std::span<const std::int32_t> index) override {
@@ -277,33 +299,11 @@ class CpuBackend final : public Backend {
   }
 
  private:
-  /// Calls fn(row) for all rows, several rows per task.
-  template <class Fn>
-  void for_rows(std::int64_t rows, std::int64_t work_per_row, const Fn& fn) {
-    const std::int64_t tasks = std::min<std::int64_t>(rows, 4 * pool_.size());
-    pool_.run(tasks, rows * work_per_row, [&](std::int64_t task, int) {
-      for (std::int64_t row = rows * task / tasks; row < rows * (task + 1) / tasks; ++row) fn(row);
-    });
-  }
-
-  /// True when rows [row, row + 32) are the positions of one panel.
-  static bool is_panel(const RowSpan& rows, std::int64_t row) {
-    if (rows.position[row] % kPanel != 0 || row + kPanel > rows.size() || rows.sequence[row] == kNoSequence)
-      return false;
-    for (std::int64_t i = 1; i < kPanel; ++i) {
-      if (rows.sequence[row + i] != rows.sequence[row] || rows.position[row + i] != rows.position[row] + i)
-        return false;
-    }
-    return true;
-  }
-
   std::string fallback_;
-  BlockPool memory_;  // outlives the buffers of the others
   ThreadPool pool_;
   Scratch scratch_;
   DotInstructions dot_;
-  std::vector<std::int64_t> pieces_;  // scratch of store_kv: the first row of each task
-  RowAttentionPlan plan_;
+  CpuKv kv_{*this, pool_, scratch_};
 };
 
 }  // namespace

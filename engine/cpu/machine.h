@@ -5,12 +5,14 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <exception>
 #include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
 
+#include "engine/backend/backend.h"
 #include "engine/tensor/tensor.h"
 
 namespace baton::cpu {
@@ -145,6 +147,23 @@ class Scratch {
 
   Buffer memory_;
   std::vector<float> shared_, operand_;
+};
+
+/// The device half of backends whose operations run here: host memory, and copies that are done when they return.
+class HostDevice : public Backend {
+ public:
+  Buffer allocate(std::size_t bytes) override { return {this, memory_.allocate_zeroed(bytes), bytes}; }
+  void release(void* data, std::size_t bytes) noexcept override { memory_.release(data, bytes); }
+  void copy_to_device(std::byte* out, std::span<const std::byte> host) override {
+    if (!host.empty()) std::memcpy(out, host.data(), host.size());
+  }
+  void copy_to_host(std::span<std::byte> out, const std::byte* device) override {
+    if (!out.empty()) std::memcpy(out.data(), device, out.size());
+  }
+  DType operand_type(DType /*weight*/) const override { return DType::f32; }
+
+ protected:
+  BlockPool memory_;  // outlives the buffers of derived classes
 };
 
 }  // namespace baton::cpu

@@ -64,7 +64,8 @@ void multiply_few(const MatmulTask& task, const float* rows) {
     const std::int64_t stride = panels * kPanel;
     for (std::int64_t i = 0; i < panels; ++i) start_chains(c + i * kPanel, stride, count, task, p + i);
     for (std::int64_t d = 0; d < depth; d += kDepthBlock) {
-      multiply_tile(c, stride, rows + d * count, count, task.w.panel<Element>(p) + d * kPanel, depth * kPanel, panels,
+      multiply_tile(c, stride, rows + d * count, count,
+                    PanelLine{task.w.panel<Element>(p) + d * kPanel, depth * kPanel, panels},
                     std::min(kDepthBlock, depth - d));
     }
     for (std::int64_t r = 0; r < count; ++r) {
@@ -91,10 +92,10 @@ void multiply_many(const MatmulTask& task, float* scratch) {
       float* tile = c + (p - task.panel) * count * kPanel;
       const Element* panel = task.w.panel<Element>(p) + d * kPanel;
       if constexpr (std::is_same_v<Element, float>) {
-        multiply_tile(tile, kPanel, rows, count, panel, 0, 1, block);
+        multiply_tile(tile, kPanel, rows, count, PanelLine{panel, 0, 1}, block);
       } else {
         widen_panel(wide, panel, block);
-        multiply_tile<float>(tile, kPanel, rows, count, wide, 0, 1, block);
+        multiply_tile<float>(tile, kPanel, rows, count, {wide, 0, 1}, block);
       }
     }
   }

@@ -208,4 +208,14 @@ bool multiplies_pairs(DotInstructions has);
 void matmul_bf16(ThreadPool& pool, Scratch& scratch, TensorView out, ConstTensorView x, const PackedMatrix& w,
                  std::span<const float> bias);
 
+/// Panels in a line: each begins `stride` elements after the one before.
+template <class Element>
+struct PanelLine {
+  const Element* first;
+  std::ptrdiff_t stride;
+  std::int64_t count;
+};
+template <class Element>
+PanelLine(const Element*, std::ptrdiff_t, std::int64_t) -> PanelLine<Element>;
+
 }  // namespace baton::cpu

@@ -162,19 +162,18 @@ HWY_INLINE MultiplyPairRows multiply_pairs_for(std::size_t rows, std::index_sequ
   return kTable[rows - 1];
 }
 
-/// c[rows, 32 * panel_count] += a[rows, pairs] * panels. `a` has kPairStride words between rows; panel p begins
-/// `panel_stride` words after panel p - 1. c must be initialised, because the chains start from it.
+/// c[rows, 32 * panels.count] += a[rows, pairs] * panels. `a` has kPairStride words between rows. c must be
+/// initialised, because the chains start from it.
 inline void multiply_pair_tile(float* c, std::ptrdiff_t c_stride, const std::uint32_t* a, std::int64_t rows,
-                               const std::uint32_t* panels, std::ptrdiff_t panel_stride, std::int64_t panel_count,
-                               std::int64_t pairs) {
+                               PanelLine<std::uint32_t> panels, std::int64_t pairs) {
   const auto total = static_cast<std::size_t>(rows);
   const std::size_t groups = (total + kPairTileRows - 1) / kPairTileRows;
   for (std::size_t g = 0; g < groups; ++g) {  // of nearly equal size
     const std::size_t begin = total * g / groups;
     const std::size_t count = total * (g + 1) / groups - begin;
     multiply_pairs_for(count, std::make_index_sequence<kPairTileRows>())(
-        c + static_cast<std::ptrdiff_t>(begin) * c_stride, c_stride, a + begin * kPairStride, panels, panel_stride,
-        panel_count, pairs);
+        c + static_cast<std::ptrdiff_t>(begin) * c_stride, c_stride, a + begin * kPairStride, panels.first,
+        panels.stride, panels.count, pairs);
   }
 }
 
@@ -183,8 +182,7 @@ inline void multiply_pair_tile(float* c, std::ptrdiff_t c_stride, const std::uin
 inline constexpr std::size_t kPairTileRows = 1;
 constexpr std::size_t pair_panels_for(std::size_t /*rows*/) { return 1; }
 inline void multiply_pair_tile(float* /*c*/, std::ptrdiff_t /*c_stride*/, const std::uint32_t* /*a*/,
-                               std::int64_t /*rows*/, const std::uint32_t* /*panels*/, std::ptrdiff_t /*panel_stride*/,
-                               std::int64_t /*panel_count*/, std::int64_t /*pairs*/) {
+                               std::int64_t /*rows*/, PanelLine<std::uint32_t> /*panels*/, std::int64_t /*pairs*/) {
   throw std::logic_error("a matrix in pairs on a processor without products of pairs");
 }
 
@@ -236,8 +234,9 @@ void multiply_pairs_few(const PairTask& task) {
     const std::int64_t stride = panels * kPanel;
     for (std::int64_t i = 0; i < panels; ++i) start_pair_chains(c + i * kPanel, stride, count, task, p + i);
     for (std::int64_t d = 0; d < pairs; d += kPairDepth) {
-      multiply_pair_tile(c, stride, task.x + d * count, count, task.w.pair_panel(p) + d * kPanel, pairs * kPanel,
-                         panels, std::min(kPairDepth, pairs - d));
+      multiply_pair_tile(c, stride, task.x + d * count, count,
+                         PanelLine{task.w.pair_panel(p) + d * kPanel, pairs * kPanel, panels},
+                         std::min(kPairDepth, pairs - d));
     }
     for (std::int64_t r = 0; r < count; ++r) {
       const std::int64_t columns = (panels - 1) * kPanel + task.columns(p + panels - 1);
@@ -255,8 +254,8 @@ void multiply_pairs_many(const PairTask& task, float* scratch) {
   for (std::int64_t d = 0; d < pairs; d += kPairDepth) {
     const std::uint32_t* rows = task.x + d * task.x_rows + task.row * kPairStride;
     for (std::int64_t p = task.panel; p < task.panel_end; ++p) {
-      multiply_pair_tile(c + (p - task.panel) * count * kPanel, kPanel, rows, count, task.w.pair_panel(p) + d * kPanel,
-                         0, 1, std::min(kPairDepth, pairs - d));
+      multiply_pair_tile(c + (p - task.panel) * count * kPanel, kPanel, rows, count,
+                         PanelLine{task.w.pair_panel(p) + d * kPanel, 0, 1}, std::min(kPairDepth, pairs - d));
     }
   }
   for (std::int64_t r = 0; r < count; ++r) {

@@ -74,120 +74,9 @@ void rotate(float* head, const float* cos, const float* sin, std::int64_t half) 
   }
 }
 
-class ReferenceBackend final : public Backend {
+class ReferenceKv final : public KvOperations {
  public:
-  BackendInfo info() const override { return {"reference", "scalar fp32", 1}; }
-
-  Buffer allocate(std::size_t bytes) override { return {this, memory_.allocate_zeroed(bytes), bytes}; }
-  void release(void* data, std::size_t bytes) noexcept override { memory_.release(data, bytes); }
-  void copy_to_device(std::byte* out, std::span<const std::byte> host) override {
-    std::copy(host.begin(), host.end(), out);
-  }
-  void copy_to_host(std::span<std::byte> out, const std::byte* device) override {
-    std::copy_n(device, out.size(), out.begin());
-  }
-
-  std::unique_ptr<Matrix> load_matrix(std::span<const ConstTensorView> parts, DType dtype,
-                                      Activations activations) override {
-    auto matrix = std::make_unique<PlainMatrix>();
-    matrix->rows = check_parts(parts, dtype, activations);
-    matrix->activations = activations;
-    matrix->cols = parts[0].cols;
-    matrix->dtype = dtype;
-    matrix->bytes = checked_bytes("load_matrix", matrix->rows, matrix->cols, sizeof(float));
-    matrix->values.reserve(matrix->bytes / sizeof(float));
-    for (const ConstTensorView& part : parts) {
-      for (std::int64_t n = 0; n < part.rows; ++n) {
-        for (std::int64_t c = 0; c < part.cols; ++c) {
-          const float value = load(part.data, part.dtype, n * part.stride + c);
-          matrix->values.push_back(activations == Activations::bf16 ? bf16_operand(value) : rounded(value, dtype));
-        }
-      }
-    }
-    return matrix;
-  }
-
-  std::unique_ptr<Matrix> load_quantized_rows(std::span<const BlockRows> parts, Activations activations) override {
-    check_quantized_parts(parts);
-    return std::make_unique<ReferenceBlocks>(parts, activations);
-  }
-
-  std::size_t kv_slab_bytes(const KvShape& shape, std::int32_t capacity) const override {
-    check_kv_shape(shape);
-    check_capacity(capacity);
-    return checked_bytes("kv slab", capacity, std::int64_t{shape.kv_heads} * shape.head_dim, size_of(shape.dtype));
-  }
-
-  DType operand_type(DType /*weight*/) const override { return DType::f32; }
-
-  void embed(TensorView out, const Matrix& table, std::span<const std::int32_t> ids) override {
-    check_shape("embed out", out, static_cast<std::int64_t>(ids.size()), table.cols);
-    check_index("embed ids", ids, table.rows);
-    if (const auto* blocks = dynamic_cast<const ReferenceBlocks*>(&table)) {
-      for (std::int64_t t = 0; t < out.rows; ++t) blocks->dequantize_row(out.f32(t), ids[t]);
-      return;
-    }
-    const std::vector<float>& values = plain(table).values;
-    for (std::int64_t t = 0; t < out.rows; ++t) {
-      for (std::int64_t c = 0; c < out.cols; ++c) out.f32(t)[c] = values[ids[t] * table.cols + c];
-    }
-  }
-
-  void rms_norm(TensorView out, ConstTensorView x, std::span<const float> weight, float eps) override {
-    check_rms_norm(out, x, weight);
-    for (std::int64_t t = 0; t < x.rows; ++t) norm(out.f32(t), x.f32(t), weight, eps);
-  }
-
-  void add_rms_norm(TensorView out, TensorView x, ConstTensorView delta, std::span<const float> weight,
-                    float eps) override {
-    check_rms_norm(out, x, weight);
-    add(x, delta);
-    rms_norm(out, x, weight, eps);
-  }
-
-  void add(TensorView x, ConstTensorView delta) override {
-    check_shape("add x", x, x.rows, x.cols);
-    check_shape("add delta", delta, x.rows, x.cols);
-    for (std::int64_t t = 0; t < x.rows; ++t) {
-      for (std::int64_t c = 0; c < x.cols; ++c) x.f32(t)[c] += delta.f32(t)[c];
-    }
-  }
-
-  void head_rms_norm(TensorView x, std::span<const float> weight, float eps) override {
-    check_head_norm(x, weight);
-    const auto width = static_cast<std::int64_t>(weight.size());
-    for (std::int64_t t = 0; t < x.rows; ++t) {
-      for (std::int64_t c = 0; c < x.cols; c += width) norm(x.f32(t) + c, x.f32(t) + c, weight, eps);
-    }
-  }
-
-  void matmul(TensorView out, ConstTensorView x, const Matrix& w, std::span<const float> bias) override {
-    check_matmul(out, x, w, bias);
-    if (const auto* blocks = dynamic_cast<const ReferenceBlocks*>(&w)) {
-      return reference_quantized_matmul(out, x, *blocks, bias);
-    }
-    const std::vector<float>& weights = plain(w).values;
-    const bool rounds = plain(w).activations == Activations::bf16;
-    for (std::int64_t t = 0; t < x.rows; ++t) {
-      std::vector<float> inputs(x.f32(t), x.f32(t) + x.cols);
-      if (rounds) std::transform(inputs.begin(), inputs.end(), inputs.begin(), bf16_operand);
-      for (std::int64_t n = 0; n < w.rows; ++n) {
-        float sum = bias.empty() ? 0.0f : bias[n];
-        if (rounds && std::abs(sum) < kSmallestOperand) sum = 0.0f;
-        for (std::int64_t c = 0; c < w.cols; ++c) sum = fused(inputs[c], weights[n * w.cols + c], sum);
-        out.f32(t)[n] = sum;
-      }
-    }
-  }
-
-  void rope(TensorView x, std::int32_t head_dim, const RopeAngles& angles) override {
-    check_rope(x, head_dim, angles);
-    for (std::int64_t t = 0; t < x.rows; ++t) {
-      for (std::int64_t c = 0; c < x.cols; c += head_dim) {
-        rotate(x.f32(t) + c, angles.cos.f32(t), angles.sin.f32(t), angles.cos.cols);
-      }
-    }
-  }
+  using KvOperations::KvOperations;
 
   void store_kv(std::span<const KvSlab> slabs, const KvShape& shape, const RowSpan& rows, ConstTensorView k,
                 ConstTensorView v, const RopeAngles& angles) override {
@@ -328,6 +217,113 @@ class ReferenceBackend final : public Backend {
       }
     }
   }
+};
+
+class ReferenceBackend final : public HostDevice {
+ public:
+  KvOperations& kv() override { return kv_; }
+
+  BackendInfo info() const override { return {"reference", "scalar fp32", 1}; }
+
+  std::unique_ptr<Matrix> load_matrix(std::span<const ConstTensorView> parts, DType dtype,
+                                      Activations activations) override {
+    auto matrix = std::make_unique<PlainMatrix>();
+    matrix->rows = check_parts(parts, dtype, activations);
+    matrix->activations = activations;
+    matrix->cols = parts[0].cols;
+    matrix->dtype = dtype;
+    matrix->bytes = checked_bytes("load_matrix", matrix->rows, matrix->cols, sizeof(float));
+    matrix->values.reserve(matrix->bytes / sizeof(float));
+    for (const ConstTensorView& part : parts) {
+      for (std::int64_t n = 0; n < part.rows; ++n) {
+        for (std::int64_t c = 0; c < part.cols; ++c) {
+          const float value = load(part.data, part.dtype, n * part.stride + c);
+          matrix->values.push_back(activations == Activations::bf16 ? bf16_operand(value) : rounded(value, dtype));
+        }
+      }
+    }
+    return matrix;
+  }
+
+  std::unique_ptr<Matrix> load_quantized_rows(std::span<const BlockRows> parts, Activations activations) override {
+    check_quantized_parts(parts);
+    return std::make_unique<ReferenceBlocks>(parts, activations);
+  }
+
+  std::size_t kv_slab_bytes(const KvShape& shape, std::int32_t capacity) const override {
+    check_kv_shape(shape);
+    check_capacity(capacity);
+    return checked_bytes("kv slab", capacity, std::int64_t{shape.kv_heads} * shape.head_dim, size_of(shape.dtype));
+  }
+
+  void embed(TensorView out, const Matrix& table, std::span<const std::int32_t> ids) override {
+    check_shape("embed out", out, static_cast<std::int64_t>(ids.size()), table.cols);
+    check_index("embed ids", ids, table.rows);
+    if (const auto* blocks = dynamic_cast<const ReferenceBlocks*>(&table)) {
+      for (std::int64_t t = 0; t < out.rows; ++t) blocks->dequantize_row(out.f32(t), ids[t]);
+      return;
+    }
+    const std::vector<float>& values = plain(table).values;
+    for (std::int64_t t = 0; t < out.rows; ++t) {
+      for (std::int64_t c = 0; c < out.cols; ++c) out.f32(t)[c] = values[ids[t] * table.cols + c];
+    }
+  }
+
+  void rms_norm(TensorView out, ConstTensorView x, std::span<const float> weight, float eps) override {
+    check_rms_norm(out, x, weight);
+    for (std::int64_t t = 0; t < x.rows; ++t) norm(out.f32(t), x.f32(t), weight, eps);
+  }
+
+  void add_rms_norm(TensorView out, TensorView x, ConstTensorView delta, std::span<const float> weight,
+                    float eps) override {
+    check_rms_norm(out, x, weight);
+    add(x, delta);
+    rms_norm(out, x, weight, eps);
+  }
+
+  void add(TensorView x, ConstTensorView delta) override {
+    check_shape("add x", x, x.rows, x.cols);
+    check_shape("add delta", delta, x.rows, x.cols);
+    for (std::int64_t t = 0; t < x.rows; ++t) {
+      for (std::int64_t c = 0; c < x.cols; ++c) x.f32(t)[c] += delta.f32(t)[c];
+    }
+  }
+
+  void head_rms_norm(TensorView x, std::span<const float> weight, float eps) override {
+    check_head_norm(x, weight);
+    const auto width = static_cast<std::int64_t>(weight.size());
+    for (std::int64_t t = 0; t < x.rows; ++t) {
+      for (std::int64_t c = 0; c < x.cols; c += width) norm(x.f32(t) + c, x.f32(t) + c, weight, eps);
+    }
+  }
+
+  void matmul(TensorView out, ConstTensorView x, const Matrix& w, std::span<const float> bias) override {
+    check_matmul(out, x, w, bias);
+    if (const auto* blocks = dynamic_cast<const ReferenceBlocks*>(&w)) {
+      return reference_quantized_matmul(out, x, *blocks, bias);
+    }
+    const std::vector<float>& weights = plain(w).values;
+    const bool rounds = plain(w).activations == Activations::bf16;
+    for (std::int64_t t = 0; t < x.rows; ++t) {
+      std::vector<float> inputs(x.f32(t), x.f32(t) + x.cols);
+      if (rounds) std::transform(inputs.begin(), inputs.end(), inputs.begin(), bf16_operand);
+      for (std::int64_t n = 0; n < w.rows; ++n) {
+        float sum = bias.empty() ? 0.0f : bias[n];
+        if (rounds && std::abs(sum) < kSmallestOperand) sum = 0.0f;
+        for (std::int64_t c = 0; c < w.cols; ++c) sum = fused(inputs[c], weights[n * w.cols + c], sum);
+        out.f32(t)[n] = sum;
+      }
+    }
+  }
+
+  void rope(TensorView x, std::int32_t head_dim, const RopeAngles& angles) override {
+    check_rope(x, head_dim, angles);
+    for (std::int64_t t = 0; t < x.rows; ++t) {
+      for (std::int64_t c = 0; c < x.cols; c += head_dim) {
+        rotate(x.f32(t) + c, angles.cos.f32(t), angles.sin.f32(t), angles.cos.cols);
+      }
+    }
+  }
 
   void silu_mul(TensorView out, ConstTensorView gate_up) override {
     check_gate(out, gate_up);
@@ -391,7 +387,7 @@ class ReferenceBackend final : public Backend {
     }
   }
 
-  BlockPool memory_;
+  ReferenceKv kv_{*this};
 };
 
 }  // namespace

@@ -67,7 +67,7 @@ Element* value_panels(const KvSlab& slab, const KvShape& shape, std::int64_t hea
 }
 
 /// Stores the keys and values k, v [K, D], f32 or of the cache's type, of one row at `position`; k is rotated by the
-/// angles of their row `row`. See Operations::store_kv.
+/// angles of their row `row`. See KvOperations::store_kv.
 void store_kv_row(const KvSlab& slab, const KvShape& shape, std::int32_t position, ConstTensorView k, ConstTensorView v,
                   const RopeAngles& angles, std::int64_t row);
 
@@ -77,7 +77,7 @@ void load_kv_row(float* k, float* v, const KvSlab& slab, const KvShape& shape, s
 /// raw_k, v [K, D] = the raw keys and the values of `position`, in the cache's type.
 void save_kv_row(TensorView raw_k, TensorView v, const KvSlab& slab, const KvShape& shape, std::int32_t position);
 
-/// See Operations::value_deviation; v [K, D] f32.
+/// See KvOperations::value_deviation; v [K, D] f32.
 float value_deviation_row(const KvSlab& slab, const KvShape& shape, std::int32_t position, const float* v,
                           ValueMeasure measure);
 

@@ -141,11 +141,11 @@ HWY_INLINE MultiplyRows<Element> multiply_for(std::size_t rows, std::index_seque
   return kTable[rows - 1];
 }
 
-/// c[rows, 32 * panel_count] += a[rows, depth] * panels. `a` has kTileStride floats between rows; panel p begins
-/// `panel_stride` elements after panel p - 1. c must be initialised, because the chains start from it.
+/// c[rows, 32 * panels.count] += a[rows, depth] * panels. `a` has kTileStride floats between rows. c must be
+/// initialised, because the chains start from it.
 template <class Element>
-void multiply_tile(float* c, std::ptrdiff_t c_stride, const float* a, std::int64_t rows, const Element* panels,
-                   std::ptrdiff_t panel_stride, std::int64_t panel_count, std::int64_t depth) {
+void multiply_tile(float* c, std::ptrdiff_t c_stride, const float* a, std::int64_t rows, PanelLine<Element> panels,
+                   std::int64_t depth) {
   const auto total = static_cast<std::size_t>(rows);
   const std::size_t groups = (total + kTileRows - 1) / kTileRows;
   for (std::size_t g = 0; g < groups;
@@ -153,8 +153,8 @@ void multiply_tile(float* c, std::ptrdiff_t c_stride, const float* a, std::int64
     const std::size_t begin = total * g / groups;
     const std::size_t count = total * (g + 1) / groups - begin;
     multiply_for<Element>(count, std::make_index_sequence<kTileRows>())(
-        c + static_cast<std::ptrdiff_t>(begin) * c_stride, c_stride, a + begin * kTileStride, panels, panel_stride,
-        panel_count, depth);
+        c + static_cast<std::ptrdiff_t>(begin) * c_stride, c_stride, a + begin * kTileStride, panels.first,
+        panels.stride, panels.count, depth);
   }
 }
 

@@ -27,7 +27,7 @@ Segment::Segment(Backend& backend, const KvCache& cache, std::int32_t begin, std
     return TensorView{const_cast<std::byte*>(view.data), view.dtype, view.rows, view.cols, view.stride};
   };
   for (std::int32_t layer = 0; layer < layout_.layers; ++layer) {
-    backend.save_kv(mutable_view(raw_keys(layer)), mutable_view(values(layer)), cache.slab(layer), shape, begin);
+    backend.kv().save_kv(mutable_view(raw_keys(layer)), mutable_view(values(layer)), cache.slab(layer), shape, begin);
   }
   if (layout_.hidden_width > 0) {
     std::vector<std::int32_t> index(count);
@@ -245,7 +245,7 @@ std::vector<std::uint16_t> kv_on_host(Backend& backend, const KvCache& cache, st
   v.data += matrix * size_of(layout.shape.dtype);
   std::vector<std::uint16_t> kv(2 * matrix * static_cast<std::size_t>(layout.layers));
   for (std::int32_t layer = 0; layer < layout.layers && n > 0; ++layer) {
-    backend.save_kv(raw_k, v, cache.slab(layer), layout.shape, begin);
+    backend.kv().save_kv(raw_k, v, cache.slab(layer), layout.shape, begin);
     gather(backend, std::span(kv).subspan(2 * matrix * static_cast<std::size_t>(layer), 2 * matrix), raw_k, v);
   }
   return kv;

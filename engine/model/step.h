@@ -38,7 +38,7 @@ struct RowPath {
 /// `leave`.
 struct Detection {
   /// deviation[i]: the deviation of the i-th row of this detection, in the step's order, from the values that were
-  /// cached before (Operations::value_deviation). attention[i]: the fraction of their attention that the readers give
+  /// cached before (KvOperations::value_deviation). attention[i]: the fraction of their attention that the readers give
   /// to that row's token in this layer, the mean over readers and heads; empty without readers. Returns one flag for
   /// each row. Called on the thread of the step.
   using Choose = std::function<std::vector<bool>(std::span<const float> deviation, std::span<const float> attention)>;

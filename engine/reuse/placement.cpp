@@ -59,7 +59,7 @@ void place_layers(Backend& backend, RopeTable& angles, std::size_t rope, KvCache
   std::vector<KvCorrection> applied;
   for (std::size_t i = 0; i < corrections.size(); ++i)
     applied.push_back({offsets[i], corrections[i].row, corrections[i].weight});
-  backend.insert_kv(slabs, cache.layout().shape, position, k, v, applied, angles.range(rope, rotated, n));
+  backend.kv().insert_kv(slabs, cache.layout().shape, position, k, v, applied, angles.range(rope, rotated, n));
 }
 
 }  // namespace

@@ -31,7 +31,7 @@ struct Placement {
 /// differ.
 void insert(Backend& backend, RopeTable& angles, KvCache& cache, const Placement& tokens);
 
-/// A correction that is added to keys and values while they are copied (Operations::insert_kv), in backend memory.
+/// A correction that is added to keys and values while they are copied (KvOperations::insert_kv), in backend memory.
 struct CorrectionSource {
   std::function<ConstTensorView(std::int32_t layer)> offset;  // [m, 2 K D] bf16
   std::span<const std::int32_t> row;                          // [n]

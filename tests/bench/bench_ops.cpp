@@ -144,8 +144,8 @@ void bench_attention(const Options& options, Backend& backend, std::int32_t sequ
   result.seconds = median_seconds(
       options,
       [&] {
-        backend.attention(view_of(out.data(), total, cols), view_of(q.data(), total, cols), slabs, shape,
-                          {sequence, position, begin}, 0.125f);
+        backend.kv().attention(view_of(out.data(), total, cols), view_of(q.data(), total, cols), slabs, shape,
+                               {sequence, position, begin}, 0.125f);
       },
       [&] {
         if (rows == 1) flush();

@@ -336,7 +336,8 @@ struct Caches {
         for (std::size_t i = 0; i < position.size(); ++i)
           other.k.back()[i] = oracle.rotated(other.k.back()[i], position[i], layer);
         const KvSlab slab = cache.slab(layer);
-        backend.store_kv({&slab, 1}, layout.shape, {zero, position, zero}, view(k), view(v), {view(cos), view(sin)});
+        backend.kv().store_kv({&slab, 1}, layout.shape, {zero, position, zero}, view(k), view(v),
+                              {view(cos), view(sin)});
       }
       other.hidden = draw(c.width, hidden);
       backend.scatter_rows(cache.hidden(), view(hidden), position);

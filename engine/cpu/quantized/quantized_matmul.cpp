@@ -147,7 +147,7 @@ void multiply_dequantized_task(const QuantizedTask& task, float* scratch) {
       with_code_type(panel.part.type, [&]<BlockType kType>(std::integral_constant<BlockType, kType>) {
         widen_chunk<scaled_codes(kType).codes.bits>(values, kType, chunk, blocks, codes, scales);
       });
-      multiply_tile<float>(c + (p - task.panel) * count * kPanel, kPanel, rows, count, values, 0, 1, inputs);
+      multiply_tile<float>(c + (p - task.panel) * count * kPanel, kPanel, rows, count, {values, 0, 1}, inputs);
     }
   }
   for (std::int64_t p = task.panel; p < task.panel_end; ++p) {

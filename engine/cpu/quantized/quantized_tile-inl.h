@@ -459,13 +459,13 @@ HWY_NOINLINE void multiply_chunk(float* HWY_RESTRICT c, const ActivationChunk* H
   }
 }
 
+template <class Scales>
+using MultiplyChunk = void (*)(float*, const ActivationChunk*, const std::uint8_t*, std::int64_t, Scales, std::int64_t);
+
 template <CodeFormat kFormat, Dot kDot, bool kPacked, class Scales, std::size_t... kIndex>
-HWY_INLINE void multiply_up_to(std::size_t rows, float* c, const ActivationChunk* x, const std::uint8_t* codes,
-                               std::int64_t block_bytes, Scales scales, std::int64_t blocks,
-                               std::index_sequence<kIndex...>) {
-  using Multiply = void (*)(float*, const ActivationChunk*, const std::uint8_t*, std::int64_t, Scales, std::int64_t);
-  static constexpr Multiply kTable[] = {&multiply_chunk<kFormat, kDot, kIndex + 1, kPacked, Scales>...};
-  kTable[rows - 1](c, x, codes, block_bytes, scales, blocks);
+HWY_INLINE MultiplyChunk<Scales> multiply_chunk_for(std::size_t rows, std::index_sequence<kIndex...>) {
+  static constexpr MultiplyChunk<Scales> kTable[] = {&multiply_chunk<kFormat, kDot, kIndex + 1, kPacked, Scales>...};
+  return kTable[rows - 1];
 }
 
 /// c[rows, 32] += x[rows] * a chunk, in groups of rows of nearly equal size.
@@ -477,8 +477,9 @@ void multiply_chunk_rows(float* c, const ActivationChunk* x, std::int64_t rows, 
   const std::size_t groups = (total + kGroup - 1) / kGroup;
   for (std::size_t g = 0; g < groups; ++g) {
     const std::size_t begin = total * g / groups;
-    multiply_up_to<kFormat, kDot, kPacked>(total * (g + 1) / groups - begin, c + begin * kPanel, x + begin, codes,
-                                           block_bytes, scales, blocks, std::make_index_sequence<kGroup>());
+    const auto multiply = multiply_chunk_for<kFormat, kDot, kPacked, Scales>(total * (g + 1) / groups - begin,
+                                                                             std::make_index_sequence<kGroup>());
+    multiply(c + begin * kPanel, x + begin, codes, block_bytes, scales, blocks);
   }
 }
 

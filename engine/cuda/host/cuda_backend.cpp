@@ -24,12 +24,14 @@ constexpr int kBlocksPerMultiprocessor = 4;
 
 int host_threads() { return std::clamp(usable_cores(), 1, 16); }
 
-class CudaBackend final : public Backend {
+/// The device half of the backend, and what its operations share: the stream, uploads of arguments, scratch memory.
+class CudaDevice : public Backend {
  public:
-  explicit CudaBackend(std::unique_ptr<Runtime> runtime) : owned_(std::move(runtime)) {}
+  explicit CudaDevice(std::unique_ptr<Runtime> runtime) : owned_(std::move(runtime)) {}
 
   BackendInfo info() const override {
-    return {runtime_.name(), runtime_.description(), host_threads(), runtime_.free_bytes(), false};
+    return {shared_.runtime.facts().name, shared_.runtime.facts().description, host_threads(),
+            shared_.runtime.free_bytes(), false};
   }
 
   Buffer allocate(std::size_t bytes) override {
@@ -38,19 +40,21 @@ class CudaBackend final : public Backend {
     return buffer;
   }
   Buffer allocate_uninitialized(std::size_t bytes) override {
-    return {this, runtime_.allocate(std::max<std::size_t>(bytes, 1)), bytes};
+    return {this, shared_.runtime.allocate(std::max<std::size_t>(bytes, 1)), bytes};
   }
   void clear(std::byte* out, std::size_t bytes) override {
-    if (bytes > 0) runtime_.clear(out, bytes);
+    if (bytes > 0) shared_.runtime.clear(out, bytes);
   }
-  void release(void* data, std::size_t /*bytes*/) noexcept override { runtime_.release(data); }
-  void copy_to_device(std::byte* out, std::span<const std::byte> host) override { staging_.to_device(out, host); }
+  void release(void* data, std::size_t /*bytes*/) noexcept override { shared_.runtime.release(data); }
+  void copy_to_device(std::byte* out, std::span<const std::byte> host) override {
+    shared_.staging.to_device(out, host);
+  }
   void copy_to_host(std::span<std::byte> out, const std::byte* device) override {
-    if (replays_.deferred()) throw std::logic_error("a step that may be replayed must not copy to the host");
-    if (!out.empty()) staging_.to_host(out, device);
+    if (shared_.replays.deferred()) throw std::logic_error("a step that may be replayed must not copy to the host");
+    if (!out.empty()) shared_.staging.to_host(out, device);
   }
 
-  Buffer allocate_host(std::size_t bytes) override { return pinned_.allocate(bytes); }
+  Buffer allocate_host(std::size_t bytes) override { return shared_.pinned.allocate(bytes); }
   TransferId upload(const Buffer& device, const Buffer& host, std::size_t begin, std::size_t bytes) override {
     return transfer(device, host, begin, bytes, true);
   }
@@ -58,130 +62,131 @@ class CudaBackend final : public Backend {
     return transfer(device, host, begin, bytes, false);
   }
   void follow(TransferId transfer) override {
-    if (replays_.deferred()) throw std::logic_error("a step that may be replayed must not wait for a transfer");
-    runtime_.follow(transfer);
+    if (shared_.replays.deferred()) throw std::logic_error("a step that may be replayed must not wait for a transfer");
+    shared_.runtime.follow(transfer);
   }
-  void wait_for(TransferId transfer) override { runtime_.wait_for(transfer); }
-  void wait() override { runtime_.synchronize(); }
+  void wait_for(TransferId transfer) override { shared_.runtime.wait_for(transfer); }
+  void wait() override { shared_.runtime.synchronize(); }
 
   void mark() override {
-    if (!replays_.deferred()) runtime_.mark();
+    if (!shared_.replays.deferred()) shared_.runtime.marks().mark();
   }
-  std::vector<double> take_marks() override { return runtime_.take_marks(); }
+  std::vector<double> take_marks() override { return shared_.runtime.marks().take(); }
 
   void run_step(const std::function<void()>& work, bool repeats) override {
-    padding_ = repeats;
-    if (repeats) return replays_.run(work);
-    staging_.begin_step();
+    shared_.padding = repeats;
+    if (repeats) return shared_.replays.run(work);
+    shared_.staging.begin_step();
     work();
   }
 
-  std::unique_ptr<Matrix> load_matrix(std::span<const ConstTensorView> parts, DType dtype,
-                                      Activations activations) override {
-    const std::int64_t rows = check_parts(parts, dtype, activations);
-    auto matrix = std::make_unique<DeviceMatrix>(runtime_, rows, parts[0].cols, dtype);
-    for (std::int64_t first = 0; const ConstTensorView& part : parts) {
-      matrix->load(first, part, stream(), staging_, operand_);
-      first += part.rows;
+  Buffer keep(std::span<const float> values) override { return shared_.vectors.keep(values); }
+
+  /// Where launches go: the stream, or a log of the step.
+  Stream stream() { return shared_.replays.stream(); }
+  /// What operations share. A plain record of data.
+  struct Shared {
+    explicit Shared(Runtime& device) : runtime(device) {}
+    Runtime& runtime;
+    Staging staging{runtime};
+    PinnedPool pinned{runtime, !is_set("BATON_CUDA_PINNED", "direct")};
+    Replays replays{runtime, staging};
+    KeptVectors vectors{runtime, staging};
+    bool padding = false;  // pad plans, so that later steps have the same sizes and can be replayed
+  };
+  Shared& shared() { return shared_; }
+  DeviceScratch& scratch() { return operand_; }
+
+ private:
+  TransferId transfer(const Buffer& device, const Buffer& host, std::size_t begin, std::size_t bytes, bool is_upload) {
+    if (begin + bytes > std::min(device.bytes(), host.bytes()))
+      throw std::invalid_argument(
+          fmt::format("transfer of bytes [{}, {}) is invalid: the device buffer has {} bytes, the host buffer {}",
+                      begin, begin + bytes, device.bytes(), host.bytes()));
+    const TransferId id = shared_.runtime.transfer({.memory = device.data(),
+                                                    .device = device.data() + begin,
+                                                    .host = host.data() + begin,
+                                                    .bytes = bytes,
+                                                    .upload = is_upload,
+                                                    .after = shared_.pinned.last_use(host.data())});
+    shared_.pinned.used_by(host.data(), id, is_upload);
+    return id;
+  }
+
+  std::unique_ptr<Runtime> owned_;
+  Shared shared_{*owned_};
+  DeviceScratch operand_{*owned_};
+};
+
+/// A RowSpan on the device, uploaded when it has changed.
+class KeptRows {
+ public:
+  KeptRows(Runtime& runtime, Staging& staging) : array_(runtime, staging) {}
+  DeviceRows put(const RowSpan& rows) {
+    together_.clear();
+    for (const auto& part : {rows.sequence, rows.position, rows.key_begin}) {
+      together_.insert(together_.end(), part.begin(), part.end());
     }
-    return matrix;
+    const std::int32_t* all = array_.put(std::span<const std::int32_t>(together_));
+    return {all, all + rows.size(), all + 2 * rows.size(), rows.size()};
   }
 
-  std::unique_ptr<Matrix> load_quantized_rows(std::span<const BlockRows> parts, Activations activations) override {
-    check_quantized_parts(parts);
-    const bool keeps = activations == Activations::int8 &&
-                       std::ranges::all_of(parts, [](const BlockRows& part) { return has_codes(part.type); });
-    if (!keeps) return Backend::load_quantized_rows(parts, activations);
-    return std::make_unique<DeviceBlocks>(runtime_, staging_, parts, host_threads());
-  }
+ private:
+  KeptArrays array_;
+  std::vector<std::int32_t> together_;
+};
 
-  std::unique_ptr<Matrix> random_matrix(std::int64_t rows, std::int64_t cols, DType dtype, std::uint64_t seed,
-                                        float deviation, Activations /*activations*/) override {
-    auto matrix = std::make_unique<DeviceMatrix>(runtime_, rows, cols, dtype);
-    launch_random_rows(stream(), {matrix->data, dtype, rows, matrix->stride, matrix->stride}, cols, seed, deviation);
-    return matrix;
-  }
+/// True when every row is aligned to 16 bytes.
+bool is_whole(const ConstTensorView& view) {
+  return reinterpret_cast<std::uintptr_t>(view.data) % 16 == 0 &&
+         view.stride * static_cast<std::int64_t>(size_of(view.dtype)) % 16 == 0;
+}
 
-  Buffer keep(std::span<const float> values) override { return vectors_.keep(values); }
+/// Attention in tiles: its plan, and the arrays that its kernels read.
+class TiledAttention {
+ public:
+  explicit TiledAttention(CudaDevice& device) : device_(device) {}
 
-  std::size_t kv_slab_bytes(const KvShape& shape, std::int32_t capacity) const override {
-    check_kv_shape(shape);
-    check_capacity(capacity);
-    return checked_bytes("kv slab", capacity, std::int64_t{shape.kv_heads} * shape.head_dim, size_of(shape.dtype));
-  }
-
-  DType operand_type(DType weight) const override { return weight; }
-  DType gate_type(DType weight) const override { return f32_gates_ ? DType::f32 : weight; }
-
-  void embed(TensorView out, const Matrix& table, std::span<const std::int32_t> ids) override {
-    check_shape("embed out", out, static_cast<std::int64_t>(ids.size()), table.cols);
-    check_index("embed ids", ids, table.rows);
-    if (const auto* blocks = dynamic_cast<const DeviceBlocks*>(&table)) {
-      return QuantizedOperations::embed(stream(), out, *blocks, index_.put(ids));
+  void run(AttentionCall call, const KvShape& shape, const RowSpan& rows, const AttentionShape& grouped) {
+    plan_.make(rows, grouped, kBlocksPerMultiprocessor * runtime_.facts().multiprocessors, device_.shared().padding);
+    call.rows = tile_rows_.put(plan_.rows());
+    const AttentionTile* narrow = narrow_.put(plan_.narrow());
+    const AttentionTile* wide = wide_.put(plan_.wide());
+    const MergeRow* merges = merges_.put(plan_.merges());
+    const std::int64_t slots = std::int64_t{plan_.slots()} * call.heads;
+    const std::int64_t scores = std::int64_t{plan_.score_rows()} * kKeyBlock * call.kv_heads * call.parts;
+    const bool record = call.received != nullptr;
+    // The rows of results come first, because they are written in pairs of columns and must be aligned.
+    float* scratch = partial_.reserve<float>(slots * (shape.head_dim + 2) +
+                                             (record ? scores + rows.size() * call.heads : std::int64_t{0}));
+    call.partial = scratch;
+    if (record) call.scores = scratch + slots * shape.head_dim;
+    call.partial_max = scratch + slots * shape.head_dim + (record ? scores : std::int64_t{0});
+    call.partial_sum = call.partial_max + slots;
+    if (record) call.logsum = call.partial_sum + slots;
+    launch_attention_tiles(device_.stream(), call, shape.head_dim, narrow, plan_.narrow().size(), wide,
+                           plan_.wide().size());
+    launch_attention_merge(device_.stream(), call, shape.head_dim, merges, plan_.merges().size());
+    if (call.received != nullptr) {
+      launch_attention_received(device_.stream(), call, shape.head_dim, narrow, plan_.narrow().size(), wide,
+                                plan_.wide().size());
     }
-    launch_copy_rows(stream(), out, nullptr, device(table).view(), index_.put(ids), out.rows);
   }
 
-  void rms_norm(TensorView out, ConstTensorView x, std::span<const float> weight, float eps) override {
-    check_rms_norm(out, x, weight, DType::bf16);
-    launch_rms_norm(stream(), out, x, vectors_.put(weight), eps);
-  }
+ private:
+  CudaDevice& device_;
+  Runtime& runtime_ = device_.shared().runtime;
+  Staging& staging_ = device_.shared().staging;
+  KeptArrays tile_rows_{runtime_, staging_}, narrow_{runtime_, staging_}, wide_{runtime_, staging_},
+      merges_{runtime_, staging_};
+  DeviceScratch partial_{runtime_};
+  AttentionPlan plan_;
+};
 
-  void add_rms_norm(TensorView out, TensorView x, ConstTensorView delta, std::span<const float> weight,
-                    float eps) override {
-    check_rms_norm(out, x, weight, DType::bf16);
-    check_shape("add_rms_norm delta", delta, x.rows, x.cols);
-    launch_add_rms_norm(stream(), out, x, delta, vectors_.put(weight), eps);
-  }
-
-  void add(TensorView x, ConstTensorView delta) override {
-    check_shape("add x", x, x.rows, x.cols);
-    check_shape("add delta", delta, x.rows, x.cols);
-    launch_add(stream(), x, delta);
-  }
-
-  void head_rms_norm(TensorView x, std::span<const float> weight, float eps) override {
-    check_head_norm(x, weight);
-    launch_head_rms_norm(stream(), x, vectors_.put(weight), static_cast<std::int64_t>(weight.size()), eps);
-  }
-
-  void matmul(TensorView out, ConstTensorView x, const Matrix& w, std::span<const float> bias) override {
-    check_matmul(out, x, w, bias, w.dtype, gate_type(w.dtype));
-    if (x.rows == 0) return;
-    if (const auto* blocks = dynamic_cast<const DeviceBlocks*>(&w)) {
-      return quantized_.matmul(stream(), out, x, *blocks, vectors_.put(bias));
-    }
-    const DeviceMatrix& matrix = device(w);
-    Product product{.out = out.data,
-                    .out_stride = out.stride,
-                    .x = x.data,
-                    .x_stride = x.stride,
-                    .w = matrix.data,
-                    .w_stride = matrix.stride,
-                    .bias = vectors_.put(bias),
-                    .t = x.rows,
-                    .n = w.rows,
-                    .c = w.cols,
-                    .dtype = w.dtype,
-                    .out_dtype = out.dtype};
-    if (w.dtype == DType::bf16) {  // both operands are padded with zeros
-      product.c = matrix.stride;
-      const bool as_it_is = x.dtype == DType::bf16 && x.cols == matrix.stride && is_whole(x);
-      if (!as_it_is) {
-        std::byte* rounded = operand_.reserve<std::byte>(x.rows * matrix.stride * 2);
-        launch_copy_rows(stream(), {rounded, DType::bf16, x.rows, matrix.stride, matrix.stride}, nullptr, x, nullptr,
-                         x.rows);
-        product.x = rounded;
-        product.x_stride = matrix.stride;
-      }
-    }
-    replays_.multiply(product);
-  }
-
-  void rope(TensorView x, std::int32_t head_dim, const RopeAngles& angles) override {
-    check_rope(x, head_dim, angles);
-    launch_rope(stream(), x, head_dim, angles);
-  }
+/// The operations on KV caches.
+class CudaKv final : public KvOperations {
+ public:
+  explicit CudaKv(CudaDevice& device) : KvOperations(device), device_(device) {}
 
   void store_kv(std::span<const KvSlab> slabs, const KvShape& shape, const RowSpan& rows, ConstTensorView k,
                 ConstTensorView v, const RopeAngles& angles) override {
@@ -228,20 +233,19 @@ class CudaBackend final : public Backend {
     launch_insert_kv(stream(), placed, shape, begin, angles);
   }
 
-  void norm_store_rope(TensorView q, TensorView k, ConstTensorView v, const HeadNorms& norms,
-                       std::span<const KvSlab> slabs, const KvShape& shape, const RowSpan& rows,
-                       const RopeAngles& angles) override {
-    check_store_kv(slabs, shape, rows, k, v, angles);
-    check_rope(q, shape.head_dim, angles);
-    for (const auto& [x, weight] : {std::pair(q, norms.q), std::pair(k, norms.k)}) {
+  void norm_store_rope(const QkvRows& qkv, const HeadNorms& norms, std::span<const KvSlab> slabs, const KvShape& shape,
+                       const RowSpan& rows, const RopeAngles& angles) override {
+    check_store_kv(slabs, shape, rows, qkv.k, qkv.v, angles);
+    check_rope(qkv.q, shape.head_dim, angles);
+    for (const auto& [x, weight] : {std::pair(qkv.q, norms.q), std::pair(qkv.k, norms.k)}) {
       if (weight.empty()) continue;
       check_head_norm(x, weight);
       check_length("head norm weight", weight.size(), shape.head_dim);
     }
-    if (k.dtype != DType::f32 || v.dtype != DType::f32)
-      return Operations::norm_store_rope(q, k, v, norms, slabs, shape, rows, angles);
-    launch_norm_store_rope(stream(), q, k, v, vectors_.put(norms.q), vectors_.put(norms.k), norms.eps,
-                           slabs_.put(slabs), shape, stored_.put(rows), angles);
+    if (qkv.k.dtype != DType::f32 || qkv.v.dtype != DType::f32)
+      return KvOperations::norm_store_rope(qkv, norms, slabs, shape, rows, angles);
+    const DeviceNorms weights{vectors_.put(norms.q), vectors_.put(norms.k), norms.eps};
+    launch_norm_store_rope(stream(), qkv, weights, slabs_.put(slabs), shape, stored_.put(rows), angles);
   }
 
   void load_kv(TensorView k, TensorView v, const KvSlab& slab, const KvShape& shape, std::int32_t begin) override {
@@ -258,10 +262,11 @@ class CudaBackend final : public Backend {
                        ConstTensorView v, ValueMeasure measure) override {
     check_value_deviation(out.size(), slabs, shape, rows, v);
     if (out.empty()) return;
-    float* device_out = operand_.reserve<float>(static_cast<std::int64_t>(out.size()));
+    float* device_out = device_.scratch().reserve<float>(static_cast<std::int64_t>(out.size()));
     launch_value_deviation(stream(), device_out, slabs_.put(slabs), shape, compared_.put(rows), v, measure);
     deviations_.resize(out.size());
-    copy_to_host(std::as_writable_bytes(std::span(deviations_)), reinterpret_cast<const std::byte*>(device_out));
+    device_.copy_to_host(std::as_writable_bytes(std::span(deviations_)),
+                         reinterpret_cast<const std::byte*>(device_out));
     for (std::size_t i = 0; i < out.size(); ++i) {
       if (rows.sequence[i] != kNoSequence) out[i] = deviations_[i];
     }
@@ -292,10 +297,137 @@ class CudaBackend final : public Backend {
       return reinterpret_cast<std::uintptr_t>(view.data) % 8 == 0 && (view.rows <= 1 || view.stride % 2 == 0);
     };
     if (has_tiles(shape) && in_pairs(q) && in_pairs(out)) {
-      attend_in_tiles(call, shape, rows, grouped);
+      tiles_.run(call, shape, rows, grouped);
     } else {
       launch_attention_rows(stream(), call, shape, attended_.put(rows));
     }
+  }
+
+ private:
+  Stream stream() { return device_.stream(); }
+
+  CudaDevice& device_;
+  Runtime& runtime_ = device_.shared().runtime;
+  Staging& staging_ = device_.shared().staging;
+  KeptVectors& vectors_ = device_.shared().vectors;
+  KeptArrays slabs_{runtime_, staging_}, received_{runtime_, staging_}, placement_{runtime_, staging_},
+      counterpart_{runtime_, staging_}, correction_{runtime_, staging_};
+  KeptRows stored_{runtime_, staging_}, compared_{runtime_, staging_}, attended_{runtime_, staging_};
+  TiledAttention tiles_{device_};
+  std::vector<std::int32_t> counterparts_;
+  std::vector<float> deviations_;
+};
+
+/// Products, and operations on rows of activations.
+class CudaBackend final : public CudaDevice {
+ public:
+  using CudaDevice::CudaDevice;
+
+  KvOperations& kv() override { return kv_; }
+
+  std::unique_ptr<Matrix> load_matrix(std::span<const ConstTensorView> parts, DType dtype,
+                                      Activations activations) override {
+    const std::int64_t rows = check_parts(parts, dtype, activations);
+    auto matrix = std::make_unique<DeviceMatrix>(shared().runtime, rows, parts[0].cols, dtype);
+    for (std::int64_t first = 0; const ConstTensorView& part : parts) {
+      matrix->load(first, part, stream(), shared().staging, scratch());
+      first += part.rows;
+    }
+    return matrix;
+  }
+
+  std::unique_ptr<Matrix> load_quantized_rows(std::span<const BlockRows> parts, Activations activations) override {
+    check_quantized_parts(parts);
+    const bool keeps = activations == Activations::int8 &&
+                       std::ranges::all_of(parts, [](const BlockRows& part) { return has_codes(part.type); });
+    if (!keeps) return CudaDevice::load_quantized_rows(parts, activations);
+    return std::make_unique<DeviceBlocks>(shared().runtime, shared().staging, parts, host_threads());
+  }
+
+  std::unique_ptr<Matrix> random_matrix(std::int64_t rows, std::int64_t cols, DType dtype, std::uint64_t seed,
+                                        float deviation, Activations /*activations*/) override {
+    auto matrix = std::make_unique<DeviceMatrix>(shared().runtime, rows, cols, dtype);
+    launch_random_rows(stream(), {matrix->data, dtype, rows, matrix->stride, matrix->stride}, cols, seed, deviation);
+    return matrix;
+  }
+
+  std::size_t kv_slab_bytes(const KvShape& shape, std::int32_t capacity) const override {
+    check_kv_shape(shape);
+    check_capacity(capacity);
+    return checked_bytes("kv slab", capacity, std::int64_t{shape.kv_heads} * shape.head_dim, size_of(shape.dtype));
+  }
+
+  DType operand_type(DType weight) const override { return weight; }
+  DType gate_type(DType weight) const override { return f32_gates_ ? DType::f32 : weight; }
+
+  void embed(TensorView out, const Matrix& table, std::span<const std::int32_t> ids) override {
+    check_shape("embed out", out, static_cast<std::int64_t>(ids.size()), table.cols);
+    check_index("embed ids", ids, table.rows);
+    if (const auto* blocks = dynamic_cast<const DeviceBlocks*>(&table)) {
+      return QuantizedOperations::embed(stream(), out, *blocks, index_.put(ids));
+    }
+    launch_copy_rows(stream(), out, nullptr, device(table).view(), index_.put(ids), out.rows);
+  }
+
+  void rms_norm(TensorView out, ConstTensorView x, std::span<const float> weight, float eps) override {
+    check_rms_norm(out, x, weight, DType::bf16);
+    launch_rms_norm(stream(), out, x, shared().vectors.put(weight), eps);
+  }
+
+  void add_rms_norm(TensorView out, TensorView x, ConstTensorView delta, std::span<const float> weight,
+                    float eps) override {
+    check_rms_norm(out, x, weight, DType::bf16);
+    check_shape("add_rms_norm delta", delta, x.rows, x.cols);
+    launch_add_rms_norm(stream(), out, x, delta, shared().vectors.put(weight), eps);
+  }
+
+  void add(TensorView x, ConstTensorView delta) override {
+    check_shape("add x", x, x.rows, x.cols);
+    check_shape("add delta", delta, x.rows, x.cols);
+    launch_add(stream(), x, delta);
+  }
+
+  void head_rms_norm(TensorView x, std::span<const float> weight, float eps) override {
+    check_head_norm(x, weight);
+    launch_head_rms_norm(stream(), x, shared().vectors.put(weight), static_cast<std::int64_t>(weight.size()), eps);
+  }
+
+  void matmul(TensorView out, ConstTensorView x, const Matrix& w, std::span<const float> bias) override {
+    check_matmul(out, x, w, bias, w.dtype, gate_type(w.dtype));
+    if (x.rows == 0) return;
+    if (const auto* blocks = dynamic_cast<const DeviceBlocks*>(&w)) {
+      return quantized_.matmul(stream(), out, x, *blocks, shared().vectors.put(bias));
+    }
+    const DeviceMatrix& matrix = device(w);
+    Product product{.out = out.data,
+                    .out_stride = out.stride,
+                    .x = x.data,
+                    .x_stride = x.stride,
+                    .w = matrix.data,
+                    .w_stride = matrix.stride,
+                    .bias = shared().vectors.put(bias),
+                    .t = x.rows,
+                    .n = w.rows,
+                    .c = w.cols,
+                    .dtype = w.dtype,
+                    .out_dtype = out.dtype};
+    if (w.dtype == DType::bf16) {  // both operands are padded with zeros
+      product.c = matrix.stride;
+      const bool as_it_is = x.dtype == DType::bf16 && x.cols == matrix.stride && is_whole(x);
+      if (!as_it_is) {
+        std::byte* rounded = scratch().reserve<std::byte>(x.rows * matrix.stride * 2);
+        launch_copy_rows(stream(), {rounded, DType::bf16, x.rows, matrix.stride, matrix.stride}, nullptr, x, nullptr,
+                         x.rows);
+        product.x = rounded;
+        product.x_stride = matrix.stride;
+      }
+    }
+    shared().replays.multiply(product);
+  }
+
+  void rope(TensorView x, std::int32_t head_dim, const RopeAngles& angles) override {
+    check_rope(x, head_dim, angles);
+    launch_rope(stream(), x, head_dim, angles);
   }
 
   void choose(ChosenToken* out, ConstTensorView logits, std::span<const TokenChoice> how) override {
@@ -345,92 +477,12 @@ class CudaBackend final : public Backend {
   }
 
  private:
-  /// A RowSpan on the device, uploaded when it has changed.
-  class KeptRows {
-   public:
-    KeptRows(Runtime& runtime, Staging& staging) : array_(runtime, staging) {}
-    DeviceRows put(const RowSpan& rows) {
-      together_.clear();
-      for (const auto& part : {rows.sequence, rows.position, rows.key_begin}) {
-        together_.insert(together_.end(), part.begin(), part.end());
-      }
-      const std::int32_t* all = array_.put(std::span<const std::int32_t>(together_));
-      return {all, all + rows.size(), all + 2 * rows.size(), rows.size()};
-    }
-
-   private:
-    KeptArrays array_;
-    std::vector<std::int32_t> together_;
-  };
-
-  Stream stream() { return replays_.stream(); }
-
-  TransferId transfer(const Buffer& device, const Buffer& host, std::size_t begin, std::size_t bytes, bool is_upload) {
-    if (begin + bytes > std::min(device.bytes(), host.bytes()))
-      throw std::invalid_argument(
-          fmt::format("transfer of bytes [{}, {}) is invalid: the device buffer has {} bytes, the host buffer {}",
-                      begin, begin + bytes, device.bytes(), host.bytes()));
-    const TransferId id = runtime_.transfer({.memory = device.data(),
-                                             .device = device.data() + begin,
-                                             .host = host.data() + begin,
-                                             .bytes = bytes,
-                                             .upload = is_upload,
-                                             .after = pinned_.last_use(host.data())});
-    pinned_.used_by(host.data(), id, is_upload);
-    return id;
-  }
-
-  /// True when every row is aligned to 16 bytes.
-  static bool is_whole(const ConstTensorView& view) {
-    return reinterpret_cast<std::uintptr_t>(view.data) % 16 == 0 &&
-           view.stride * static_cast<std::int64_t>(size_of(view.dtype)) % 16 == 0;
-  }
-
-  void attend_in_tiles(AttentionCall call, const KvShape& shape, const RowSpan& rows, const AttentionShape& grouped) {
-    plan_.make(rows, grouped, kBlocksPerMultiprocessor * runtime_.multiprocessors(), padding_);
-    call.rows = tile_rows_.put(plan_.rows());
-    const AttentionTile* narrow = narrow_.put(plan_.narrow());
-    const AttentionTile* wide = wide_.put(plan_.wide());
-    const MergeRow* merges = merges_.put(plan_.merges());
-    const std::int64_t slots = std::int64_t{plan_.slots()} * call.heads;
-    const std::int64_t scores = std::int64_t{plan_.score_rows()} * kKeyBlock * call.kv_heads * call.parts;
-    const bool record = call.received != nullptr;
-    // The rows of results come first, because they are written in pairs of columns and must be aligned.
-    float* scratch = partial_.reserve<float>(slots * (shape.head_dim + 2) +
-                                             (record ? scores + rows.size() * call.heads : std::int64_t{0}));
-    call.partial = scratch;
-    if (record) call.scores = scratch + slots * shape.head_dim;
-    call.partial_max = scratch + slots * shape.head_dim + (record ? scores : std::int64_t{0});
-    call.partial_sum = call.partial_max + slots;
-    if (record) call.logsum = call.partial_sum + slots;
-    launch_attention_tiles(stream(), call, shape.head_dim, narrow, plan_.narrow().size(), wide, plan_.wide().size());
-    launch_attention_merge(stream(), call, shape.head_dim, merges, plan_.merges().size());
-    if (call.received != nullptr) {
-      launch_attention_received(stream(), call, shape.head_dim, narrow, plan_.narrow().size(), wide,
-                                plan_.wide().size());
-    }
-  }
-
-  std::unique_ptr<Runtime> owned_;
-  Runtime& runtime_ = *owned_;
-  Staging staging_{runtime_};
-  PinnedPool pinned_{runtime_, !is_set("BATON_CUDA_PINNED", "direct")};
-  Replays replays_{runtime_, staging_};
-  KeptVectors vectors_{runtime_, staging_};
-  KeptArrays index_{runtime_, staging_}, slabs_{runtime_, staging_}, received_{runtime_, staging_};
-  KeptArrays tile_rows_{runtime_, staging_}, narrow_{runtime_, staging_}, wide_{runtime_, staging_},
-      merges_{runtime_, staging_}, shares_{runtime_, staging_};
-  KeptArrays placement_{runtime_, staging_}, counterpart_{runtime_, staging_}, correction_{runtime_, staging_},
-      choices_{runtime_, staging_};
-  KeptRows stored_{runtime_, staging_}, compared_{runtime_, staging_}, attended_{runtime_, staging_};
-  QuantizedOperations quantized_{runtime_, replays_};
-  DeviceScratch operand_{runtime_}, partial_{runtime_};
-  TextPairs text_pairs_{runtime_, staging_};
-  AttentionPlan plan_;
+  KeptArrays index_{shared().runtime, shared().staging}, shares_{shared().runtime, shared().staging},
+      choices_{shared().runtime, shared().staging};
+  QuantizedOperations quantized_{shared().runtime, shared().replays};
+  TextPairs text_pairs_{shared().runtime, shared().staging};
   const bool f32_gates_ = is_set("BATON_CUDA_GATES", "f32");
-  bool padding_ = false;  // pad plans, so that later steps have the same sizes and can be replayed
-  std::vector<std::int32_t> counterparts_;
-  std::vector<float> deviations_;
+  CudaKv kv_{*this};
 };
 
 }  // namespace

@@ -271,18 +271,53 @@ class Selected {
   int index_;
 };
 
+class DeviceMarks final : public StreamMarks {
+ public:
+  DeviceMarks(const Selected& device, cudaStream_t stream) : device_(device), stream_(stream) {}
+
+  void mark() override {
+    if (used_ == timed_.size()) timed_.push_back(std::make_unique<EventOwner>(cudaEventDefault));
+    device_.select();
+    BATON_CUDA_CHECK(cudaEventRecord(timed_[used_]->get(), stream_));
+    ++used_;
+  }
+  std::vector<double> take() override {
+    std::vector<double> between;
+    if (used_ > 0) BATON_CUDA_CHECK(cudaEventSynchronize(timed_[used_ - 1]->get()));
+    for (std::size_t i = 1; i < used_; ++i) {
+      float ms = 0.0f;
+      BATON_CUDA_CHECK(cudaEventElapsedTime(&ms, timed_[i - 1]->get(), timed_[i]->get()));
+      between.push_back(ms);
+    }
+    used_ = 0;
+    return between;
+  }
+
+ private:
+  const Selected& device_;
+  cudaStream_t stream_;
+  std::vector<std::unique_ptr<EventOwner>> timed_;
+  std::size_t used_ = 0;  // the number of events of timed_ in use
+};
+
 class DeviceRuntime final : public Runtime {
  public:
   /// `measured`: the folder for what is measured of products, or an empty path.
   DeviceRuntime(int index, const std::filesystem::path& measured) : device_(index) {
-    BATON_CUDA_CHECK(cudaGetDeviceProperties(&properties_, index));
+    cudaDeviceProp found{};
+    BATON_CUDA_CHECK(cudaGetDeviceProperties(&found, index));
+    facts_ = {fmt::format("cuda:{}", index),
+              fmt::format("{}, compute capability {}.{}, {} multiprocessors, {:.0f} GiB, {}", found.name, found.major,
+                          found.minor, found.multiProcessorCount, static_cast<double>(found.totalGlobalMem) / (1 << 30),
+                          versions()),
+              found.multiProcessorCount};
     int pools = 0;
     BATON_CUDA_CHECK(cudaDeviceGetAttribute(&pools, cudaDevAttrMemoryPoolsSupported, index));
-    if (pools == 0) throw BackendError(fmt::format("device '{}': expected a driver with memory pools", name()));
+    if (pools == 0) throw BackendError(fmt::format("device '{}': expected a driver with memory pools", facts_.name));
     BATON_CUDA_CHECK(cudaDeviceGetDefaultMemPool(&pool_, index));
     std::uint64_t keep_all = UINT64_MAX;
     BATON_CUDA_CHECK(cudaMemPoolSetAttribute(pool_, cudaMemPoolAttrReleaseThreshold, &keep_all));
-    products_.remember(measured, description());
+    products_.remember(measured, facts_.description);
     workspace_ = allocate(Products::kWorkspaceBytes);
   }
   ~DeviceRuntime() override {
@@ -291,13 +326,7 @@ class DeviceRuntime final : public Runtime {
     ignore(cudaStreamSynchronize(stream_.get()));
   }
 
-  std::string name() const override { return fmt::format("cuda:{}", device_.index()); }
-  std::string description() const override {
-    return fmt::format("{}, compute capability {}.{}, {} multiprocessors, {:.0f} GiB, {}", properties_.name,
-                       properties_.major, properties_.minor, properties_.multiProcessorCount,
-                       static_cast<double>(properties_.totalGlobalMem) / (1 << 30), versions());
-  }
-  int multiprocessors() const override { return properties_.multiProcessorCount; }
+  const DeviceFacts& facts() const override { return facts_; }
   std::int64_t free_bytes() const override {
     device_.select();
     std::size_t free = 0, total = 0;
@@ -318,7 +347,7 @@ class DeviceRuntime final : public Runtime {
     const cudaError_t code = cudaMallocAsync(&data, bytes, stream_.get());
     if (code == cudaErrorMemoryAllocation || code == cudaErrorInvalidValue) {
       cudaGetLastError();
-      throw BackendError(fmt::format("device '{}': cannot allocate {} bytes of memory", name(), bytes));
+      throw BackendError(fmt::format("device '{}': cannot allocate {} bytes of memory", facts_.name, bytes));
     }
     check(code, "cudaMallocAsync", __FILE__, __LINE__);
     return data;
@@ -333,7 +362,7 @@ class DeviceRuntime final : public Runtime {
     const cudaError_t code = cudaMallocHost(&data, bytes);
     if (code == cudaErrorMemoryAllocation) {  // a container or the user may be allowed less than the machine has
       cudaGetLastError();
-      throw BackendError(fmt::format("device '{}': cannot pin {} bytes of host memory: {} ({})", name(), bytes,
+      throw BackendError(fmt::format("device '{}': cannot pin {} bytes of host memory: {} ({})", facts_.name, bytes,
                                      cudaGetErrorString(code), cudaGetErrorName(code)));
     }
     check(code, "cudaMallocHost", __FILE__, __LINE__);
@@ -380,22 +409,7 @@ class DeviceRuntime final : public Runtime {
     BATON_CUDA_CHECK(cudaGraphLaunch(static_cast<const DeviceGraph&>(graph).get(), selected()));
   }
 
-  void mark() override {
-    if (marks_ == timed_.size()) timed_.push_back(std::make_unique<EventOwner>(cudaEventDefault));
-    BATON_CUDA_CHECK(cudaEventRecord(timed_[marks_]->get(), selected()));
-    ++marks_;
-  }
-  std::vector<double> take_marks() override {
-    std::vector<double> between;
-    if (marks_ > 0) BATON_CUDA_CHECK(cudaEventSynchronize(timed_[marks_ - 1]->get()));
-    for (std::size_t i = 1; i < marks_; ++i) {
-      float ms = 0.0f;
-      BATON_CUDA_CHECK(cudaEventElapsedTime(&ms, timed_[i - 1]->get(), timed_[i]->get()));
-      between.push_back(ms);
-    }
-    marks_ = 0;
-    return between;
-  }
+  StreamMarks& marks() override { return marks_; }
 
   void record(int event) override { BATON_CUDA_CHECK(cudaEventRecord(events_[event].get(), selected())); }
   void wait(int event) override { BATON_CUDA_CHECK(cudaEventSynchronize(events_[event].get())); }
@@ -412,14 +426,13 @@ class DeviceRuntime final : public Runtime {
   }
 
   Selected device_;
-  cudaDeviceProp properties_{};
+  DeviceFacts facts_;
   cudaMemPool_t pool_ = nullptr;  // the device's default pool
   StreamOwner stream_, capture_;
   Transfers transfers_{stream_.get()};
   bool capturing_ = false;
   EventOwner events_[kEvents];
-  std::vector<std::unique_ptr<EventOwner>> timed_;
-  std::size_t marks_ = 0;  // the number of events of timed_ in use
+  DeviceMarks marks_{device_, stream_.get()};
   Products products_;
   void* workspace_ = nullptr;
 };

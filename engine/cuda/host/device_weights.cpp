@@ -322,7 +322,7 @@ void QuantizedOperations::matmul(Stream stream, TensorView out, ConstTensorView 
                                  .bias = bias,
                                  .t = x.rows};
   for (const QuantizedPart& part : w.parts()) {
-    launch_quantized_product(stream, product, part, runtime_.multiprocessors());
+    launch_quantized_product(stream, product, part, runtime_.facts().multiprocessors);
   }
 }
 

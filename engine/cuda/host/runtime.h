@@ -134,12 +134,27 @@ struct Transfer {
 /// The number of segments of pinned staging memory, each with an event.
 inline constexpr int kEvents = 4;
 
+/// What does not change about a device.
+struct DeviceFacts {
+  std::string name;         // "cuda:0"
+  std::string description;  // "NVIDIA H200, compute capability 9.0, 132 multiprocessors"
+  int multiprocessors = 0;
+};
+
+/// Times on the main stream.
+class StreamMarks {
+ public:
+  virtual ~StreamMarks() = default;
+  /// Records the time at which the stream reaches this point.
+  virtual void mark() = 0;
+  /// Waits for the marks and returns the milliseconds between consecutive marks since the last call.
+  virtual std::vector<double> take() = 0;
+};
+
 class Runtime {
  public:
   virtual ~Runtime() = default;
-  virtual std::string name() const = 0;         // "cuda:0"
-  virtual std::string description() const = 0;  // "NVIDIA H200, compute capability 9.0, 132 multiprocessors"
-  virtual int multiprocessors() const = 0;
+  virtual const DeviceFacts& facts() const = 0;
   virtual std::int64_t free_bytes() const = 0;  // approximate bytes that allocate can still provide
   virtual Stream stream() = 0;                  // the main stream, or the one that is captured
 
@@ -172,10 +187,7 @@ class Runtime {
   /// Queues a graph on the main stream.
   virtual void replay(const Graph& graph) = 0;
 
-  /// mark() records the time at which the stream reaches this point. take_marks() waits for the marks and returns the
-  /// milliseconds between consecutive marks since the last call.
-  virtual void mark() = 0;
-  virtual std::vector<double> take_marks() = 0;
+  virtual StreamMarks& marks() = 0;
 
   /// record() marks this point of the stream; wait() blocks until the stream has reached it. wait() returns at once for
   /// an event that was never recorded.

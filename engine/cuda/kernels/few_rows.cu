@@ -16,26 +16,24 @@ constexpr int kOutputs = 2;  // outputs per warp
 constexpr int kAhead = 4;    // chunks per output that a lane has in flight
 
 template <int kRows, class Out>
-__global__ void few_rows(Out* out,  // [T, N]
-                         std::int64_t out_stride,
-                         const Bf16* x,  // [T, C]
-                         std::int64_t x_stride,
-                         const Bf16* w,  // [N, C]
-                         std::int64_t w_stride, const float* bias, std::int64_t rows, std::int64_t n, std::int64_t c) {
+__global__ void few_rows(Strided<Out> out,       // [T, N]
+                         Strided<const Bf16> x,  // [T, C]
+                         Strided<const Bf16> w,  // [N, C]
+                         const float* bias, std::int64_t rows, std::int64_t n, std::int64_t c) {
   const std::int64_t warp = static_cast<std::int64_t>(blockIdx.x) * (kThreads / kWarp) + threadIdx.x / kWarp;
   const std::int64_t first = warp * kOutputs;
   if (first >= n) return;  // a whole warp
   const int lane = static_cast<int>(threadIdx.x % kWarp);
   const Bf16* weights[kOutputs];
 #pragma unroll
-  for (int o = 0; o < kOutputs; ++o) weights[o] = w + (first + o < n ? first + o : first) * w_stride;
+  for (int o = 0; o < kOutputs; ++o) weights[o] = w.row(first + o < n ? first + o : first);
   float sum[kRows][kOutputs] = {};
   const auto add = [&](std::int64_t at, const float(&weight)[kOutputs][kChunk]) {
 #pragma unroll
     for (int row = 0; row < kRows; ++row) {
       if (row >= rows) break;
       float value[kChunk];
-      read<kChunk, true>(value, x + row * x_stride + at);
+      read<kChunk, true>(value, x.row(row) + at);
 #pragma unroll
       for (int o = 0; o < kOutputs; ++o) {
 #pragma unroll
@@ -68,7 +66,7 @@ __global__ void few_rows(Out* out,  // [T, N]
     for (int o = 0; o < kOutputs; ++o) {
       const float total = warp_sum(sum[row][o]);
       if (lane == 0 && first + o < n)
-        out[row * out_stride + first + o] = from_float<Out>(total + (bias != nullptr ? bias[first + o] : 0.0f));
+        out.row(row)[first + o] = from_float<Out>(total + (bias != nullptr ? bias[first + o] : 0.0f));
     }
   }
 }
@@ -89,9 +87,10 @@ void launch_few_rows(Stream stream, const Product& p) {
   const auto start = [&](auto rows) {
     with_type(p.out_dtype, [&](auto element) {
       using Out = decltype(element);
-      launch(stream, grid, kThreads, 0, few_rows<decltype(rows)::value, Out>, static_cast<Out*>(p.out), p.out_stride,
-             reinterpret_cast<const Bf16*>(p.x), p.x_stride, reinterpret_cast<const Bf16*>(p.w), p.w_stride, p.bias,
-             p.t, p.n, p.c);
+      launch(stream, grid, kThreads, 0, few_rows<decltype(rows)::value, Out>,
+             Strided<Out>{static_cast<Out*>(p.out), p.out_stride},
+             Strided<const Bf16>{reinterpret_cast<const Bf16*>(p.x), p.x_stride},
+             Strided<const Bf16>{reinterpret_cast<const Bf16*>(p.w), p.w_stride}, p.bias, p.t, p.n, p.c);
     });
   };
   if (p.t == 1) return start(std::integral_constant<int, 1>());

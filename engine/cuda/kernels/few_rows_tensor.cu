@@ -36,20 +36,18 @@ __device__ __forceinline__ void add_products(float (&sum)[4], const Fragments& f
 
 template <class Out>
 __global__ void __launch_bounds__(kThreads, 3)
-    few_rows_tensor(Out* out,  // [T, N]
-                    std::int64_t out_stride,
-                    const Bf16* x,  // [T, C]
-                    std::int64_t x_stride,
-                    const Bf16* w,  // [N, C]
-                    std::int64_t w_stride, const float* bias, std::int64_t rows, std::int64_t n, std::int64_t c) {
+    few_rows_tensor(Strided<Out> out,       // [T, N]
+                    Strided<const Bf16> x,  // [T, C]
+                    Strided<const Bf16> w,  // [N, C]
+                    const float* bias, std::int64_t rows, std::int64_t n, std::int64_t c) {
   WarpSums& sums = shared_memory<WarpSums>();
   const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
   const int group = lane / 4, chunk = lane % 4 * kChunk;
   const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * kOutputs;
   // Outputs and rows that do not exist are computed from the first of the block, and not written.
-  const auto weights = [&](int output) { return w + (first + output < n ? first + output : first) * w_stride + chunk; };
+  const auto weights = [&](int output) { return w.row(first + output < n ? first + output : first) + chunk; };
   const Bf16 *low = weights(group), *high = weights(group + 8);
-  const Bf16* row = x + (group < rows ? group : 0) * x_stride + chunk;
+  const Bf16* row = x.row(group < rows ? group : 0) + chunk;
   const auto read = [&](std::int64_t at) {
     return Fragments{*reinterpret_cast<const uint4*>(low + at), *reinterpret_cast<const uint4*>(high + at),
                      *reinterpret_cast<const uint4*>(row + at)};
@@ -76,7 +74,7 @@ __global__ void __launch_bounds__(kThreads, 3)
   float total = bias != nullptr ? bias[first + output] : 0.0f;
 #pragma unroll
   for (int i = 0; i < kWarps; ++i) total += sums.of_warp[i][column][output];
-  out[column * out_stride + first + output] = from_float<Out>(total);
+  out.row(column)[first + output] = from_float<Out>(total);
 }
 
 }  // namespace
@@ -85,9 +83,10 @@ void launch_few_rows_tensor(Stream stream, const Product& p) {
   const dim3 grid(static_cast<unsigned>(blocks_of(p.n, kOutputs)));
   with_type(p.out_dtype, [&](auto element) {
     using Out = decltype(element);
-    launch(stream, grid, kThreads, sizeof(WarpSums), few_rows_tensor<Out>, static_cast<Out*>(p.out), p.out_stride,
-           reinterpret_cast<const Bf16*>(p.x), p.x_stride, reinterpret_cast<const Bf16*>(p.w), p.w_stride, p.bias, p.t,
-           p.n, p.c);
+    launch(stream, grid, kThreads, sizeof(WarpSums), few_rows_tensor<Out>,
+           Strided<Out>{static_cast<Out*>(p.out), p.out_stride},
+           Strided<const Bf16>{reinterpret_cast<const Bf16*>(p.x), p.x_stride},
+           Strided<const Bf16>{reinterpret_cast<const Bf16*>(p.w), p.w_stride}, p.bias, p.t, p.n, p.c);
   });
 }
 

@@ -70,10 +70,16 @@ void launch_head_rms_norm(Stream stream, TensorView x, const float* weight, std:
 void launch_rope(Stream stream, TensorView x, std::int32_t head_dim, const RopeAngles& angles);
 void launch_store_kv(Stream stream, const KvSlab* slabs, const KvShape& shape, const DeviceRows& rows,
                      ConstTensorView k, ConstTensorView v, const RopeAngles& angles);
+/// Weights [D] of q- and k-norm on the device; null: the model has none.
+struct DeviceNorms {
+  const float* q;
+  const float* k;
+  float eps;
+  float unused = 0.0f;  // no padding
+};
 /// Norms of q and k (where their weights are not null), store_kv and rope of q, in one pass; k is not changed.
-void launch_norm_store_rope(Stream stream, TensorView q, ConstTensorView k, ConstTensorView v, const float* q_norm,
-                            const float* k_norm, float eps, const KvSlab* slabs, const KvShape& shape,
-                            const DeviceRows& rows, const RopeAngles& angles);
+void launch_norm_store_rope(Stream stream, const QkvRows& qkv, const DeviceNorms& norms, const KvSlab* slabs,
+                            const KvShape& shape, const DeviceRows& rows, const RopeAngles& angles);
 struct InsertedKv {
   const DevicePlacement* layers = nullptr;  // [count]
   int count = 0;

@@ -54,10 +54,9 @@ __device__ __forceinline__ float rounded(float value) {
 
 template <class Cache, class In, bool kAligned>
 __global__ void store_rows(const KvSlab* slabs, int kv_heads, int width, DeviceRows rows,
-                           const In* k,  // [T, K * D]
-                           std::int64_t k_stride,
-                           const In* v,  // [T, K * D]
-                           std::int64_t v_stride, Angles angles) {
+                           Strided<const In> k,  // [T, K * D]
+                           Strided<const In> v,  // [T, K * D]
+                           Angles angles) {
   const std::int64_t row = blockIdx.x;
   if (rows.sequence[row] < 0) return;
   const KvSlab slab = slabs[rows.sequence[row]];
@@ -67,10 +66,10 @@ __global__ void store_rows(const KvSlab* slabs, int kv_heads, int width, DeviceR
   const int chunks = width / kChunk, half = angles.half;
   for (int unit = static_cast<int>(threadIdx.x); unit < kv_heads * chunks; unit += static_cast<int>(kThreads)) {
     const int head = unit / chunks, first = unit % chunks * kChunk;
-    const In* key = k + row * k_stride + head * width;
+    const In* key = k.row(row) + head * width;
     float own[kChunk], value[kChunk];
     read<kChunk, kAligned>(own, key + first);
-    read<kChunk, kAligned>(value, v + row * v_stride + head * width + first);
+    read<kChunk, kAligned>(value, v.row(row) + head * width + first);
     for (int i = 0; i < kChunk; ++i) own[i] = rounded<Cache>(own[i]);
     if (slab.raw_keys != nullptr) {
       write<kChunk, true>(reinterpret_cast<Cache*>(slab.raw_keys) + (position * kv_heads + head) * width + first, own);
@@ -97,32 +96,34 @@ struct HeadShared {
   float own[kThreads / kWarp][kMaxHeadDim];
 };
 
+struct DeviceQkv {
+  Strided<float> q;        // [T, H * D]
+  Strided<const float> k;  // [T, K * D]
+  Strided<const float> v;  // [T, K * D]
+  int heads, kv_heads, width;
+  int unused = 0;  // no padding
+};
+
 /// One warp per head: query heads first, then kv heads. The results equal those of launch_head_rms_norm,
 /// launch_store_kv and launch_rope bit for bit.
 template <class Cache>
-__global__ void norm_store_rope_rows(float* q,  // [T, H * D]
-                                     std::int64_t q_stride, int heads,
-                                     const float* k,  // [T, K * D]
-                                     std::int64_t k_stride,
-                                     const float* v,                              // [T, K * D]
-                                     std::int64_t v_stride, const float* q_norm,  // [D] or null
-                                     const float* k_norm,                         // [D] or null
-                                     float eps, int width, const KvSlab* slabs, DeviceRows rows, int kv_heads,
+__global__ void norm_store_rope_rows(DeviceQkv qkv, DeviceNorms norms, const KvSlab* slabs, DeviceRows rows,
                                      Angles angles) {
   HeadShared& shared = shared_memory<HeadShared>();
+  const int heads = qkv.heads, kv_heads = qkv.kv_heads, width = qkv.width;
   const int warp = static_cast<int>(threadIdx.x / kWarp), lane = static_cast<int>(threadIdx.x % kWarp);
   const int head = static_cast<int>(blockIdx.y * (kThreads / kWarp)) + warp;
   const std::int64_t row = blockIdx.x;
   const bool is_query = head < heads;
   const int kv_head = head - heads;
   if (kv_head >= kv_heads || (!is_query && rows.sequence[row] < 0)) return;  // a whole warp
-  const float* in = is_query ? q + row * q_stride + head * width : k + row * k_stride + kv_head * width;
-  const float* norm = is_query ? q_norm : k_norm;
+  const float* in = is_query ? qkv.q.row(row) + head * width : qkv.k.row(row) + kv_head * width;
+  const float* norm = is_query ? norms.q : norms.k;
   float scale = 1.0f;
   if (norm != nullptr) {
     float squares = 0.0f;
     for (int c = lane; c < width; c += static_cast<int>(kWarp)) squares = fmaf(in[c], in[c], squares);
-    scale = 1.0f / sqrtf(warp_sum(squares) / static_cast<float>(width) + eps);
+    scale = 1.0f / sqrtf(warp_sum(squares) / static_cast<float>(width) + norms.eps);
   }
   float* own = shared.own[warp];
   for (int c = lane; c < width; c += static_cast<int>(kWarp)) {
@@ -139,14 +140,14 @@ __global__ void norm_store_rope_rows(float* q,  // [T, H * D]
     return own[j];
   };
   if (is_query) {
-    float* to = q + row * q_stride + head * width;
+    float* to = qkv.q.row(row) + head * width;
     for (int c = lane; c < width; c += static_cast<int>(kWarp)) to[c] = turned(c);
     return;
   }
   const KvSlab slab = slabs[rows.sequence[row]];
   const std::int64_t position = rows.position[row];
   const std::int64_t at = (static_cast<std::int64_t>(kv_head) * slab.capacity + position) * width;
-  const float* value = v + row * v_stride + kv_head * width;
+  const float* value = qkv.v.row(row) + kv_head * width;
   for (int c = lane; c < width; c += static_cast<int>(kWarp)) {
     if (slab.raw_keys != nullptr) {
       reinterpret_cast<Cache*>(slab.raw_keys)[(position * kv_heads + kv_head) * width + c] = from_float<Cache>(own[c]);
@@ -223,10 +224,9 @@ __global__ void place_rows(const DevicePlacement* layers,
 }
 
 template <class Cache, bool kAligned>
-__global__ void load_rows(float* k,  // [n, K * D]
-                          std::int64_t k_stride,
-                          float* v,  // [n, K * D]
-                          std::int64_t v_stride, KvSlab slab, int kv_heads, int width, std::int64_t begin) {
+__global__ void load_rows(Strided<float> k,  // [n, K * D]
+                          Strided<float> v,  // [n, K * D]
+                          KvSlab slab, int kv_heads, int width, std::int64_t begin) {
   const std::int64_t row = blockIdx.x;
   const int chunks = width / kChunk;
   for (int unit = static_cast<int>(threadIdx.x); unit < kv_heads * chunks; unit += static_cast<int>(kThreads)) {
@@ -234,17 +234,16 @@ __global__ void load_rows(float* k,  // [n, K * D]
     const std::int64_t at = (static_cast<std::int64_t>(head) * slab.capacity + begin + row) * width + first;
     float values[kChunk];
     read<kChunk, true>(values, reinterpret_cast<const Cache*>(slab.keys) + at);
-    write<kChunk, kAligned>(k + row * k_stride + head * width + first, values);
+    write<kChunk, kAligned>(k.row(row) + head * width + first, values);
     read<kChunk, true>(values, reinterpret_cast<const Cache*>(slab.values) + at);
-    write<kChunk, kAligned>(v + row * v_stride + head * width + first, values);
+    write<kChunk, kAligned>(v.row(row) + head * width + first, values);
   }
 }
 
 template <class Cache, bool kAligned>
-__global__ void save_rows(Cache* raw_k,  // [n, K * D]
-                          std::int64_t k_stride,
-                          Cache* v,  // [n, K * D]
-                          std::int64_t v_stride, KvSlab slab, int kv_heads, int width, std::int64_t begin) {
+__global__ void save_rows(Strided<Cache> raw_k,  // [n, K * D]
+                          Strided<Cache> v,      // [n, K * D]
+                          KvSlab slab, int kv_heads, int width, std::int64_t begin) {
   const std::int64_t row = blockIdx.x;
   const int chunks = width / kChunk;
   for (int unit = static_cast<int>(threadIdx.x); unit < kv_heads * chunks; unit += static_cast<int>(kThreads)) {
@@ -252,10 +251,10 @@ __global__ void save_rows(Cache* raw_k,  // [n, K * D]
     float values[kChunk];
     read<kChunk, true>(
         values, reinterpret_cast<const Cache*>(slab.raw_keys) + ((begin + row) * kv_heads + head) * width + first);
-    write<kChunk, kAligned>(raw_k + row * k_stride + head * width + first, values);
+    write<kChunk, kAligned>(raw_k.row(row) + head * width + first, values);
     read<kChunk, true>(values, reinterpret_cast<const Cache*>(slab.values) +
                                    (static_cast<std::int64_t>(head) * slab.capacity + begin + row) * width + first);
-    write<kChunk, kAligned>(v + row * v_stride + head * width + first, values);
+    write<kChunk, kAligned>(v.row(row) + head * width + first, values);
   }
 }
 
@@ -266,8 +265,8 @@ struct DeviationShared {
 template <class Cache>
 __global__ void deviation_rows(float* out,  // [T]
                                const KvSlab* slabs, int kv_heads, int width, DeviceRows rows,
-                               const float* v,  // [T, K * D]
-                               std::int64_t v_stride, ValueMeasure measure) {
+                               Strided<const float> v,  // [T, K * D]
+                               ValueMeasure measure) {
   DeviationShared& shared = shared_memory<DeviationShared>();
   const std::int64_t row = blockIdx.x;
   if (rows.sequence[row] < 0) return;  // the whole block
@@ -276,7 +275,7 @@ __global__ void deviation_rows(float* out,  // [T]
   const bool squared = measure == ValueMeasure::squared;
   double parts = 0;  // the warp's heads: squared differences, or cosines
   for (int head = static_cast<int>(warp); head < kv_heads; head += static_cast<int>(kThreads / kWarp)) {
-    const float* own = v + row * v_stride + head * width;
+    const float* own = v.row(row) + head * width;
     const Cache* other = reinterpret_cast<const Cache*>(slab.values) +
                          (static_cast<std::int64_t>(head) * slab.capacity + rows.position[row]) * width;
     double dot = 0, fresh = 0, cached = 0, squares = 0;
@@ -322,23 +321,24 @@ void launch_store_kv(Stream stream, const KvSlab* slabs, const KvShape& shape, c
       with_flag(is_aligned(k, kChunk) && is_aligned(v, kChunk), [&](auto aligned) {
         launch(stream, dim3(static_cast<unsigned>(rows.count)), kThreads, 0,
                store_rows<Cache, In, decltype(aligned)::value>, slabs, shape.kv_heads, shape.head_dim, rows,
-               elements<In>(k), k.stride, elements<In>(v), v.stride, angles_of(angles));
+               strided<In>(k), strided<In>(v), angles_of(angles));
       });
     });
   });
 }
 
-void launch_norm_store_rope(Stream stream, TensorView q, ConstTensorView k, ConstTensorView v, const float* q_norm,
-                            const float* k_norm, float eps, const KvSlab* slabs, const KvShape& shape,
-                            const DeviceRows& rows, const RopeAngles& angles) {
+void launch_norm_store_rope(Stream stream, const QkvRows& qkv, const DeviceNorms& norms, const KvSlab* slabs,
+                            const KvShape& shape, const DeviceRows& rows, const RopeAngles& angles) {
   if (rows.count == 0) return;
-  const std::int64_t heads = q.cols / shape.head_dim;
+  const std::int64_t heads = qkv.q.cols / shape.head_dim;
+  const DeviceQkv call{strided<float>(qkv.q), strided<float>(ConstTensorView(qkv.k)),
+                       strided<float>(qkv.v), static_cast<int>(heads),
+                       shape.kv_heads,        shape.head_dim};
   const dim3 grid(static_cast<unsigned>(rows.count),
                   static_cast<unsigned>(blocks_of(heads + shape.kv_heads, kThreads / kWarp)));
   with_type(shape.dtype, [&]<class Cache>(Cache) {
-    launch(stream, grid, kThreads, sizeof(HeadShared), norm_store_rope_rows<Cache>, elements<float>(q), q.stride,
-           static_cast<int>(heads), elements<float>(k), k.stride, elements<float>(v), v.stride, q_norm, k_norm, eps,
-           shape.head_dim, slabs, rows, shape.kv_heads, angles_of(angles));
+    launch(stream, grid, kThreads, sizeof(HeadShared), norm_store_rope_rows<Cache>, call, norms, slabs, rows,
+           angles_of(angles));
   });
 }
 
@@ -365,8 +365,7 @@ void launch_load_kv(Stream stream, TensorView k, TensorView v, const KvSlab& sla
   with_type(shape.dtype, [&]<class Cache>(Cache) {
     with_flag(is_aligned(k, kChunk) && is_aligned(v, kChunk), [&](auto aligned) {
       launch(stream, dim3(static_cast<unsigned>(k.rows)), kThreads, 0, load_rows<Cache, decltype(aligned)::value>,
-             elements<float>(k), k.stride, elements<float>(v), v.stride, slab, shape.kv_heads, shape.head_dim,
-             std::int64_t{begin});
+             strided<float>(k), strided<float>(v), slab, shape.kv_heads, shape.head_dim, std::int64_t{begin});
     });
   });
 }
@@ -377,8 +376,7 @@ void launch_save_kv(Stream stream, TensorView raw_k, TensorView v, const KvSlab&
   with_type(shape.dtype, [&]<class Cache>(Cache) {
     with_flag(is_aligned(raw_k, kChunk) && is_aligned(v, kChunk), [&](auto aligned) {
       launch(stream, dim3(static_cast<unsigned>(raw_k.rows)), kThreads, 0, save_rows<Cache, decltype(aligned)::value>,
-             elements<Cache>(raw_k), raw_k.stride, elements<Cache>(v), v.stride, slab, shape.kv_heads, shape.head_dim,
-             std::int64_t{begin});
+             strided<Cache>(raw_k), strided<Cache>(v), slab, shape.kv_heads, shape.head_dim, std::int64_t{begin});
     });
   });
 }
@@ -388,7 +386,7 @@ void launch_value_deviation(Stream stream, float* out, const KvSlab* slabs, cons
   if (rows.count == 0) return;
   with_type(shape.dtype, [&]<class Cache>(Cache) {
     launch(stream, dim3(static_cast<unsigned>(rows.count)), kThreads, sizeof(DeviationShared), deviation_rows<Cache>,
-           out, slabs, shape.kv_heads, shape.head_dim, rows, elements<float>(v), v.stride, measure);
+           out, slabs, shape.kv_heads, shape.head_dim, rows, strided<float>(v), measure);
   });
 }
 

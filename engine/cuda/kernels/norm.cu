@@ -30,18 +30,15 @@ __device__ float block_sum(float value, NormShared& shared) {
 }
 
 template <class To, bool kAligned, bool kAdd>
-__global__ void norm_rows(To* out,  // [T, C]
-                          std::int64_t out_stride,
-                          float* x,  // [T, C]; becomes x + delta where kAdd
-                          std::int64_t x_stride,
-                          const float* delta,  // [T, C] where kAdd
-                          std::int64_t delta_stride,
-                          const float* weight,  // [C]
+__global__ void norm_rows(Strided<To> out,             // [T, C]
+                          Strided<float> x,            // [T, C]; becomes x + delta where kAdd
+                          Strided<const float> delta,  // [T, C] where kAdd
+                          const float* weight,         // [C]
                           std::int64_t cols, float eps) {
   NormShared& shared = shared_memory<NormShared>();
-  float* row = x + blockIdx.x * x_stride;
-  const float* add = kAdd ? delta + blockIdx.x * delta_stride : nullptr;
-  To* to = out + blockIdx.x * out_stride;
+  float* row = x.row(blockIdx.x);
+  const float* add = kAdd ? delta.row(blockIdx.x) : nullptr;
+  To* to = out.row(blockIdx.x);
   constexpr int n = kAligned ? kVector : 1;
   const std::int64_t step = static_cast<std::int64_t>(blockDim.x) * n;
   float squares = 0.0f;
@@ -90,8 +87,8 @@ void launch_norm(Stream stream, TensorView out, TensorView x, ConstTensorView de
   with_type(out.dtype, [&]<class To>(To) {
     with_flag(whole, [&](auto aligned) {
       launch(stream, dim3(static_cast<unsigned>(x.rows)), threads, sizeof(NormShared),
-             norm_rows<To, decltype(aligned)::value, kAdd>, elements<To>(out), out.stride, elements<float>(x), x.stride,
-             elements<float>(delta), delta.stride, weight, x.cols, eps);
+             norm_rows<To, decltype(aligned)::value, kAdd>, strided<To>(out), strided<float>(x), strided<float>(delta),
+             weight, x.cols, eps);
     });
   });
 }

@@ -23,17 +23,17 @@ __device__ __forceinline__ std::int64_t own_column() {
 }
 
 template <class To, class From, bool kAligned>
-__global__ void copy_rows(To* out,  // [.., out_cols], rows out_stride apart
-                          std::int64_t out_stride, std::int64_t out_cols,
+__global__ void copy_rows(Strided<To> out,  // [.., out_cols]
+                          std::int64_t out_cols,
                           const std::int32_t* out_index,  // [rows] or null
-                          const From* in,                 // [.., in_cols], rows in_stride apart
-                          std::int64_t in_stride, std::int64_t in_cols,
+                          Strided<const From> in,         // [.., in_cols]
+                          std::int64_t in_cols,
                           const std::int32_t* in_index) {  // [rows] or null
   const std::int64_t row = blockIdx.x;
   const std::int64_t c = own_column();
   if (c >= out_cols) return;
-  To* to = out + (out_index == nullptr ? row : out_index[row]) * out_stride + c;
-  const From* from = in + (in_index == nullptr ? row : in_index[row]) * in_stride + c;
+  To* to = out.row(out_index == nullptr ? row : out_index[row]) + c;
+  const From* from = in.row(in_index == nullptr ? row : in_index[row]) + c;
   if (kAligned && c < in_cols) {  // the widths of aligned rows are multiples of kVector
     float values[kVector];
     read<kVector, kAligned>(values, from);
@@ -142,7 +142,7 @@ void copy_rows_of(Stream stream, TensorView out, const std::int32_t* out_index, 
                   const std::int32_t* in_index, std::int64_t rows) {
   with_flag(is_aligned(out, kVector) && is_aligned(in, kVector), [&](auto aligned) {
     launch(stream, grid_of(rows, out.cols), kThreads, 0, copy_rows<To, From, decltype(aligned)::value>,
-           elements<To>(out), out.stride, out.cols, out_index, elements<From>(in), in.stride, in.cols, in_index);
+           strided<To>(out), out.cols, out_index, strided<From>(in), in.cols, in_index);
   });
 }
 

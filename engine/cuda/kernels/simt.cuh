@@ -309,4 +309,20 @@ const T* elements(const ConstTensorView& view) {
   return reinterpret_cast<const T*>(view.data);
 }
 
+/// Rows in the arguments of a kernel. Strides in elements.
+template <class T>
+struct Strided {
+  T* data;
+  std::int64_t stride;
+  __device__ __forceinline__ T* row(std::int64_t index) const { return data + index * stride; }
+};
+template <class T>
+Strided<T> strided(const TensorView& view) {
+  return {elements<T>(view), view.stride};
+}
+template <class T>
+Strided<const T> strided(const ConstTensorView& view) {
+  return {elements<T>(view), view.stride};
+}
+
 }  // namespace baton::cuda

@@ -249,14 +249,19 @@ __device__ __forceinline__ void add_unit(float (&acc)[kTiles][4], const QuantUni
   }
 }
 
-/// Units [begin, end) of a panel. As many units are loaded before the first is used.
+/// Units of a panel.
+struct Split {
+  std::int64_t begin, end;
+};
+
+/// Adds the units of a split. As many units are loaded before the first is used.
 template <BlockType kType, int kTiles, int kAhead>
 __device__ __forceinline__ void add_units(float (&acc)[kTiles][4], const QuantizedPart& part,
                                           const QuantizedProduct& product, std::int64_t panel, std::int64_t first_row,
-                                          std::int64_t begin, std::int64_t end, int lane) {
-  UnitPlace<kType> place(part, panel, begin);
-  LaneRows<kType, kTiles> rows(product, first_row, begin, lane);
-  const auto last = static_cast<std::uint32_t>(end);
+                                          Split split, int lane) {
+  UnitPlace<kType> place(part, panel, split.begin);
+  LaneRows<kType, kTiles> rows(product, first_row, split.begin, lane);
+  const auto last = static_cast<std::uint32_t>(split.end);
   while (place.unit + kAhead <= last) {
     QuantUnit<kType> units[kAhead];
 #pragma unroll
@@ -277,9 +282,6 @@ __device__ __forceinline__ void add_units(float (&acc)[kTiles][4], const Quantiz
   }
 }
 
-struct Split {
-  std::int64_t begin, end;
-};
 __device__ __forceinline__ Split split_of(int index, const QuantizedPart& part) {
   const std::int64_t begin = index * part.split_units, end = begin + part.split_units;
   return {begin < part.units ? begin : part.units, end < part.units ? end : part.units};
@@ -313,7 +315,7 @@ __global__ void __launch_bounds__(kThreads, kTiles == 1 ? 3 : 2)
   const std::int64_t panel = blockIdx.x, first_row = static_cast<std::int64_t>(blockIdx.y) * kTiles * kTileRows;
   const Split split = split_of(warp, part);
   float acc[kTiles][4] = {};
-  add_units<kType, kTiles, kTiles == 1 ? 2 : 1>(acc, part, product, panel, first_row, split.begin, split.end, lane);
+  add_units<kType, kTiles, kTiles == 1 ? 2 : 1>(acc, part, product, panel, first_row, split, lane);
 #pragma unroll
   for (int tile = 0; tile < kTiles; ++tile) {
 #pragma unroll
@@ -346,7 +348,7 @@ __global__ void __launch_bounds__(kThreads, 2) quantized_many_rows(QuantizedProd
   for (int s = 0; s < kSplits; ++s) {
     const Split split = split_of(s, part);
     float acc[kTiles][4] = {};
-    add_units<kType, kTiles, 1>(acc, part, product, panel, first_row, split.begin, split.end, lane);
+    add_units<kType, kTiles, 1>(acc, part, product, panel, first_row, split, lane);
 #pragma unroll
     for (int tile = 0; tile < kTiles; ++tile) {
 #pragma unroll

@@ -85,7 +85,7 @@ void AttentionLayer::run(StepRows& step, std::int32_t layer, ConstTensorView nor
     context_.timer.end_layers(layer, layer + 1);
     compare_values(step, layer, span, v);  // before the cached values are overwritten
   }
-  backend_.norm_store_rope(q, k, v, norms, slabs_, shape(), stored, rows_.angles(layer));
+  backend_.kv().norm_store_rope({q, k, v}, norms, slabs_, shape(), stored, rows_.angles(layer));
   if (detecting) {
     q = detect(step, layer, span, q);
     span = rows_.span_of(layer);
@@ -93,7 +93,7 @@ void AttentionLayer::run(StepRows& step, std::int32_t layer, ConstTensorView nor
     if (rows_.count() == 0) return;
   }
   const TensorView attended = attended_.view(normed.dtype, rows_.count(), q_cols());
-  backend_.attention(attended, q, slabs_, shape(), span, config_.score_scale(), received_);
+  backend_.kv().attention(attended, q, slabs_, shape(), span, config_.score_scale(), received_);
   backend_.matmul(rows_.delta(), attended, *w.output, w.output_bias);
 }
 
@@ -129,7 +129,8 @@ void AttentionLayer::compare_values(const StepRows& step, std::int32_t layer, co
       any = true;
     }
     if (any)
-      backend_.value_deviation(deviation_, slabs_, shape(), {compared_, span.position, span.key_begin}, v, measure);
+      backend_.kv().value_deviation(deviation_, slabs_, shape(), {compared_, span.position, span.key_begin}, v,
+                                    measure);
   }
 }
 
@@ -161,8 +162,8 @@ std::vector<float> AttentionLayer::attention_of_readers(const StepRows& step, co
   given[static_cast<std::size_t>(cache)] = reinterpret_cast<AttentionSum*>(buffer.data());
   const TensorView queries = q_.view(DType::f32, n, q.cols);
   backend_.gather_rows(queries, q, readers);
-  backend_.attention(attended_.view(DType::f32, n, q.cols), queries, slabs_, shape(), {sequence, position, key_begin},
-                     config_.score_scale(), given);
+  backend_.kv().attention(attended_.view(DType::f32, n, q.cols), queries, slabs_, shape(),
+                          {sequence, position, key_begin}, config_.score_scale(), given);
   backend_.copy_to_host(bytes, buffer.data());
   std::vector<float> attention;
   const double unit = kAttentionUnit / (static_cast<double>(n) * config_.heads);

@@ -41,9 +41,9 @@ TEST_CASE("the second step of a size allocates nothing") {
     backend->matmul(wide.view(), normed.view(), *rounds, {});
     backend->head_rms_norm(normed.view(), head_weight, 1e-6f);
     backend->rope(normed.view(), 32, {angles.view(), angles.view()});
-    backend->store_kv({&slab, 1}, shape, {sequence, position, begin}, kv.view(), kv.view(),
-                      {angles.view(), angles.view()});
-    backend->attention(out.view(), normed.view(), {&slab, 1}, shape, {sequence, position, begin}, 0.2f);
+    backend->kv().store_kv({&slab, 1}, shape, {sequence, position, begin}, kv.view(), kv.view(),
+                           {angles.view(), angles.view()});
+    backend->kv().attention(out.view(), normed.view(), {&slab, 1}, shape, {sequence, position, begin}, 0.2f);
     backend->add_rms_norm(normed.view(), x.view(), out.view(), weight, 1e-6f);
     backend->silu_mul(out.view(), wide.view());
     backend->gelu_mul(out.view(), wide.view());

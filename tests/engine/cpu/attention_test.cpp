@@ -23,8 +23,8 @@ TEST_CASE("attention: a row has the same bits alone, in company, and for any num
       for (std::int64_t begin = 0; begin < rows.size();) {
         const std::int64_t end = std::min<std::int64_t>(rows.size(), begin + random.integer(1, 40));
         Values out(end - begin, q.cols);
-        backend->attention(out.view(), q.view().row_range(begin, end), caches.slabs(), caches.shape(),
-                           rows.span(begin, end), 0.3f);
+        backend->kv().attention(out.view(), q.view().row_range(begin, end), caches.slabs(), caches.shape(),
+                                rows.span(begin, end), 0.3f);
         INFO(threads << " threads, rows [" << begin << ", " << end << ")");
         require_same_bits(out.data, std::span(whole.data).subspan(begin * q.cols, (end - begin) * q.cols));
         begin = end;
@@ -47,8 +47,8 @@ TEST_CASE("attention: threads share the keys of a few rows, with the bits of one
     const auto attend_with = [&](Backend& backend, std::int64_t count, std::vector<AttentionSum>* sums) {
       Values out(count, q.cols);
       AttentionSum* const received[] = {sums == nullptr ? nullptr : sums->data(), nullptr};
-      backend.attention(out.view(), q.view().row_range(0, count), caches.slabs(), caches.shape(), rows.span(0, count),
-                        0.3f, received);
+      backend.kv().attention(out.view(), q.view().row_range(0, count), caches.slabs(), caches.shape(),
+                             rows.span(0, count), 0.3f, received);
       return out;
     };
     const Values whole = attend_with(*one, rows.size(), &expected);

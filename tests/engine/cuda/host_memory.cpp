@@ -18,6 +18,7 @@ class HostMemory final : public Backend {
  public:
   explicit HostMemory(std::unique_ptr<Backend> device) : device_(std::move(device)) {}
 
+  KvOperations& kv() override { return kv_; }
   BackendInfo info() const override { return device_->info(); }
 
   Buffer allocate(std::size_t bytes) override { return mirror(device_->allocate(bytes), bytes); }
@@ -95,60 +96,6 @@ class HostMemory final : public Backend {
     device_->rope(m.view(x), head_dim, m.angles(angles));
     m.back();
   }
-  void store_kv(std::span<const KvSlab> slabs, const KvShape& shape, const RowSpan& rows, ConstTensorView k,
-                ConstTensorView v, const RopeAngles& angles) override {
-    Moved m(*this);
-    device_->store_kv(m.slabs(slabs, shape), shape, rows, m.view(k), m.view(v), m.angles(angles));
-    m.back();
-  }
-  void insert_kv(std::span<const KvSlab> layers, const KvShape& shape, std::int32_t begin,
-                 std::span<const ConstTensorView> k, std::span<const ConstTensorView> v,
-                 std::span<const KvCorrection> corrections, const RopeAngles& angles) override {
-    Moved m(*this);
-    const auto views = [&](std::span<const ConstTensorView> all) {
-      std::vector<ConstTensorView> moved;
-      for (const ConstTensorView& one : all) moved.push_back(one.data == nullptr ? one : m.view(one));
-      return moved;
-    };
-    std::vector<std::vector<ConstTensorView>> offsets;
-    for (const KvCorrection& one : corrections) offsets.push_back(views(one.offset));
-    std::vector<KvCorrection> moved;
-    for (std::size_t i = 0; i < corrections.size(); ++i)
-      moved.push_back({offsets[i], corrections[i].row, corrections[i].weight});
-    device_->insert_kv(m.slabs(layers, shape), shape, begin, views(k), views(v), moved, m.angles(angles));
-    m.back();
-  }
-  void load_kv(TensorView k, TensorView v, const KvSlab& slab, const KvShape& shape, std::int32_t begin) override {
-    Moved m(*this);
-    device_->load_kv(m.view(k), m.view(v), m.slabs({&slab, 1}, shape)[0], shape, begin);
-    m.back();
-  }
-  void save_kv(TensorView raw_k, TensorView v, const KvSlab& slab, const KvShape& shape, std::int32_t begin) override {
-    Moved m(*this);
-    device_->save_kv(m.view(raw_k), m.view(v), m.slabs({&slab, 1}, shape)[0], shape, begin);
-    m.back();
-  }
-  void value_deviation(std::span<float> out, std::span<const KvSlab> slabs, const KvShape& shape, const RowSpan& rows,
-                       ConstTensorView v, ValueMeasure measure) override {
-    Moved m(*this);
-    device_->value_deviation(out, m.slabs(slabs, shape), shape, rows, m.view(v), measure);
-    m.back();
-  }
-  void attention(TensorView out, ConstTensorView q, std::span<const KvSlab> slabs, const KvShape& shape,
-                 const RowSpan& rows, float scale, std::span<AttentionSum* const> received) override {
-    Moved m(*this);
-    std::vector<AttentionSum*> sums;
-    for (std::size_t i = 0; i < received.size(); ++i) {
-      const std::size_t count =
-          i < slabs.size() ? static_cast<std::size_t>(shape.kv_heads) * static_cast<std::size_t>(slabs[i].capacity) : 0;
-      sums.push_back(received[i] == nullptr
-                         ? nullptr
-                         : reinterpret_cast<AttentionSum*>(
-                               m.to_device(reinterpret_cast<std::byte*>(received[i]), count * sizeof(AttentionSum))));
-    }
-    device_->attention(m.view(out), m.view(q), m.slabs(slabs, shape), shape, rows, scale, sums);
-    m.back();
-  }
   void gelu_mul(TensorView out, ConstTensorView gate_up) override {
     Moved m(*this);
     device_->gelu_mul(m.view(out), m.view(gate_up));
@@ -173,14 +120,6 @@ class HostMemory final : public Backend {
   void silu_mul(TensorView out, ConstTensorView gate_up) override {
     Moved m(*this);
     device_->silu_mul(m.view(out), m.view(gate_up));
-    m.back();
-  }
-  void norm_store_rope(TensorView q, TensorView k, ConstTensorView v, const HeadNorms& norms,
-                       std::span<const KvSlab> slabs, const KvShape& shape, const RowSpan& rows,
-                       const RopeAngles& angles) override {
-    Moved m(*this);
-    device_->norm_store_rope(m.view(q), m.view(k), m.view(v), norms, m.slabs(slabs, shape), shape, rows,
-                             m.angles(angles));
     m.back();
   }
   void choose(ChosenToken* out, ConstTensorView logits, std::span<const TokenChoice> how) override {
@@ -268,7 +207,80 @@ class HostMemory final : public Backend {
     std::vector<KvSlab> slabs_;
   };
 
+  class MovedKv final : public KvOperations {
+   public:
+    explicit MovedKv(HostMemory& owner) : KvOperations(owner), owner_(owner) {}
+
+    void store_kv(std::span<const KvSlab> slabs, const KvShape& shape, const RowSpan& rows, ConstTensorView k,
+                  ConstTensorView v, const RopeAngles& angles) override {
+      Moved m(owner_);
+      owner_.device_->kv().store_kv(m.slabs(slabs, shape), shape, rows, m.view(k), m.view(v), m.angles(angles));
+      m.back();
+    }
+    void insert_kv(std::span<const KvSlab> layers, const KvShape& shape, std::int32_t begin,
+                   std::span<const ConstTensorView> k, std::span<const ConstTensorView> v,
+                   std::span<const KvCorrection> corrections, const RopeAngles& angles) override {
+      Moved m(owner_);
+      const auto views = [&](std::span<const ConstTensorView> all) {
+        std::vector<ConstTensorView> moved;
+        for (const ConstTensorView& one : all) moved.push_back(one.data == nullptr ? one : m.view(one));
+        return moved;
+      };
+      std::vector<std::vector<ConstTensorView>> offsets;
+      for (const KvCorrection& one : corrections) offsets.push_back(views(one.offset));
+      std::vector<KvCorrection> moved;
+      for (std::size_t i = 0; i < corrections.size(); ++i)
+        moved.push_back({offsets[i], corrections[i].row, corrections[i].weight});
+      owner_.device_->kv().insert_kv(m.slabs(layers, shape), shape, begin, views(k), views(v), moved, m.angles(angles));
+      m.back();
+    }
+    void load_kv(TensorView k, TensorView v, const KvSlab& slab, const KvShape& shape, std::int32_t begin) override {
+      Moved m(owner_);
+      owner_.device_->kv().load_kv(m.view(k), m.view(v), m.slabs({&slab, 1}, shape)[0], shape, begin);
+      m.back();
+    }
+    void save_kv(TensorView raw_k, TensorView v, const KvSlab& slab, const KvShape& shape,
+                 std::int32_t begin) override {
+      Moved m(owner_);
+      owner_.device_->kv().save_kv(m.view(raw_k), m.view(v), m.slabs({&slab, 1}, shape)[0], shape, begin);
+      m.back();
+    }
+    void value_deviation(std::span<float> out, std::span<const KvSlab> slabs, const KvShape& shape, const RowSpan& rows,
+                         ConstTensorView v, ValueMeasure measure) override {
+      Moved m(owner_);
+      owner_.device_->kv().value_deviation(out, m.slabs(slabs, shape), shape, rows, m.view(v), measure);
+      m.back();
+    }
+    void attention(TensorView out, ConstTensorView q, std::span<const KvSlab> slabs, const KvShape& shape,
+                   const RowSpan& rows, float scale, std::span<AttentionSum* const> received) override {
+      Moved m(owner_);
+      std::vector<AttentionSum*> sums;
+      for (std::size_t i = 0; i < received.size(); ++i) {
+        const std::size_t count =
+            i < slabs.size() ? static_cast<std::size_t>(shape.kv_heads) * static_cast<std::size_t>(slabs[i].capacity)
+                             : 0;
+        sums.push_back(received[i] == nullptr
+                           ? nullptr
+                           : reinterpret_cast<AttentionSum*>(
+                                 m.to_device(reinterpret_cast<std::byte*>(received[i]), count * sizeof(AttentionSum))));
+      }
+      owner_.device_->kv().attention(m.view(out), m.view(q), m.slabs(slabs, shape), shape, rows, scale, sums);
+      m.back();
+    }
+    void norm_store_rope(const QkvRows& qkv, const HeadNorms& norms, std::span<const KvSlab> slabs,
+                         const KvShape& shape, const RowSpan& rows, const RopeAngles& angles) override {
+      Moved m(owner_);
+      owner_.device_->kv().norm_store_rope({m.view(qkv.q), m.view(qkv.k), m.view(qkv.v)}, norms, m.slabs(slabs, shape),
+                                           shape, rows, m.angles(angles));
+      m.back();
+    }
+
+   private:
+    HostMemory& owner_;
+  };
+
   std::unique_ptr<Backend> device_;
+  MovedKv kv_{*this};
   std::map<std::byte*, Buffer> owned_;
 };
 

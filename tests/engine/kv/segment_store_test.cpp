@@ -37,7 +37,7 @@ std::shared_ptr<const Segment> segment_of(Backend& backend, std::int32_t n, floa
   const ConstTensorView all = view_of(values.data(), n, cols), none = view_of(values.data(), n, 0);
   for (std::int32_t layer = 0; layer < layout.layers; ++layer) {
     const KvSlab slab = cache.slab(layer);
-    backend.store_kv({&slab, 1}, layout.shape, {zero, position, zero}, all, all, {none, none});
+    backend.kv().store_kv({&slab, 1}, layout.shape, {zero, position, zero}, all, all, {none, none});
   }
   cache.commit(n);
   return std::make_shared<Segment>(backend, cache, 0, n,

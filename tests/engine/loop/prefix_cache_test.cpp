@@ -29,7 +29,7 @@ KvCache cache_of(Backend& backend, const std::vector<TokenId>& tokens) {
   const ConstTensorView all = view_of(values.data(), n, 8), none = view_of(values.data(), n, 0);
   for (std::int32_t layer = 0; layer < 2; ++layer) {
     const KvSlab slab = cache.slab(layer);
-    backend.store_kv({&slab, 1}, kLayout.shape, {zero, position, zero}, all, all, {none, none});
+    backend.kv().store_kv({&slab, 1}, kLayout.shape, {zero, position, zero}, all, all, {none, none});
   }
   cache.commit(n);
   return cache;

@@ -156,7 +156,7 @@ TEST_CASE("placing a segment where it was changes no bit, elsewhere only keys tu
       const std::int64_t cols = static_cast<std::int64_t>(model->config.kv_heads) * model->config.head_dim;
       std::vector<float> all(static_cast<std::size_t>(2 * 70 * cols));
       const TensorView both = view_of(all.data(), 140, cols);
-      backend->load_kv(both.row_range(0, 70), both.row_range(70, 140), from.slab(layer), model->kv_shape(), begin);
+      backend->kv().load_kv(both.row_range(0, 70), both.row_range(70, 140), from.slab(layer), model->kv_shape(), begin);
       return all;
     };
     const auto hidden = [&](const KvCache& from, std::int32_t begin) {

@@ -17,6 +17,7 @@ inline const HostMatrix& host(const Matrix& matrix) { return dynamic_cast<const 
 
 class HostBackend : public Backend {
  public:
+  KvOperations& kv() override { unused(); }
   std::unique_ptr<Matrix> load_matrix(std::span<const ConstTensorView> parts, DType dtype,
                                       Activations /*activations*/) override {
     auto matrix = std::make_unique<HostMatrix>();
@@ -46,24 +47,6 @@ class HostBackend : public Backend {
   void head_rms_norm(TensorView, std::span<const float>, float) override { unused(); }
   void matmul(TensorView, ConstTensorView, const Matrix&, std::span<const float>) override { unused(); }
   void rope(TensorView, std::int32_t, const RopeAngles&) override { unused(); }
-  void store_kv(std::span<const KvSlab>, const KvShape&, const RowSpan&, ConstTensorView, ConstTensorView,
-                const RopeAngles&) override {
-    unused();
-  }
-  void insert_kv(std::span<const KvSlab>, const KvShape&, std::int32_t, std::span<const ConstTensorView>,
-                 std::span<const ConstTensorView>, std::span<const KvCorrection>, const RopeAngles&) override {
-    unused();
-  }
-  void load_kv(TensorView, TensorView, const KvSlab&, const KvShape&, std::int32_t) override { unused(); }
-  void save_kv(TensorView, TensorView, const KvSlab&, const KvShape&, std::int32_t) override { unused(); }
-  void value_deviation(std::span<float>, std::span<const KvSlab>, const KvShape&, const RowSpan&, ConstTensorView,
-                       ValueMeasure) override {
-    unused();
-  }
-  void attention(TensorView, ConstTensorView, std::span<const KvSlab>, const KvShape&, const RowSpan&, float,
-                 std::span<AttentionSum* const>) override {
-    unused();
-  }
   void silu_mul(TensorView, ConstTensorView) override { unused(); }
   void gelu_mul(TensorView, ConstTensorView) override { unused(); }
   void add_weighted_rows(TensorView, ConstTensorView, std::span<const std::int32_t>, std::span<const float>) override {

@@ -35,8 +35,8 @@ class Caches {
       const std::vector<std::int32_t> sequence(length, static_cast<std::int32_t>(slabs_.size()) - 1);
       const std::vector<std::int32_t> begin(length, 0);
       const Values none(length, 0);
-      backend.store_kv(slabs_, shape_, {sequence, positions, begin}, keys_.back().view(), values_.back().view(),
-                       {none.view(), none.view()});
+      backend.kv().store_kv(slabs_, shape_, {sequence, positions, begin}, keys_.back().view(), values_.back().view(),
+                            {none.view(), none.view()});
     }
   }
 
@@ -87,7 +87,7 @@ inline Rows scattered_rows(Random& random, std::span<const std::int32_t> lengths
 
 inline Values attend(Backend& backend, const Caches& caches, const Values& q, const RowSpan& rows, float scale) {
   Values out(q.rows, q.cols, std::nanf(""));
-  backend.attention(out.view(), q.view(), caches.slabs(), caches.shape(), rows, scale);
+  backend.kv().attention(out.view(), q.view(), caches.slabs(), caches.shape(), rows, scale);
   return out;
 }
 

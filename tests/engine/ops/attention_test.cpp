@@ -42,11 +42,11 @@ TEST_CASE("attention by hand") {
     v.at(1, 5) = 8;
     v.at(2, 5) = 1000;
     const std::vector<std::int32_t> zeros = {0, 0, 0}, positions = {0, 1, 2};
-    backend.store_kv({&slab, 1}, shape, {zeros, positions, zeros}, k.view(), v.view(), {none.view(), none.view()});
+    backend.kv().store_kv({&slab, 1}, shape, {zeros, positions, zeros}, k.view(), v.view(), {none.view(), none.view()});
     Values q(2, 8), out(2, 8);
     q.at(0, 0) = q.at(1, 0) = 1;
     const std::vector<std::int32_t> both = {0, 0}, position = {1, 1}, begin = {0, 1};
-    backend.attention(out.view(), q.view(), {&slab, 1}, shape, {both, position, begin}, 1.0f);
+    backend.kv().attention(out.view(), q.view(), {&slab, 1}, shape, {both, position, begin}, 1.0f);
     REQUIRE(out.at(0, 5) == Approx(7));  // (1 * 4 + 3 * 8) / 4
     REQUIRE(out.at(1, 5) == Approx(8));  // only key 1
     REQUIRE(out.at(0, 4) == 0);
@@ -77,8 +77,8 @@ TEST_CASE("operands: attention in bf16 is that in f32, rounded") {
       const Values q = random.values(rows.size(), shape.heads * shape.head_dim);
       const Values full = attend(backend, caches, q, rows.span(), 0.2f);
       std::vector<std::uint16_t> half(full.data.size());
-      backend.attention({reinterpret_cast<std::byte*>(half.data()), DType::bf16, q.rows, q.cols, q.cols}, q.view(),
-                        caches.slabs(), caches.shape(), rows.span(), 0.2f);
+      backend.kv().attention({reinterpret_cast<std::byte*>(half.data()), DType::bf16, q.rows, q.cols, q.cols}, q.view(),
+                             caches.slabs(), caches.shape(), rows.span(), 0.2f);
       for (std::size_t i = 0; i < half.size(); ++i) REQUIRE(half[i] == f32_to_bf16(full.data[i]));
     }
   });

@@ -47,7 +47,7 @@ TEST_CASE("rows that point outside their cache are refused") {
     const KvSlab slab{memory.data(), memory.data() + memory.bytes() / 2, 64};
     Values q(1, 32), out(1, 32);
     const auto attend = [&](std::int32_t sequence, std::int32_t position, std::int32_t begin) {
-      backend.attention(out.view(), q.view(), {&slab, 1}, shape, {{&sequence, 1}, {&position, 1}, {&begin, 1}}, 1);
+      backend.kv().attention(out.view(), q.view(), {&slab, 1}, shape, {{&sequence, 1}, {&position, 1}, {&begin, 1}}, 1);
     };
     attend(0, 63, 63);
     REQUIRE_THROWS_WITH(attend(1, 0, 0), Contains("rows.sequence: [0] = 1 is outside [0, 1)"));
@@ -58,13 +58,14 @@ TEST_CASE("rows that point outside their cache are refused") {
     Values three_heads(1, 24);
     const std::int32_t zero = 0;
     const RowSpan row{{&zero, 1}, {&zero, 1}, {&zero, 1}};
-    REQUIRE_THROWS_WITH(backend.attention(three_heads.view(), three_heads.view(), {&slab, 1}, shape, row, 1),
+    REQUIRE_THROWS_WITH(backend.kv().attention(three_heads.view(), three_heads.view(), {&slab, 1}, shape, row, 1),
                         Contains("24 query columns are not a multiple of 2 kv heads of 8"));
     Values k(1, 16), angles(1, 5);
-    REQUIRE_THROWS_WITH(backend.store_kv({&slab, 1}, shape, row, k.view(), k.view(), {angles.view(), angles.view()}),
-                        Contains("10 rotated columns do not fit heads of 8"));
+    REQUIRE_THROWS_WITH(
+        backend.kv().store_kv({&slab, 1}, shape, row, k.view(), k.view(), {angles.view(), angles.view()}),
+        Contains("10 rotated columns do not fit heads of 8"));
     Values many(2, 16);
-    REQUIRE_THROWS_WITH(backend.load_kv(many.view(), many.view(), slab, shape, 63), Contains("[63, 65)"));
+    REQUIRE_THROWS_WITH(backend.kv().load_kv(many.view(), many.view(), slab, shape, 63), Contains("[63, 65)"));
     REQUIRE_THROWS_WITH(backend.kv_slab_bytes(shape, 65), Contains("multiple of 64, got 65"));
     for (const std::int32_t width : {0, 12, 264}) {
       REQUIRE_THROWS_WITH(backend.kv_slab_bytes({2, width, DType::f32}, 64), Contains("got " + std::to_string(width)));
@@ -105,7 +106,7 @@ TEST_CASE("no rows are no work") {
     backend.gelu_mul(out.view(), gate_up.view());
     backend.scale(none.view(), 2);
     backend.soft_cap(none.view(), 2);
-    backend.attention(gate_up.view(), gate_up.view(), {}, {1, 8, DType::f32}, {}, 1);
+    backend.kv().attention(gate_up.view(), gate_up.view(), {}, {1, 8, DType::f32}, {}, 1);
     SUCCEED();
   });
 }

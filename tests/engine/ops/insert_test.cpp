@@ -22,9 +22,10 @@ TEST_CASE("insert_kv adds weighted offsets before it rounds, row by row") {
     const std::vector<std::int32_t> first = {1, 2}, second = {0, 1};
     const KvCorrection corrections[] = {{{&all, 1}, first, 0.25f}, {{&all, 1}, second, 0.5f}};
     const ConstTensorView keys = k.view(), values = v.view();
-    backend.insert_kv({&cache.slab, 1}, shape, 31, {&keys, 1}, {&values, 1}, corrections, {cos.view(), sin.view()});
+    backend.kv().insert_kv({&cache.slab, 1}, shape, 31, {&keys, 1}, {&values, 1}, corrections,
+                           {cos.view(), sin.view()});
     Values k_back(2, 8), v_back(2, 8);
-    backend.load_kv(k_back.view(), v_back.view(), cache.slab, shape, 31);
+    backend.kv().load_kv(k_back.view(), v_back.view(), cache.slab, shape, 31);
     REQUIRE(k_back.data == std::vector<float>{2, 2, 2, 2, 2, 2, 2, 2, 5, 5, 5, 5, 5, 5, 5, 5});
     REQUIRE(v_back.data == std::vector<float>{3, 3, 3, 3, 3, 3, 3, 3, 6, 6, 6, 6, 6, 6, 6, 6});
   });
@@ -67,12 +68,13 @@ struct Placed {
       slabs.push_back(caches.emplace_back(backend, shape, 128).slab);
       if (layer == 2) slabs.back().raw_keys = nullptr;
     }
-    backend.insert_kv(slabs, shape, begin, k_views, v_views, corrections, {angles.first.view(), angles.second.view()});
+    backend.kv().insert_kv(slabs, shape, begin, k_views, v_views, corrections,
+                           {angles.first.view(), angles.second.view()});
     std::vector<std::byte> all;
     const std::int64_t cols = shape.kv_heads * shape.head_dim;
     for (const Slab& cache : caches) {
       Values keys(128, cols), values(128, cols);
-      backend.load_kv(keys.view(), values.view(), cache.slab, shape, 0);
+      backend.kv().load_kv(keys.view(), values.view(), cache.slab, shape, 0);
       for (const std::span<const std::byte> bytes :
            {std::as_bytes(std::span(keys.data)), std::as_bytes(std::span(values.data)), cache.raw()})
         all.insert(all.end(), bytes.begin(), bytes.end());
@@ -125,9 +127,10 @@ TEST_CASE("kv: what is placed without corrections is what store_kv stores") {
     Index position(70), none(70, 0);
     std::iota(position.begin(), position.end(), 31);
     const Slab stored(backend, shape, 128), placed(backend, shape, 128);
-    backend.store_kv({&stored.slab, 1}, shape, {none, position, none}, k.view(), v.view(), {cos.view(), sin.view()});
+    backend.kv().store_kv({&stored.slab, 1}, shape, {none, position, none}, k.view(), v.view(),
+                          {cos.view(), sin.view()});
     const ConstTensorView keys = k.view(), values = v.view();
-    backend.insert_kv({&placed.slab, 1}, shape, 31, {&keys, 1}, {&values, 1}, {}, {cos.view(), sin.view()});
+    backend.kv().insert_kv({&placed.slab, 1}, shape, 31, {&keys, 1}, {&values, 1}, {}, {cos.view(), sin.view()});
     REQUIRE(same(stored.bytes(), placed.bytes()));
   });
 }

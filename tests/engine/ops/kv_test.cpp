@@ -24,10 +24,10 @@ TEST_CASE("store_kv rounds, rotates, rounds again, load_kv reads it back") {
     k.data = {1.001f, 3, 5, 7, 1, 0, 0, 0};  // 1.001 is stored as 1 before it is turned
     v.data = {1.01171875f, 2, 3, 4, 5, 6, 7, 8};
     const std::vector<std::int32_t> sequence = {0}, position = {37}, begin = {0};
-    backend.store_kv({&cache.slab, 1}, shape, {sequence, position, begin}, k.view(), v.view(),
-                     {cos.view(), sin.view()});
+    backend.kv().store_kv({&cache.slab, 1}, shape, {sequence, position, begin}, k.view(), v.view(),
+                          {cos.view(), sin.view()});
     Values k_back(1, 8), v_back(1, 8);
-    backend.load_kv(k_back.view(), v_back.view(), cache.slab, shape, 37);
+    backend.kv().load_kv(k_back.view(), v_back.view(), cache.slab, shape, 37);
     const auto turned = [](double value) { return round_to(static_cast<float>(value), DType::bf16); };
     const double c = static_cast<double>(0.7071f);
     REQUIRE(k_back.data == std::vector<float>{turned(c - 3 * c), turned(c + 3 * c), 5, 7, 1, 0, 0, 0});
@@ -63,11 +63,11 @@ TEST_CASE("kv: every position and column of several sequences comes back as in t
       const auto read = [&](Backend& backend) {
         const Slab first(backend, shape, 128), second(backend, shape, 192);
         const KvSlab slabs[] = {first.slab, second.slab};
-        backend.store_kv(slabs, shape, {sequence, position, begin}, k.view(), v.view(), {cos.view(), sin.view()});
+        backend.kv().store_kv(slabs, shape, {sequence, position, begin}, k.view(), v.view(), {cos.view(), sin.view()});
         std::vector<float> all;
         for (const auto& [slab, from, count] : {std::tuple(slabs[0], 0, 128), std::tuple(slabs[1], 5, 100)}) {
           Values keys(count, cols), values(count, cols);
-          backend.load_kv(keys.view(), values.view(), slab, shape, from);
+          backend.kv().load_kv(keys.view(), values.view(), slab, shape, from);
           all.insert(all.end(), keys.data.begin(), keys.data.end());
           all.insert(all.end(), values.data.begin(), values.data.end());
         }
@@ -122,12 +122,12 @@ TEST_CASE("kv: runs of rows, stored a panel at a time, come back as in the refer
         const std::span<std::byte> raw(memory.data(), memory.bytes());
         slabs[0].raw_keys = raw.data();
         slabs[1].raw_keys = raw.data() + raw.size() / 2;
-        backend.store_kv(slabs, shape, {sequence, position, begin}, from_bits ? stored(k_bits) : k.view(),
-                         from_bits ? stored(v_bits) : v.view(), {cos.view(), sin.view()});
+        backend.kv().store_kv(slabs, shape, {sequence, position, begin}, from_bits ? stored(k_bits) : k.view(),
+                              from_bits ? stored(v_bits) : v.view(), {cos.view(), sin.view()});
         std::vector<std::uint32_t> all;
         for (const KvSlab& slab : slabs) {
           Values keys(slab.capacity, cols), values(slab.capacity, cols);
-          backend.load_kv(keys.view(), values.view(), slab, shape, 0);
+          backend.kv().load_kv(keys.view(), values.view(), slab, shape, 0);
           for (const float value : keys.data) all.push_back(bits_of(value));
           for (const float value : values.data) all.push_back(bits_of(value));
         }
@@ -154,10 +154,10 @@ TEST_CASE("kv: storing one position leaves the others as they were") {
     const Slab cache(backend, shape, 128);
     const Values ones(1, 96, 1), none(1, 0);
     const std::vector<std::int32_t> sequence = {0}, position = {70}, begin = {0};
-    backend.store_kv({&cache.slab, 1}, shape, {sequence, position, begin}, ones.view(), ones.view(),
-                     {none.view(), none.view()});
+    backend.kv().store_kv({&cache.slab, 1}, shape, {sequence, position, begin}, ones.view(), ones.view(),
+                          {none.view(), none.view()});
     Values k(128, 96), v(128, 96);
-    backend.load_kv(k.view(), v.view(), cache.slab, shape, 0);
+    backend.kv().load_kv(k.view(), v.view(), cache.slab, shape, 0);
     for (std::int64_t p = 0; p < 128; ++p) {
       for (std::int64_t c = 0; c < 96; ++c) {
         if (k.at(p, c) != (p == 70 ? 1.0f : 0.0f) || v.at(p, c) != k.at(p, c))
@@ -193,7 +193,7 @@ TEST_CASE("norms, store and rotation in one pass leave the bits of the three") {
             std::vector<float> all = q.data;
             for (const KvSlab& slab : slabs) {
               Values keys_back(128, 2 * width), values_back(128, 2 * width);
-              backend.load_kv(keys_back.view(), values_back.view(), slab, shape, 0);
+              backend.kv().load_kv(keys_back.view(), values_back.view(), slab, shape, 0);
               all.insert(all.end(), keys_back.data.begin(), keys_back.data.end());
               all.insert(all.end(), values_back.data.begin(), values_back.data.end());
             }
@@ -207,12 +207,12 @@ TEST_CASE("norms, store and rotation in one pass leave the bits of the three") {
           const auto apart = all_of([&](Values& q, Values& k, std::span<const KvSlab> slabs) {
             if (normed) backend.head_rms_norm(q.view(), q_norm, 1e-5f);
             if (normed) backend.head_rms_norm(k.view(), k_norm, 1e-5f);
-            backend.store_kv(slabs, shape, span, k.view(), v.view(), angles);
+            backend.kv().store_kv(slabs, shape, span, k.view(), v.view(), angles);
             backend.rope(q.view(), width, angles);
           });
           const auto together = all_of([&](Values& q, Values& k, std::span<const KvSlab> slabs) {
             const HeadNorms norms = normed ? HeadNorms{q_norm, k_norm, 1e-5f} : HeadNorms{{}, {}, 1e-5f};
-            backend.norm_store_rope(q.view(), k.view(), v.view(), norms, slabs, shape, span, angles);
+            backend.kv().norm_store_rope({q.view(), k.view(), v.view()}, norms, slabs, shape, span, angles);
           });
           require_same_bits(together, apart);
         }

@@ -74,8 +74,8 @@ struct Caches {
       std::iota(position.begin(), position.end(), 0);
       const Values none(length, 0);
       const Index begin = zeros(static_cast<std::size_t>(length));
-      backend.store_kv(slabs, shape, {sequence, position, begin}, keys.back().view(), keys.back().view(),
-                       {none.view(), none.view()});
+      backend.kv().store_kv(slabs, shape, {sequence, position, begin}, keys.back().view(), keys.back().view(),
+                            {none.view(), none.view()});
     }
   }
   KvShape shape;
@@ -117,8 +117,8 @@ struct Sums {
 inline Values attend(Backend& backend, const Caches& caches, const Values& q, const Rows& rows, std::int64_t from,
                      std::int64_t to, std::span<AttentionSum* const> received) {
   Values out(to - from, q.cols);
-  backend.attention(out.view(), q.view().row_range(from, to), caches.slabs, caches.shape, rows.part(from, to), 0.25f,
-                    received);
+  backend.kv().attention(out.view(), q.view().row_range(from, to), caches.slabs, caches.shape, rows.part(from, to),
+                         0.25f, received);
   return out;
 }
 

@@ -29,9 +29,9 @@ TEST_CASE("store_kv keeps raw keys, whatever type they come in, and passes over 
         const Slab wide(backend, shape, 128), narrow(backend, shape, 128), bare(backend, shape, 128);
         const Index begin = zeros(90);
         const RowSpan rows{sequence, used, begin};
-        backend.store_kv({&wide.slab, 1}, shape, rows, k.view(), v.view(), angles);
+        backend.kv().store_kv({&wide.slab, 1}, shape, rows, k.view(), v.view(), angles);
         Elements same_k(k, dtype), same_v(v, dtype);
-        backend.store_kv({&narrow.slab, 1}, shape, rows, same_k.view(), same_v.view(), angles);
+        backend.kv().store_kv({&narrow.slab, 1}, shape, rows, same_k.view(), same_v.view(), angles);
         REQUIRE(same(wide.bytes(), narrow.bytes()));
 
         Elements expected(dtype, 128, cols);
@@ -45,7 +45,7 @@ TEST_CASE("store_kv keeps raw keys, whatever type they come in, and passes over 
 
         KvSlab without = bare.slab;  // keeping raw keys changes nothing else
         without.raw_keys = nullptr;
-        backend.store_kv({&without, 1}, shape, rows, k.view(), v.view(), angles);
+        backend.kv().store_kv({&without, 1}, shape, rows, k.view(), v.view(), angles);
         REQUIRE(same(bare.bytes().first(2 * bare.half), wide.bytes().first(2 * wide.half)));
         REQUIRE(std::ranges::all_of(bare.raw(), [](std::byte b) { return b == std::byte{0}; }));
       }
@@ -67,11 +67,12 @@ TEST_CASE("save_kv gives back raw keys and values exactly, and stored again they
         const Values k = random.values(70, cols), v = random.values(70, cols);
         const Values cos = random.values(70, width / 2), sin = random.values(70, width / 2);
         const Slab slab(backend, shape, 128), again(backend, shape, 128);
-        backend.store_kv({&slab.slab, 1}, shape, {none, position, none}, k.view(), v.view(), {cos.view(), sin.view()});
+        backend.kv().store_kv({&slab.slab, 1}, shape, {none, position, none}, k.view(), v.view(),
+                              {cos.view(), sin.view()});
 
         Elements raw(dtype, 51, cols + 16), value(dtype, 51, cols + 16);  // wider than needed: strides are kept
         const auto part = [&](Elements& all) { return all.view().col_range(8, 8 + cols); };
-        backend.save_kv(part(raw), part(value), slab.slab, shape, 32);
+        backend.kv().save_kv(part(raw), part(value), slab.slab, shape, 32);
         Elements k_bits(k, dtype), v_bits(v, dtype);
         const auto row = [](TensorView view, std::int64_t i) {
           return std::span<const std::byte>(view.row_range(i, i + 1).data,
@@ -83,9 +84,9 @@ TEST_CASE("save_kv gives back raw keys and values exactly, and stored again they
           REQUIRE(
               std::ranges::all_of(row(raw.view().col_range(0, 8), i), [](std::byte b) { return b == std::byte{0}; }));
         }
-        backend.save_kv(k_bits.view(), v_bits.view(), slab.slab, shape, 20);
-        backend.store_kv({&again.slab, 1}, shape, {none, position, none}, k_bits.view(), v_bits.view(),
-                         {cos.view(), sin.view()});
+        backend.kv().save_kv(k_bits.view(), v_bits.view(), slab.slab, shape, 20);
+        backend.kv().store_kv({&again.slab, 1}, shape, {none, position, none}, k_bits.view(), v_bits.view(),
+                              {cos.view(), sin.view()});
         REQUIRE(same(slab.bytes(), again.bytes()));
       }
     }
@@ -120,16 +121,16 @@ TEST_CASE("value_deviation agrees with double, equal values give exactly zero", 
         set_head(cached, 25, 0);
         set_head(fresh, 26, 0);
         set_head(cached, 27, 0), set_head(fresh, 27, 0);
-        backend.store_kv(slabs, shape, {sequence, position, begin}, cached.view(), cached.view(),
-                         {no_angles.view(), no_angles.view()});
+        backend.kv().store_kv(slabs, shape, {sequence, position, begin}, cached.view(), cached.view(),
+                              {no_angles.view(), no_angles.view()});
         for (std::size_t i = 50; i < 60; ++i) sequence[i] = kNoSequence, position[i] = 9999;
 
         std::vector<float> deviation(60, -7.0f);
-        backend.value_deviation(deviation, slabs, shape, {sequence, position, begin}, fresh.view(),
-                                ValueMeasure::cosine);
+        backend.kv().value_deviation(deviation, slabs, shape, {sequence, position, begin}, fresh.view(),
+                                     ValueMeasure::cosine);
         std::vector<float> squared(60, -7.0f);
-        backend.value_deviation(squared, slabs, shape, {sequence, position, begin}, fresh.view(),
-                                ValueMeasure::squared);
+        backend.kv().value_deviation(squared, slabs, shape, {sequence, position, begin}, fresh.view(),
+                                     ValueMeasure::squared);
         for (std::int64_t row = 0; row < 60; ++row) {
           INFO("row " << row);
           if (row >= 50) {
@@ -273,31 +274,33 @@ TEST_CASE("reuse: what does not fit is refused", "[reuse]") {
     const RowSpan row{zero, zero, zero}, nobody{no_one, zero, zero}, other{two_ones, zero, zero};
     const RopeAngles angles{none.view(), none.view()};
     const std::span<const KvSlab> slabs(&slab.slab, 1);
-    REQUIRE_THROWS_WITH(backend.store_kv(slabs, shape, row, half.view(), half.view(), angles),
+    REQUIRE_THROWS_WITH(backend.kv().store_kv(slabs, shape, row, half.view(), half.view(), angles),
                         Contains("expected f32, got bf16"));
-    REQUIRE_THROWS_WITH(backend.store_kv(slabs, narrow, row, half.view(), k.view(), angles),
+    REQUIRE_THROWS_WITH(backend.kv().store_kv(slabs, narrow, row, half.view(), k.view(), angles),
                         Contains("store_kv v: expected bf16"));
-    REQUIRE_THROWS_WITH(backend.store_kv(slabs, shape, other, k.view(), k.view(), angles), Contains("outside [0, 1)"));
+    REQUIRE_THROWS_WITH(backend.kv().store_kv(slabs, shape, other, k.view(), k.view(), angles),
+                        Contains("outside [0, 1)"));
 
     KvSlab bare = slab.slab;
     bare.raw_keys = nullptr;
-    REQUIRE_THROWS_WITH(backend.save_kv(two.view(), two.view(), bare, shape, 0), Contains("keeps no raw keys"));
-    REQUIRE_THROWS_WITH(backend.save_kv(two.view(), two.view(), slab.slab, shape, 63), Contains("[63, 65)"));
-    REQUIRE_THROWS_WITH(backend.save_kv(two.view(), two.view(), slab.slab, narrow, 0),
+    REQUIRE_THROWS_WITH(backend.kv().save_kv(two.view(), two.view(), bare, shape, 0), Contains("keeps no raw keys"));
+    REQUIRE_THROWS_WITH(backend.kv().save_kv(two.view(), two.view(), slab.slab, shape, 63), Contains("[63, 65)"));
+    REQUIRE_THROWS_WITH(backend.kv().save_kv(two.view(), two.view(), slab.slab, narrow, 0),
                         Contains("expected bf16, got f32"));
 
     std::vector<float> out(2);
-    REQUIRE_THROWS_WITH(backend.value_deviation(out, slabs, shape, row, k.view(), ValueMeasure::cosine),
+    REQUIRE_THROWS_WITH(backend.kv().value_deviation(out, slabs, shape, row, k.view(), ValueMeasure::cosine),
                         Contains("expected 1 values, got 2"));
-    REQUIRE_THROWS_WITH(backend.value_deviation({out.data(), 1}, slabs, narrow, row, half.view(), ValueMeasure::cosine),
-                        Contains("expected f32, got bf16"));
-    backend.value_deviation({out.data(), 1}, {}, shape, nobody, k.view(), ValueMeasure::squared);
+    REQUIRE_THROWS_WITH(
+        backend.kv().value_deviation({out.data(), 1}, slabs, narrow, row, half.view(), ValueMeasure::cosine),
+        Contains("expected f32, got bf16"));
+    backend.kv().value_deviation({out.data(), 1}, {}, shape, nobody, k.view(), ValueMeasure::squared);
 
     Values q(1, 16, 1), result(1, 16);
     AttentionSum* const none_recorded[] = {nullptr, nullptr};
-    REQUIRE_THROWS_WITH(backend.attention(result.view(), q.view(), slabs, shape, row, 1, none_recorded),
+    REQUIRE_THROWS_WITH(backend.kv().attention(result.view(), q.view(), slabs, shape, row, 1, none_recorded),
                         Contains("expected 1 values, got 2"));
-    REQUIRE_THROWS_WITH(backend.attention(result.view(), q.view(), slabs, shape, nobody, 1),
+    REQUIRE_THROWS_WITH(backend.kv().attention(result.view(), q.view(), slabs, shape, nobody, 1),
                         Contains("= -1 is outside"));
   });
 }

@@ -147,8 +147,8 @@ Differences compare(Backend& backend, const Model& model, std::int32_t longest, 
     const std::int64_t kv_cols = static_cast<std::int64_t>(c.kv_heads) * c.head_dim;
     std::vector<float> k(static_cast<std::size_t>(lengths[s] * kv_cols)), v(k.size());
     for (std::int32_t layer = 0; layer < c.layers; ++layer) {
-      backend.load_kv(view_of(k.data(), lengths[s], kv_cols), view_of(v.data(), lengths[s], kv_cols), cache.slab(layer),
-                      model.kv_shape(), 0);
+      backend.kv().load_kv(view_of(k.data(), lengths[s], kv_cols), view_of(v.data(), lengths[s], kv_cols),
+                           cache.slab(layer), model.kv_shape(), 0);
       for (std::size_t i = 0; i < k.size(); ++i) {
         const std::size_t at = i / static_cast<std::size_t>(kv_cols), col = i % static_cast<std::size_t>(kv_cols);
         kv.add(k[i], dense.k[static_cast<std::size_t>(layer)][at][col]);
