@@ -43,7 +43,7 @@ MAX_SHORT_LINES = 6
 DISGUISED = 8  # so many functions that change a record, which no class uses, make it a class; twice as many if one does
 SMART = {"unique_ptr", "shared_ptr", "reference_wrapper", "span", "not_null"}
 # What the tree still holds; each number may only go down.
-ALLOWED = {"too large": 2, "spread": 0, "headers with one user": 0, "parameter lists too long": 3}
+ALLOWED = {"too large": 0, "spread": 0, "headers with one user": 0, "parameter lists too long": 0}
 PUBLIC = "sdk/include/"
 
 # Small classes that functions of their folder are handed to report to, so that these are not the class's functions.

@@ -71,18 +71,6 @@ struct FieldsOf<SlotRecord> {
 };
 
 template <>
-struct FieldsOf<MemoryRecord> {
-  template <class Fields, class Record>
-  static void visit(Fields& fields, Record& record) {
-    fields.count("weights_bytes", record.weights_bytes);
-    fields.count("kv_peak_bytes", record.kv_peak_bytes);
-    fields.count("segments_peak_bytes", record.segments_peak_bytes);
-    fields.count("host_segments_peak_bytes", record.host_segments_peak_bytes, 0);
-    fields.count("anchors_bytes", record.method_bytes, 0);
-  }
-};
-
-template <>
 struct FieldsOf<ToolUse> {
   template <class Fields, class Record>
   static void visit(Fields& fields, Record& record) {
@@ -165,7 +153,7 @@ struct FieldsOf<MemoryRecord> {
     fields.bytes("kv_peak_bytes", record.kv_peak_bytes);
     fields.bytes("segments_peak_bytes", record.segments_peak_bytes);
     fields.bytes("host_segments_peak_bytes", record.host_segments_peak_bytes, 0);
-    fields.bytes("anchors_bytes", record.anchors_bytes, 0);
+    fields.bytes("anchors_bytes", record.method_bytes, 0);
   }
 };
 

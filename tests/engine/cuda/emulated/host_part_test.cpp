@@ -22,12 +22,23 @@
 namespace baton::test::host_part_test {
 namespace {
 
+/// Marks that lie no time apart.
+class IdleMarks final : public cuda::StreamMarks {
+ public:
+  void mark() override { ++marks_; }
+  std::vector<double> take() override {
+    const std::size_t marks = std::exchange(marks_, 0);
+    return std::vector<double>(marks > 0 ? marks - 1 : 0, 0.0);
+  }
+
+ private:
+  std::size_t marks_ = 0;
+};
+
 /// Addresses without memory, launches that are forgotten.
 class IdleRuntime final : public cuda::Runtime {
  public:
-  std::string name() const override { return "idle"; }
-  std::string description() const override { return "a device that does nothing"; }
-  int multiprocessors() const override { return 132; }
+  const cuda::DeviceFacts& facts() const override { return facts_; }
   std::int64_t free_bytes() const override { return std::int64_t{1} << 37; }
   cuda::Stream stream() override {
     forgotten_.clear();
@@ -51,11 +62,7 @@ class IdleRuntime final : public cuda::Runtime {
   void begin_capture() override {}
   std::unique_ptr<cuda::Graph> end_capture() override { return std::make_unique<cuda::Graph>(); }
   void replay(const cuda::Graph&) override { ++replays; }
-  void mark() override { ++marks_; }
-  std::vector<double> take_marks() override {
-    const std::size_t marks = std::exchange(marks_, 0);
-    return std::vector<double>(marks > 0 ? marks - 1 : 0, 0.0);
-  }
+  cuda::StreamMarks& marks() override { return marks_; }
   void record(int) override {}
   void wait(int) override {}
   void wait_for_stream() override {}
@@ -67,7 +74,8 @@ class IdleRuntime final : public cuda::Runtime {
  private:
   cuda::LaunchLog forgotten_;
   std::uintptr_t next_ = std::uintptr_t{1} << 40;
-  std::size_t marks_ = 0;
+  cuda::DeviceFacts facts_{"idle", "a device that does nothing", 132};
+  IdleMarks marks_;
 };
 
 struct Idle {
