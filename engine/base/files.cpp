@@ -34,6 +34,7 @@ InputFile::InputFile(std::filesystem::path path) : path_(std::move(path)) {
   if (!status) cannot_read(path_, errno);
   if (status->kind != FileKind::regular) throw ModelError(fmt::format("{}: not a regular file", path_.string()));
   size_ = static_cast<std::uint64_t>(status->bytes);
+  changed_ = status->changed;
   if (size_ < kMaxPointer && text(kMaxPointer).starts_with(kPointer))
     throw ModelError(fmt::format(
         "{}: this is a pointer of Git LFS, the file's contents are not here; fetch them with 'git lfs pull', or "

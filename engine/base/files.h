@@ -31,6 +31,9 @@ class InputFile {
   const std::filesystem::path& path() const { return path_; }
   /// In bytes, when the file was opened.
   std::uint64_t size() const { return size_; }
+  /// When the file's contents or attributes last changed, in nanoseconds since 1970, when the file was opened; 0: the
+  /// system does not say.
+  std::int64_t changed() const { return changed_; }
 
   /// Fills `out` with the bytes from `offset` on. Throws ModelError with the place when the file ends before, or cannot
   /// be read.
@@ -43,6 +46,7 @@ class InputFile {
   std::filesystem::path path_;
   UniqueFd file_;
   std::uint64_t size_ = 0;
+  std::int64_t changed_ = 0;
 };
 
 // AtomicFile: a file that appears complete or not at all. It is written without a name where the file system can do

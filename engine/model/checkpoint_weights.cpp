@@ -39,16 +39,32 @@ std::int64_t elements_of(const TensorShape& shape) {
 
 }  // namespace
 
-bool CheckpointWeights::contains(const std::string& name) const {
+bool CheckpointWeights::holds(const std::string& name) const {
   return files_.contains(name) ||
          (is_int4(config_.format) && !stem_of(name).empty() && files_.contains(stem_of(name) + "qweight"));
 }
 
+/// The name under which the files hold a tensor: models that also see or hear keep their text model a level below, in
+/// one of two ways.
+std::string CheckpointWeights::in_file(const std::string& name) const {
+  constexpr std::string_view kModel = "model.";
+  if (holds(name)) return name;
+  if (const std::string inner = "language_model." + name; holds(inner)) return inner;
+  if (name.starts_with(kModel)) {
+    const std::string inner = "model.language_model." + name.substr(kModel.size());
+    if (holds(inner)) return inner;
+  }
+  return name;
+}
+
+bool CheckpointWeights::contains(const std::string& name) const { return holds(in_file(name)); }
+
 StoredWeight CheckpointWeights::weight(const std::string& name, std::int64_t rows, std::int64_t cols) const {
-  const TensorInfo* info = files_.find(name);
-  if (info == nullptr && contains(name)) return int4(stem_of(name), rows, cols);
-  if (info != nullptr && info->type == "F8_E4M3" && config_.format == WeightFormat::fp8) return fp8(name, rows, cols);
-  return files_.weight(name, rows, cols);
+  const std::string stored = in_file(name);
+  const TensorInfo* info = files_.find(stored);
+  if (info == nullptr && holds(stored)) return int4(stem_of(stored), rows, cols);
+  if (info != nullptr && info->type == "F8_E4M3" && config_.format == WeightFormat::fp8) return fp8(stored, rows, cols);
+  return files_.weight(stored, rows, cols);
 }
 
 std::size_t CheckpointWeights::total_bytes() const {

@@ -71,6 +71,8 @@ class CheckpointWeights final : public WeightSource {
   std::size_t total_bytes() const override;
 
  private:
+  bool holds(const std::string& name) const;
+  std::string in_file(const std::string& name) const;
   StoredWeight fp8(const std::string& name, std::int64_t rows, std::int64_t cols) const;
   StoredWeight int4(const std::string& stem, std::int64_t rows, std::int64_t cols) const;
   std::vector<float> scales(const std::string& name) const;

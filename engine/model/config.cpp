@@ -16,7 +16,72 @@ namespace baton {
 
 namespace {
 
-enum class Family : std::uint8_t { llama, qwen2, qwen3, mistral, phi3, gemma3, smollm3, mixtral, qwen3_moe };
+enum class Family : std::uint8_t {
+  llama,
+  qwen2,
+  qwen3,
+  mistral,
+  phi3,
+  gemma3,
+  smollm3,
+  mixtral,
+  qwen3_moe,
+  granite,
+  olmo3,
+  exaone4,
+  glm4,
+  ministral3,
+  qwen2_moe,
+};
+
+/// A family and what its configurations leave out, as Transformers fills it in.
+struct FamilyRow {
+  std::string_view name;  // of its class, in "architectures"
+  Family family;
+  double norm_eps = 1e-6;
+  double theta = 10000.0;
+  double rotary_factor = 1.0;  // of a head, the part that is rotated
+  std::int32_t head_dim = 0;   // 0: width / heads
+  bool tied = false;
+  bool mlp_bias = false;        // "mlp_bias" may be true
+  bool attention_bias = false;  // "attention_bias" or "qkv_bias" may be true
+  bool partly_rotated = false;  // "partial_rotary_factor" may be below 1
+  bool longrope = false;        // LongRoPE is one of its scalings
+};
+
+constexpr FamilyRow kFamilies[] = {
+    {.name = "LlamaForCausalLM", .family = Family::llama, .mlp_bias = true, .attention_bias = true},
+    {.name = "Qwen2ForCausalLM", .family = Family::qwen2, .attention_bias = true},
+    {.name = "Qwen3ForCausalLM", .family = Family::qwen3, .head_dim = 128, .attention_bias = true},
+    {.name = "MistralForCausalLM", .family = Family::mistral},
+    {.name = "Phi3ForCausalLM", .family = Family::phi3, .norm_eps = 1e-5, .partly_rotated = true, .longrope = true},
+    {.name = "Gemma3ForCausalLM",
+     .family = Family::gemma3,
+     .theta = 1e6,
+     .head_dim = 256,
+     .tied = true,
+     .attention_bias = true},
+    {.name = "SmolLM3ForCausalLM",
+     .family = Family::smollm3,
+     .theta = 2e6,
+     .tied = true,
+     .mlp_bias = true,
+     .attention_bias = true},
+    {.name = "MixtralForCausalLM", .family = Family::mixtral, .norm_eps = 1e-5},
+    {.name = "Qwen3MoeForCausalLM", .family = Family::qwen3_moe, .attention_bias = true},
+    {.name = "GraniteForCausalLM", .family = Family::granite, .mlp_bias = true, .attention_bias = true},
+    {.name = "Olmo3ForCausalLM", .family = Family::olmo3, .norm_eps = 1e-5, .theta = 500000.0, .attention_bias = true},
+    {.name = "Exaone4ForCausalLM", .family = Family::exaone4, .norm_eps = 1e-5},
+    {.name = "Glm4ForCausalLM",
+     .family = Family::glm4,
+     .norm_eps = 1.5625e-7,
+     .rotary_factor = 0.5,
+     .head_dim = 128,
+     .attention_bias = true,
+     .partly_rotated = true},
+    {.name = "Ministral3ForCausalLM", .family = Family::ministral3, .norm_eps = 1e-5, .theta = 1e6, .head_dim = 128},
+    {.name = "Qwen2MoeForCausalLM", .family = Family::qwen2_moe, .attention_bias = true},
+};
 
 inline constexpr std::int32_t kMaxContext = 1 << 27;
 
@@ -35,12 +100,44 @@ double nonzero_or(const JsonFields& scaling, const char* key, double fallback) {
   return value == 0.0 ? fallback : value;
 }
 
-void read_scaling(RopeConfig& rope, const ModelConfig& config, const JsonFields& fields, const JsonFields& scaling) {
+std::vector<float> read_divisors(const JsonFields& scaling, const char* key, std::size_t pairs) {
+  const Json* list = scaling.find(key);
+  const auto is_divisor = [](const Json& one) {
+    return one.is_number() && one.get<double>() >= 1e-6 && one.get<double>() <= 1e6;
+  };
+  if (list == nullptr || !list->is_array() || list->size() != pairs || !std::ranges::all_of(*list, is_divisor))
+    scaling.fail(key, fmt::format("expected a list of {} numbers from 1e-6 to 1e6, one of each rotated pair", pairs));
+  std::vector<float> divisors;
+  for (const Json& one : *list) divisors.push_back(one.get<float>());
+  return divisors;
+}
+
+/// LongRoPE (arXiv 2402.13753): one list of divisors for contexts up to the original one, and one for longer ones.
+/// Transformers takes the list by the length of each sequence. KV that is kept would then lie under two kinds of
+/// angles, so the engine takes it by the context that a model is opened with, as llama.cpp does.
+void read_longrope(RopeConfig& rope, const ModelConfig& config, const JsonFields& fields, const JsonFields& scaling) {
+  const JsonFields& original = fields.find("original_max_position_embeddings") != nullptr ? fields : scaling;
+  rope.scaling = RopeScaling::longrope;
+  rope.original_context = original.integer_or("original_max_position_embeddings", config.context, 1, kMaxContext);
+  const auto pairs = static_cast<std::size_t>(rope.width > 0 ? rope.width : config.head_dim) / 2;
+  rope.divisors = read_divisors(scaling, "short_factor", pairs);
+  rope.long_divisors = read_divisors(scaling, "long_factor", pairs);
+  rope.factor = static_cast<double>(config.context) / rope.original_context;
+  rope.attention_factor = scaling.number_or("attention_factor", 0.0, 1e-6, 1e6);
+  if (rope.attention_factor != 0.0) return;
+  rope.attention_factor =
+      rope.factor <= 1.0 ? 1.0 : std::sqrt(1.0 + std::log(rope.factor) / std::log(rope.original_context));
+}
+
+void read_scaling(RopeConfig& rope, const ModelConfig& config, const FamilyRow& row, const JsonFields& fields,
+                  const JsonFields& scaling) {
   const std::string type = scaling.text_or("rope_type", scaling.text_or("type", "default"));
   const std::string type_key = scaling.find("rope_type") != nullptr ? "rope_type" : "type";
   if (type == "default") return;
+  if (row.longrope && (type == "longrope" || type == "su")) return read_longrope(rope, config, fields, scaling);
   if (type != "linear" && type != "llama3" && type != "yarn")
-    scaling.fail(type_key, "which is not supported; supported are default, linear, llama3, yarn");
+    scaling.fail(type_key, fmt::format("which is not supported; supported are default, linear, llama3, {}yarn",
+                                       row.longrope ? "longrope, " : ""));
 
   // Transformers lets the top-level key win, and falls back to the context.
   const JsonFields& original = fields.find("original_max_position_embeddings") != nullptr ? fields : scaling;
@@ -70,29 +167,44 @@ void read_scaling(RopeConfig& rope, const ModelConfig& config, const JsonFields&
 
 constexpr double kMinTheta = 1.0 + 1e-6, kMaxTheta = 1e15;  // YaRN divides by ln(theta)
 
-/// Reads one object of settings: of "rope_scaling", of "rope_parameters", or of one kind of layers in it.
-void read_rope_object(RopeConfig& rope, const ModelConfig& config, const JsonFields& fields,
-                      const JsonFields& scaling) {
-  if (scaling.number_or("partial_rotary_factor", 1.0, 0.0, 1.0) != 1.0)
-    scaling.fail("partial_rotary_factor", "but only heads that are rotated as a whole (1.0) are supported");
-  rope.theta = scaling.number_or("rope_theta", rope.theta, kMinTheta, kMaxTheta);
-  read_scaling(rope, config, fields, scaling);
+/// Reads which part of a head is rotated, from wherever it stands.
+void read_rotary_factor(RopeConfig& rope, const ModelConfig& config, const FamilyRow& row, const JsonFields& fields) {
+  constexpr const char* kKey = "partial_rotary_factor";
+  if (fields.number_or(kKey, 1.0, 0.0, 1.0) != 1.0 && !row.partly_rotated)
+    fields.fail(kKey, "but this architecture's heads are rotated as a whole (1.0)");
+  if (fields.find(kKey) == nullptr) return;
+  rope.width = static_cast<std::int32_t>(config.head_dim * fields.number(kKey, 0.0, 1.0) + 1e-6);
+  if (rope.width < 2 || rope.width % 2 != 0)
+    fields.fail(kKey, fmt::format("which rotates {} columns of heads of {}, expected an even number of at least 2",
+                                  rope.width, config.head_dim));
+  if (rope.width == config.head_dim) rope.width = 0;
 }
 
-/// Gemma 3 has one RoPE for full attention and one for sliding windows; a rope_scaling is of the former alone.
-void read_layer_type_ropes(ModelConfig& config, const JsonFields& fields, const std::string& origin) {
-  config.rope.theta = fields.number_or("rope_theta", 1e6, kMinTheta, kMaxTheta);
-  config.local_rope.theta = fields.number_or("rope_local_base_freq", 10000.0, kMinTheta, kMaxTheta);
+/// Reads one object of settings: of "rope_scaling", of "rope_parameters", or of one kind of layers in it.
+void read_rope_object(RopeConfig& rope, const ModelConfig& config, const FamilyRow& row, const JsonFields& fields,
+                      const JsonFields& scaling) {
+  read_rotary_factor(rope, config, row, scaling);
+  rope.theta = scaling.number_or("rope_theta", rope.theta, kMinTheta, kMaxTheta);
+  read_scaling(rope, config, row, fields, scaling);
+}
+
+/// Gemma 3 and Olmo 3 have one RoPE for full attention and one for sliding windows; a rope_scaling is of the former
+/// alone. `local_theta`: of the latter.
+void read_layer_type_ropes(ModelConfig& config, const JsonFields& fields, const FamilyRow& row, double local_theta,
+                           const std::string& origin) {
+  read_rotary_factor(config.rope, config, row, fields);
+  config.rope.theta = fields.number_or("rope_theta", row.theta, kMinTheta, kMaxTheta);
+  config.local_rope.theta = fields.number_or("rope_local_base_freq", local_theta, kMinTheta, kMaxTheta);
   if (const Json* parameters = fields.find("rope_parameters")) {
     const JsonFields by_type(*parameters, origin, "rope_parameters.");
     for (const auto& [key, rope] :
          {std::pair("full_attention", &config.rope), std::pair("sliding_attention", &config.local_rope)}) {
       if (const Json* one = by_type.find(key))
-        read_rope_object(*rope, config, fields, {*one, origin, fmt::format("rope_parameters.{}.", key)});
+        read_rope_object(*rope, config, row, fields, {*one, origin, fmt::format("rope_parameters.{}.", key)});
     }
   }
   if (const Json* scaling = fields.find("rope_scaling"))
-    read_rope_object(config.rope, config, fields, {*scaling, origin, "rope_scaling."});
+    read_rope_object(config.rope, config, row, fields, {*scaling, origin, "rope_scaling."});
 }
 
 /// The layers of a "layer_types" that have a sliding window.
@@ -154,13 +266,26 @@ void read_smollm_layers(ModelConfig& config, const JsonFields& fields) {
         (types != nullptr ? sliding[layer] : config.rope_kinds[layer] == RopeKind::none) ? window : 0;
 }
 
-/// Layers that Gemma 3 lists by name, or all but every sixth one; "sliding_window_pattern" names another period.
-void read_gemma_windows(ModelConfig& config, const JsonFields& fields) {
+/// The period of "sliding_window_pattern": a number, or letters of a period, as "LLLG": local, then one global layer.
+std::int32_t sliding_period(const JsonFields& fields, std::int32_t usual) {
+  constexpr const char* kKey = "sliding_window_pattern";
+  const Json* pattern = fields.find(kKey);
+  if (pattern == nullptr || !pattern->is_string()) return fields.integer_or(kKey, usual, 1, kMaxContext);
+  const auto letters = pattern->get<std::string>();
+  if (letters.empty() || letters.find_first_not_of('L') != letters.size() - 1 || letters.back() != 'G')
+    fields.fail(kKey, fmt::format("with {}, expected a number, or letters as LLLG", describe(*pattern)));
+  return static_cast<std::int32_t>(letters.size());
+}
+
+/// Layers that Gemma 3 lists by name, or all but every sixth one; "sliding_window_pattern" names another period. Layers
+/// with a window have RoPE of kind `local`, the others of kind `global`.
+void read_periodic_windows(ModelConfig& config, const JsonFields& fields, std::int32_t usual, RopeKind local,
+                           RopeKind global) {
   std::vector<bool> sliding(static_cast<std::size_t>(config.layers));
   if (const Json* types = fields.find("layer_types")) {
     sliding = sliding_layers(config, fields, *types);
   } else {
-    const std::int32_t period = fields.integer_or("sliding_window_pattern", 6, 1, kMaxContext);
+    const std::int32_t period = sliding_period(fields, usual);
     for (std::int32_t layer = 0; layer < config.layers; ++layer)
       sliding[static_cast<std::size_t>(layer)] = (layer + 1) % period != 0;
   }
@@ -170,22 +295,35 @@ void read_gemma_windows(ModelConfig& config, const JsonFields& fields) {
   const std::int32_t window = any ? fields.integer_or("sliding_window", 4096, 1, kMaxContext) : 0;
   for (std::size_t layer = 0; layer < sliding.size(); ++layer) {
     config.window[layer] = sliding[layer] ? window : 0;
-    config.rope_kinds.push_back(sliding[layer] ? RopeKind::local : RopeKind::global);
+    config.rope_kinds.push_back(sliding[layer] ? local : global);
   }
 }
 
+void read_temperature(QueryTemperature& temperature, const RopeConfig& rope, const JsonFields& scaling) {
+  temperature.beta = scaling.number_or("llama_4_scaling_beta", 0.0, 0.0, 1e3);
+  if (temperature.beta != 0.0 && rope.original_context == 0)
+    scaling.fail("llama_4_scaling_beta", "expected original_max_position_embeddings beside it");
+  temperature.period = std::max(rope.original_context, 1);
+}
+
 /// Reads RoPE's settings, in every spelling. Throws ModelError for what is not supported, by name.
-void read_rope(ModelConfig& config, const JsonFields& fields, Family family, const std::string& origin) {
-  if (family == Family::gemma3) return read_layer_type_ropes(config, fields, origin);
+void read_rope(ModelConfig& config, const JsonFields& fields, const FamilyRow& row, const std::string& origin) {
+  if (row.family == Family::gemma3) return read_layer_type_ropes(config, fields, row, 10000.0, origin);
+  if (row.family == Family::olmo3)
+    return read_layer_type_ropes(config, fields, row, fields.number_or("rope_theta", row.theta, kMinTheta, kMaxTheta),
+                                 origin);
   // Three spellings: "rope_theta" and "rope_scaling" (with "type" or "rope_type"), or both inside "rope_parameters".
-  config.rope.theta = fields.number_or("rope_theta", family == Family::smollm3 ? 2e6 : 10000.0, kMinTheta, kMaxTheta);
+  config.rope.theta = fields.number_or("rope_theta", row.theta, kMinTheta, kMaxTheta);
+  if (row.rotary_factor != 1.0) config.rope.width = static_cast<std::int32_t>(config.head_dim * row.rotary_factor);
+  read_rotary_factor(config.rope, config, row, fields);
   for (const char* key : {"rope_scaling", "rope_parameters"}) {
     const Json* value = fields.find(key);
     if (value == nullptr || value->empty()) continue;
     const JsonFields scaling(*value, origin, std::string(key) + ".");
     for (const auto& [name, entry] : value->items())
       if (entry.is_object()) scaling.fail(name, "but RoPE that differs by layer type is not supported");
-    read_rope_object(config.rope, config, fields, scaling);
+    read_rope_object(config.rope, config, row, fields, scaling);
+    read_temperature(config.temperature, config.rope, scaling);
     return;  // as in Transformers, a filled rope_scaling hides rope_parameters
   }
 }
@@ -193,8 +331,13 @@ void read_rope(ModelConfig& config, const JsonFields& fields, Family family, con
 /// Reads the window of each layer, and which RoPE it has. Throws ModelError for what is not supported, by name.
 void read_windows(ModelConfig& config, const JsonFields& fields, Family family) {
   config.window.assign(config.layers, 0);
-  if (family == Family::qwen2 || family == Family::qwen3) return read_qwen_windows(config, fields);
-  if (family == Family::gemma3) return read_gemma_windows(config, fields);
+  if (family == Family::qwen2 || family == Family::qwen3 || family == Family::qwen2_moe)
+    return read_qwen_windows(config, fields);
+  if (family == Family::gemma3) return read_periodic_windows(config, fields, 6, RopeKind::local, RopeKind::global);
+  if (family == Family::olmo3) return read_periodic_windows(config, fields, 4, RopeKind::local, RopeKind::global);
+  if (family == Family::exaone4 && !fields.is_null("sliding_window"))
+    return read_periodic_windows(config, fields, 4, RopeKind::global, RopeKind::none);
+  if (family == Family::exaone4 || family == Family::granite || family == Family::glm4) return;
   if (family == Family::smollm3) return read_smollm_layers(config, fields);
 
   if (const Json* types = fields.find("layer_types")) {
@@ -220,22 +363,16 @@ constexpr std::int32_t kMaxFfnWidth = 1 << 20;
 constexpr std::int32_t kMaxVocabulary = 1 << 24;
 constexpr std::size_t kMaxEndTokens = 64;
 
-Family read_family(ModelConfig& config, const JsonFields& fields) {
-  constexpr std::pair<std::string_view, Family> kFamilies[] = {
-      {"LlamaForCausalLM", Family::llama},       {"Qwen2ForCausalLM", Family::qwen2},
-      {"Qwen3ForCausalLM", Family::qwen3},       {"MistralForCausalLM", Family::mistral},
-      {"Phi3ForCausalLM", Family::phi3},         {"Gemma3ForCausalLM", Family::gemma3},
-      {"SmolLM3ForCausalLM", Family::smollm3},   {"MixtralForCausalLM", Family::mixtral},
-      {"Qwen3MoeForCausalLM", Family::qwen3_moe}};
+const FamilyRow& read_family(ModelConfig& config, const JsonFields& fields) {
   std::string supported;
-  for (const auto& [name, family] : kFamilies) supported += fmt::format("{}{}", supported.empty() ? "" : ", ", name);
+  for (const FamilyRow& row : kFamilies) supported += fmt::format("{}{}", supported.empty() ? "" : ", ", row.name);
 
   const Json* names = fields.find("architectures");
   if (names == nullptr || !names->is_array() || names->size() != 1 || !names->front().is_string())
     fields.fail("architectures", "expected a list of one of " + supported);
   config.architecture = names->front().get<std::string>();
-  for (const auto& [name, family] : kFamilies)
-    if (name == config.architecture) return family;
+  for (const FamilyRow& row : kFamilies)
+    if (row.name == config.architecture) return row;
   fields.fail("architectures",
               fmt::format("with {}, which is not supported; supported are {}", describe(names->front()), supported));
 }
@@ -253,15 +390,14 @@ void reject_other_activations(const JsonFields& fields, Family family) {
 /// The key of a mixture's number of experts; empty: the family has none. Newer configurations of Qwen3 have Mixtral's.
 std::string experts_key(const JsonFields& fields, Family family) {
   if (family == Family::mixtral) return "num_local_experts";
-  if (family != Family::qwen3_moe) return "";
+  if (family != Family::qwen3_moe && family != Family::qwen2_moe) return "";
   return fields.find("num_experts") != nullptr ? "num_experts" : "num_local_experts";
 }
 
 /// What would change the numbers and is not computed here must never be ignored.
-void reject_unsupported(const JsonFields& fields, Family family) {
+void reject_unsupported(const JsonFields& fields, const FamilyRow& row) {
+  const Family family = row.family;
   reject_other_activations(fields, family);
-  if (fields.number_or("partial_rotary_factor", 1.0, 0.0, 1.0) != 1.0)
-    fields.fail("partial_rotary_factor", "but only heads that are rotated as a whole (1.0) are supported");
   for (const char* key : {"num_local_experts", "num_experts", "n_routed_experts"}) {
     const bool known = key == experts_key(fields, family);
     if (!known && fields.integer_or(key, 0, 0, kMaxFfnWidth) != 0)
@@ -271,7 +407,7 @@ void reject_unsupported(const JsonFields& fields, Family family) {
     for (const Json& layer : *rotated)
       if (layer != 1) fields.fail("no_rope_layers", "but layers without RoPE (NoPE) are not supported");
   }
-  if (family != Family::llama && family != Family::smollm3 && fields.flag_or("mlp_bias", false))
+  if (!row.mlp_bias && fields.flag_or("mlp_bias", false))
     fields.fail("mlp_bias", "which this architecture does not have");
   if (family == Family::gemma3) {
     if (fields.number_or("attn_logit_softcapping", 0.0, 0.0, 1e30) != 0.0)
@@ -279,12 +415,11 @@ void reject_unsupported(const JsonFields& fields, Family family) {
     if (fields.flag_or("use_bidirectional_attention", false))
       fields.fail("use_bidirectional_attention", "but only causal attention is supported");
   }
-  if ((family == Family::mistral || family == Family::phi3 || family == Family::mixtral) &&
-      fields.flag_or("attention_bias", false))
+  if (!row.attention_bias && fields.flag_or("attention_bias", false))
     fields.fail("attention_bias", "which this architecture does not have");
 }
 
-void read_dimensions(ModelConfig& config, const JsonFields& fields, Family family) {
+void read_dimensions(ModelConfig& config, const JsonFields& fields, const FamilyRow& row) {
   config.layers = fields.integer("num_hidden_layers", 1, kMaxLayers);
   config.width = fields.integer("hidden_size", 1, kMaxWidth);
   config.heads = fields.integer("num_attention_heads", 1, kMaxHeads);
@@ -292,19 +427,16 @@ void read_dimensions(ModelConfig& config, const JsonFields& fields, Family famil
   config.ffn_width = fields.integer("intermediate_size", 1, kMaxFfnWidth);
   config.vocabulary = fields.integer("vocab_size", 1, kMaxVocabulary);
   config.context = fields.integer("max_position_embeddings", 1, kMaxContext);
-  config.norm_eps = static_cast<float>(
-      fields.number_or("rms_norm_eps", family == Family::phi3 || family == Family::mixtral ? 1e-5 : 1e-6, 0.0, 1.0));
-  config.tied_embeddings = fields.flag_or("tie_word_embeddings", family == Family::gemma3 || family == Family::smollm3);
+  config.norm_eps = static_cast<float>(fields.number_or("rms_norm_eps", row.norm_eps, 0.0, 1.0));
+  config.tied_embeddings = fields.flag_or("tie_word_embeddings", row.tied);
 
   if (config.heads % config.kv_heads != 0)
     fields.fail("num_key_value_heads", fmt::format("expected a divisor of num_attention_heads, {}", config.heads));
 
   if (fields.find("head_dim") != nullptr) {
     config.head_dim = fields.integer("head_dim", 2, kMaxHeadDim);
-  } else if (family == Family::qwen3 && !fields.is_null("head_dim")) {
-    config.head_dim = 128;  // the default of Transformers' Qwen3Config, whatever the width is
-  } else if (family == Family::gemma3 && !fields.is_null("head_dim")) {
-    config.head_dim = 256;  // that of its Gemma3TextConfig
+  } else if (row.head_dim != 0 && !fields.is_null("head_dim")) {
+    config.head_dim = row.head_dim;  // whatever the width is
   } else {
     if (config.width % config.heads != 0)
       fields.fail("hidden_size",
@@ -322,8 +454,18 @@ void read_biases_and_norms(ModelConfig& config, const JsonFields& fields, Family
   const bool declared = fields.flag_or("attention_bias", false);
   config.attention_bias = family == Family::qwen2 || declared;
   config.output_bias = family != Family::qwen2 && declared;
+  if (family == Family::qwen2_moe) config.attention_bias = fields.flag_or("qkv_bias", true);
+  if (family == Family::glm4) {  // its output projection has none
+    config.attention_bias = fields.flag_or("attention_bias", true);
+    config.output_bias = false;
+  }
   config.mlp_bias = fields.flag_or("mlp_bias", false);
-  config.qk_norm = family == Family::qwen3 || family == Family::qwen3_moe || family == Family::gemma3;
+  config.qk_norm = family == Family::qwen3 || family == Family::qwen3_moe || family == Family::gemma3 ||
+                   family == Family::exaone4 || family == Family::olmo3;
+  config.qk_norm_of_row = family == Family::olmo3;
+  config.pre_norms = family != Family::exaone4 && family != Family::olmo3;
+  config.post_norms = family == Family::gemma3 || family == Family::glm4 || !config.pre_norms;
+  config.interleaved_heads = family == Family::glm4;
 }
 
 constexpr std::int32_t kMaxExperts = 4096;
@@ -335,9 +477,11 @@ void read_mixture(ModelConfig& config, const JsonFields& fields, Family family) 
     mixture.chosen = fields.integer_or("num_experts_per_tok", 2, 1, kMaxExperts);
     mixture.ffn_width = config.ffn_width;
   } else {
-    mixture.experts = fields.integer_or(experts_key(fields, family), 128, 1, kMaxExperts);
-    mixture.chosen = fields.integer_or("num_experts_per_tok", 8, 1, kMaxExperts);
-    mixture.ffn_width = fields.integer_or("moe_intermediate_size", 768, 1, kMaxFfnWidth);
+    const bool shared = family == Family::qwen2_moe;
+    mixture.experts = fields.integer_or(experts_key(fields, family), shared ? 60 : 128, 1, kMaxExperts);
+    mixture.chosen = fields.integer_or("num_experts_per_tok", shared ? 4 : 8, 1, kMaxExperts);
+    mixture.ffn_width = fields.integer_or("moe_intermediate_size", shared ? 1408 : 768, 1, kMaxFfnWidth);
+    if (shared) mixture.shared_width = fields.integer_or("shared_expert_intermediate_size", 5632, 1, kMaxFfnWidth);
     mixture.normalized = fields.flag_or("norm_topk_prob", false);
     const std::int32_t period = fields.integer_or("decoder_sparse_step", 1, 1, kMaxLayers);
     std::vector<std::int32_t>& dense = mixture.dense_layers;
@@ -354,12 +498,20 @@ void read_mixture(ModelConfig& config, const JsonFields& fields, Family family) 
 
 /// What Gemma 3 does and the other families do not.
 void read_gemma(ModelConfig& config, const JsonFields& fields) {
-  config.post_norms = true;
   config.norm_offset = 1.0f;
   config.activation = GateActivation::gelu_tanh;
   config.embedding_scale = static_cast<float>(std::sqrt(static_cast<double>(config.width)));
   config.query_divisor = static_cast<float>(fields.number_or("query_pre_attn_scalar", 256.0, 1e-6, 1e9));
   config.logit_cap = static_cast<float>(fields.number_or("final_logit_softcapping", 0.0, 0.0, 1e30));
+}
+
+/// The multipliers of Granite.
+void read_multipliers(ModelConfig& config, const JsonFields& fields) {
+  const auto number = [&](const char* key) { return fields.number_or(key, 1.0, 1e-6, 1e6); };
+  config.embedding_scale = static_cast<float>(number("embedding_multiplier"));
+  config.residual_scale = static_cast<float>(number("residual_multiplier"));
+  config.score_multiplier = static_cast<float>(number("attention_multiplier"));
+  config.logit_scale = static_cast<float>(1.0 / number("logits_scaling"));
 }
 
 std::size_t count_distinct(std::span<const std::int32_t> ids) {
@@ -369,6 +521,10 @@ std::size_t count_distinct(std::span<const std::int32_t> ids) {
 }
 
 }  // namespace
+
+float QueryTemperature::at(std::int32_t position) const {
+  return static_cast<float>(1.0 + beta * std::log(1.0 + std::floor(static_cast<double>(position) / period)));
+}
 
 std::vector<std::int32_t> end_tokens(std::span<const std::int32_t> ids, const std::string& origin) {
   std::vector<std::int32_t> ends;
@@ -382,18 +538,78 @@ std::vector<std::int32_t> end_tokens(std::span<const std::int32_t> ids, const st
   return ends;
 }
 
+namespace {
+
+/// A text model inside the configuration of one that also sees or hears, by its "model_type", and what such
+/// configurations leave out because Transformers has a default for it.
+struct InnerModel {
+  std::string_view type;
+  std::string_view name;  // of the class that it is alone
+  const char* defaults = "{}";
+};
+constexpr InnerModel kInnerModels[] = {
+    {"gemma3_text", "Gemma3ForCausalLM",
+     R"({"vocab_size": 262208, "num_attention_heads": 8, "num_key_value_heads": 4, "max_position_embeddings": 131072,
+         "hidden_size": 2304, "intermediate_size": 9216, "num_hidden_layers": 26})"},
+    {"mistral", "MistralForCausalLM"},
+    {"ministral3", "Ministral3ForCausalLM"},
+    {"llama", "LlamaForCausalLM"},
+    {"qwen2", "Qwen2ForCausalLM"},
+    {"qwen3", "Qwen3ForCausalLM"},
+    {"granite", "GraniteForCausalLM"},
+    {"glm4", "Glm4ForCausalLM"},
+    {"smollm3", "SmolLM3ForCausalLM"},
+    {"phi3", "Phi3ForCausalLM"},
+};
+
+/// Returns the configuration of the text model of `root`; null: it is one itself.
+Json inner_model(const Json& root, const std::string& origin) {
+  const auto found = root.is_object() ? root.find("text_config") : root.end();
+  if (!root.is_object() || found == root.end() || !found->is_object()) return nullptr;
+  const JsonFields fields(*found, origin, "text_config.");
+  const std::string type = fields.text_or("model_type", "");
+  const auto* model = std::ranges::find(kInnerModels, type, &InnerModel::type);
+  if (model == std::end(kInnerModels)) {
+    std::string known;
+    for (const InnerModel& one : kInnerModels) known += fmt::format("{}{}", known.empty() ? "" : ", ", one.type);
+    fields.fail("model_type", "which is not supported inside another model; supported are " + known);
+  }
+  Json inner = Json::parse(model->defaults);
+  inner.update(*found);
+  inner["architectures"] = {std::string(model->name)};
+  for (const char* key : {"eos_token_id", "bos_token_id", "tie_word_embeddings", "quantization_config"})
+    if (root.contains(key) && (!inner.contains(key) || inner[key].is_null())) inner[key] = root[key];
+  return inner;
+}
+
+/// The parts of a model that have a configuration of their own and are not run.
+std::vector<std::string> other_parts(const Json& root) {
+  std::vector<std::string> parts;
+  for (const auto& [key, name] :
+       {std::pair("vision_config", "a vision tower"), std::pair("audio_config", "an audio tower")})
+    if (root.is_object() && root.contains(key) && root[key].is_object()) parts.emplace_back(name);
+  return parts;
+}
+
+}  // namespace
+
 ModelConfig parse_config(std::string_view json, const std::string& origin) {
   const JsonDocument root = parse_json(json, origin);
-  const JsonFields fields(*root, origin);
+  const Json inner = inner_model(*root, origin);
+  const JsonFields fields(inner.is_null() ? *root : inner, origin);
 
   ModelConfig config;
-  const Family family = read_family(config, fields);
-  reject_unsupported(fields, family);
-  read_dimensions(config, fields, family);
+  if (!inner.is_null()) config.left_out = other_parts(*root);
+  const FamilyRow& row = read_family(config, fields);
+  const Family family = row.family;
+  reject_unsupported(fields, row);
+  read_dimensions(config, fields, row);
   read_biases_and_norms(config, fields, family);
   if (family == Family::gemma3) read_gemma(config, fields);
-  if (family == Family::mixtral || family == Family::qwen3_moe) read_mixture(config, fields, family);
-  read_rope(config, fields, family, origin);
+  if (family == Family::granite) read_multipliers(config, fields);
+  if (family == Family::mixtral || family == Family::qwen3_moe || family == Family::qwen2_moe)
+    read_mixture(config, fields, family);
+  read_rope(config, fields, row, origin);
   read_windows(config, fields, family);
   config.eos_tokens = end_tokens(fields.integers("eos_token_id", 0, config.vocabulary - 1), origin);
   config.bos_token = fields.integer_or("bos_token_id", -1, 0, config.vocabulary - 1);

@@ -37,7 +37,7 @@ QuantizationConfig read_quantization(const JsonFields& config, const std::string
 
 // What a model's config.json (or the metadata of its GGUF file, in the same terms) says, checked once at the border.
 
-enum class RopeScaling : std::uint8_t { none, linear, llama3, yarn };
+enum class RopeScaling : std::uint8_t { none, linear, llama3, yarn, longrope };
 
 struct RopeConfig {
   double theta = 10000.0;
@@ -45,16 +45,27 @@ struct RopeConfig {
   double factor = 1.0;
   double low_freq_factor = 1.0;       // llama3
   double high_freq_factor = 4.0;      // llama3
-  std::int32_t original_context = 0;  // llama3, yarn
+  std::int32_t original_context = 0;  // llama3, yarn, longrope
   double beta_fast = 32.0;            // yarn
   double beta_slow = 1.0;             // yarn
-  double attention_factor = 0.0;      // yarn; 0: 0.1 ln(factor) + 1
+  double attention_factor = 0.0;      // yarn; 0: 0.1 ln(factor) + 1. longrope
   bool truncate = true;               // yarn
-  std::vector<float> divisors;        // [D/2] of each frequency, instead of a scaling; empty: none (GGUF files)
+  std::int32_t width = 0;             // R, the first columns of a head, which are rotated; 0: all D
+  std::vector<float> divisors;        // [R/2] of each frequency: GGUF files instead of a scaling; longrope; else empty
+  std::vector<float> long_divisors;   // [R/2] longrope: in the place of divisors if the context exceeds the original
 };
 
 /// Which RoPE a layer has. Without one (NoPE), keys and queries are rotated by angles of 0, which changes no bit.
 enum class RopeKind : std::uint8_t { global, local, none };
+
+/// Queries at position p are multiplied by 1 + beta ln(1 + floor(p / period)), which sharpens attention over a long
+/// context (Ministral 3).
+struct QueryTemperature {
+  double beta = 0.0;  // 0: queries stay as they are
+  std::int32_t period = 1;
+
+  float at(std::int32_t position) const;
+};
 
 /// The activation of the gate of an MLP.
 enum class GateActivation : std::uint8_t { silu, gelu_tanh };
@@ -66,6 +77,7 @@ struct MixtureConfig {
   std::int32_t ffn_width = 0;              // of an expert
   bool normalized = true;                  // the weights of a token's experts sum up to 1
   std::vector<std::int32_t> dense_layers;  // which have an MLP all the same; ascending, each once
+  std::int32_t shared_width = 0;           // of the expert that every token runs through as well; 0: there is none
 
   bool in(std::int32_t layer) const { return experts > 0 && !std::ranges::binary_search(dense_layers, layer); }
 };
@@ -85,13 +97,20 @@ struct ModelConfig {
   bool attention_bias = false;  // biases of q, k, v
   bool output_bias = false;     // bias of o
   bool mlp_bias = false;
-  bool qk_norm = false;          // RMSNorm of each head of q and k before RoPE
-  bool post_norms = false;       // RMSNorm of the outputs of attention and MLP, before they are added
-  float norm_offset = 0.0f;      // added to the weights of norms as they are stored
-  float embedding_scale = 1.0f;  // multiplies embeddings
-  float query_divisor = 0.0f;    // scores are divided by its square root; 0: by that of D
-  float logit_cap = 0.0f;        // logits become cap * tanh(logit / cap); 0: none
+  bool qk_norm = false;           // RMSNorm of q and k before RoPE, of each head
+  bool qk_norm_of_row = false;    // or of all heads of a row together
+  bool pre_norms = true;          // RMSNorm of the inputs of attention and MLP
+  bool post_norms = false;        // RMSNorm of the outputs of attention and MLP, before they are added
+  float norm_offset = 0.0f;       // added to the weights of norms as they are stored
+  float embedding_scale = 1.0f;   // multiplies embeddings
+  float residual_scale = 1.0f;    // multiplies the outputs of attention and MLP, before they are added
+  float query_divisor = 0.0f;     // scores are divided by its square root; 0: by that of D
+  float score_multiplier = 0.0f;  // or are multiplied by this; 0: they are not
+  float logit_scale = 1.0f;       // multiplies logits
+  float logit_cap = 0.0f;         // logits become cap * tanh(logit / cap); 0: none
   GateActivation activation = GateActivation::silu;
+  bool interleaved_heads = false;  // checkpoints hold the rotated columns of a head as pairs (2 j, 2 j + 1)
+  QueryTemperature temperature;
   MixtureConfig mixture;
   RopeConfig rope;                       // RopeKind::global
   RopeConfig local_rope;                 // RopeKind::local
@@ -100,13 +119,17 @@ struct ModelConfig {
   std::vector<std::int32_t> eos_tokens;  // of config.json and generation_config.json; see end_tokens
   std::int32_t bos_token = -1;           // -1: none
   QuantizationConfig quantization;       // of safetensors
+  std::vector<std::string> left_out;     // parts of the file that are not run: "a vision tower"
 
   RopeKind rope_kind(std::int32_t layer) const {
     return rope_kinds.empty() ? RopeKind::global : rope_kinds[static_cast<std::size_t>(layer)];
   }
   const RopeConfig& rope_of(RopeKind kind) const { return kind == RopeKind::global ? rope : local_rope; }
+  /// The columns of a head that are rotated.
+  std::int32_t rotated(RopeKind kind) const { return rope_of(kind).width > 0 ? rope_of(kind).width : head_dim; }
   /// What scores are multiplied by before the softmax.
   float score_scale() const {
+    if (score_multiplier > 0.0f) return score_multiplier;
     return 1.0f / std::sqrt(query_divisor > 0.0f ? query_divisor : static_cast<float>(head_dim));
   }
 };
@@ -115,8 +138,9 @@ struct ModelConfig {
 /// published models have up to a handful: throws ModelError for more than 64. `origin` names the file in errors.
 std::vector<std::int32_t> end_tokens(std::span<const std::int32_t> ids, const std::string& origin);
 
-/// Parses the bytes of a config.json; `origin` names the file in errors. Throws ModelError: not JSON, a missing or
-/// impossible value, or something that is not supported, by name.
+/// Parses the bytes of a config.json; `origin` names the file in errors. Of a model that also has a vision or an audio
+/// tower the text model is read ("text_config"), and left_out names the others. Throws ModelError: not JSON, a missing
+/// or impossible value, or something that is not supported, by name.
 ModelConfig parse_config(std::string_view json, const std::string& origin);
 
 }  // namespace baton

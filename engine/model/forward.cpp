@@ -41,6 +41,7 @@ void StepOutputs::compute(const StepRows& step, const LayerRows& rows) {
   backend_.gather_rows(last, rows.residual(), index_);
   backend_.rms_norm(normed, last, model_.weights.final_norm, c.norm_eps);
   backend_.matmul(logits, normed, head, {});
+  if (c.logit_scale != 1.0f) backend_.scale(logits, c.logit_scale);
   if (c.logit_cap > 0.0f) backend_.soft_cap(logits, c.logit_cap);
   if (step.choices.empty()) return;
   backend_.choose(reinterpret_cast<ChosenToken*>(choices_.data()),
@@ -166,15 +167,18 @@ void Forward::run_layer(StepRows& step, std::int32_t layer, std::int32_t phase_e
   const ModelConfig& c = model_.config;
   const LayerWeights& w = model_.weights.layers[static_cast<std::size_t>(layer)];
   const LayerEntry& kinds = layers_[static_cast<std::size_t>(layer)];
-  if (!normed_is_in_) backend_.rms_norm(normed_input(layer), rows_.residual(), w.input_norm, c.norm_eps);
-  part(kinds.mixer).run(step, layer, normed_input(layer));
+  if (!normed_is_in_ && c.pre_norms) backend_.rms_norm(normed_input(layer), rows_.residual(), w.input_norm, c.norm_eps);
+  part(kinds.mixer).run(step, layer, c.pre_norms ? normed_input(layer) : rows_.residual());
   if (rows_.count() == 0) return;
   const TensorView x = rows_.residual(), delta = rows_.delta(), normed = normed_input(layer);
-  if (c.post_norms) backend_.rms_norm(delta, delta, w.attention_post_norm, c.norm_eps);
-
-  backend_.add_rms_norm(normed, x, delta, w.mlp_norm, c.norm_eps);
-  part(kinds.feed).run(step, layer, normed);
-  if (c.post_norms) backend_.rms_norm(delta, delta, w.mlp_post_norm, c.norm_eps);
+  finish_part(w.attention_post_norm);
+  if (c.pre_norms) {
+    backend_.add_rms_norm(normed, x, delta, w.mlp_norm, c.norm_eps);
+  } else {
+    backend_.add(x, delta);
+  }
+  part(kinds.feed).run(step, layer, c.pre_norms ? normed : x);
+  finish_part(w.mlp_post_norm);
   normed_is_in_ = next_norm_is_fused(step, layer, phase_end);
   if (normed_is_in_) {
     const LayerWeights& next = model_.weights.layers[static_cast<std::size_t>(layer) + 1];
@@ -184,9 +188,18 @@ void Forward::run_layer(StepRows& step, std::int32_t layer, std::int32_t phase_e
   }
 }
 
+/// What happens to the output of attention or of an MLP before it is added to the residual stream.
+void Forward::finish_part(std::span<const float> post_norm) {
+  const ModelConfig& c = model_.config;
+  const TensorView delta = rows_.delta();
+  if (!post_norm.empty()) backend_.rms_norm(delta, delta, post_norm, c.norm_eps);
+  if (c.residual_scale != 1.0f) backend_.scale(delta, c.residual_scale);
+}
+
 /// True if the next layer has the same rows and nothing reads their residual streams before its first norm.
 bool Forward::next_norm_is_fused(const StepRows& step, std::int32_t layer, std::int32_t phase_end) const {
-  return layer + 1 < phase_end && std::none_of(step.caches.begin(), step.caches.end(), [&](const KvCache* cache) {
+  return model_.config.pre_norms && layer + 1 < phase_end &&
+         std::none_of(step.caches.begin(), step.caches.end(), [&](const KvCache* cache) {
            return cache->layout().hidden_width > 0 && cache->layout().hidden_layer == layer + 1;
          });
 }

@@ -76,6 +76,7 @@ class Forward {
   void reserve(std::int64_t rows, std::int64_t logits_rows);
   void run_phase(StepRows& step, std::int32_t begin, std::int32_t end);
   void run_layer(StepRows& step, std::int32_t layer, std::int32_t phase_end);
+  void finish_part(std::span<const float> post_norm);
   void run_before_layer(const StepRows& step, std::int32_t layer);
   bool can_replay(const StepRows& step, std::int32_t layer) const;
   bool next_norm_is_fused(const StepRows& step, std::int32_t layer, std::int32_t phase_end) const;

@@ -16,6 +16,7 @@
 #include "engine/base/errors.h"
 #include "engine/base/files.h"
 #include "engine/base/json_fields.h"
+#include "engine/model/fingerprint.h"
 #include "engine/model/weights.h"
 
 namespace baton {
@@ -487,6 +488,15 @@ std::vector<std::int64_t> GgufMetadata::integers(std::string_view key) const {
   return integers;
 }
 
+std::vector<bool> GgufMetadata::flags(std::string_view key) const {
+  const GgufValue& value = array(key, "an array of truth values");
+  if (value.element != GgufType::boolean) fail(key, "expected an array of truth values");
+  std::vector<bool> flags;
+  flags.reserve(value.count);
+  for (const std::byte byte : value.bytes) flags.push_back(byte != std::byte{0});
+  return flags;
+}
+
 std::vector<float> GgufMetadata::numbers(std::string_view key) const {
   const GgufValue& value = array(key, "an array of numbers");
   if (!is_integer(value.element) && !is_float(value.element)) fail(key, "expected an array of numbers");
@@ -640,10 +650,10 @@ std::vector<std::filesystem::path> GgufFiles::paths() const {
   return paths;
 }
 
-std::string GgufFiles::fingerprint(std::string_view settings) const {
-  std::vector<FingerprintPart> parts;
-  for (const auto& part : parts_) parts.push_back({part->file, part->contents.data_offset});
-  return fingerprint_of(settings, parts);
+std::string GgufFiles::fingerprint(std::string_view settings, const std::stop_token& stop) const {
+  std::vector<const InputFile*> files;
+  for (const auto& part : parts_) files.push_back(&part->file);
+  return fingerprint_of(settings, files, stop);
 }
 
 }  // namespace baton

@@ -13,6 +13,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -61,6 +62,7 @@ class GgufMetadata {
   std::vector<std::string_view> texts(std::string_view key) const;
   std::vector<std::int64_t> integers(std::string_view key) const;
   std::vector<float> numbers(std::string_view key) const;
+  std::vector<bool> flags(std::string_view key) const;
 
   /// Throws ModelError.
   [[noreturn]] void fail(std::string_view key, std::string_view expectation) const;
@@ -121,8 +123,8 @@ class GgufFiles {
   std::size_t total_bytes() const;
   /// "model-00001-of-00003.gguf" and so on: all files.
   std::vector<std::filesystem::path> paths() const;
-  /// See fingerprint.h; `settings` is what beside the files decides the numbers.
-  std::string fingerprint(std::string_view settings) const;
+  /// See fingerprint_of; `settings` is what beside the files decides the numbers.
+  std::string fingerprint(std::string_view settings, const std::stop_token& stop = {}) const;
 
  private:
   struct Part;
@@ -158,8 +160,7 @@ class GgufWeights final : public WeightSource {
   const GgufFiles& files_;
   std::int32_t head_dim_;
   std::int32_t experts_;
-  bool interleaved_;  // queries and keys: files of the architectures "llama" and "smollm3"
-  bool post_norms_;
+  std::string architecture_;  // of config.json
 };
 
 // The tokenizer of a GGUF file, in the terms of Hugging Face's tokenizer.json.

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cmath>
 #include <cstring>
 #include <optional>
@@ -21,27 +22,7 @@ namespace {
 
 constexpr std::int64_t kMax = INT32_MAX;  // what is a sensible number, parse_config knows
 
-struct Architecture {
-  std::string_view name;    // of general.architecture
-  std::string_view class_;  // of config.json
-};
-constexpr std::array<Architecture, 7> kArchitectures = {{{"llama", "LlamaForCausalLM"},
-                                                         {"qwen2", "Qwen2ForCausalLM"},
-                                                         {"qwen3", "Qwen3ForCausalLM"},
-                                                         {"phi3", "Phi3ForCausalLM"},
-                                                         {"gemma3", "Gemma3ForCausalLM"},
-                                                         {"smollm3", "SmolLM3ForCausalLM"},
-                                                         {"qwen3moe", "Qwen3MoeForCausalLM"}}};
-
-const Architecture& architecture_of(const GgufMetadata& metadata) {
-  const std::string name = metadata.text("general.architecture");
-  std::vector<std::string_view> names;
-  for (const Architecture& one : kArchitectures) {
-    if (one.name == name) return one;
-    names.push_back(one.name);
-  }
-  metadata.fail("general.architecture", fmt::format("expected one of {}", fmt::join(names, ", ")));
-}
+using TensorNames = std::span<const std::pair<std::string_view, std::string_view>>;
 
 /// The names of a layer's tensors in both kinds of files.
 constexpr std::pair<std::string_view, std::string_view> kLayerTensors[] = {
@@ -56,6 +37,8 @@ constexpr std::pair<std::string_view, std::string_view> kPostNormTensors[] = {
     {"post_attention_layernorm", "post_attention_norm"},
     {"pre_feedforward_layernorm", "ffn_norm"},
     {"post_feedforward_layernorm", "post_ffw_norm"}};
+constexpr std::pair<std::string_view, std::string_view> kGlmNormTensors[] = {
+    {"post_self_attn_layernorm", "post_attention_norm"}, {"post_mlp_layernorm", "post_ffw_norm"}};
 
 /// Those of mixtures of experts. A file holds the matrices of all experts in one tensor.
 constexpr std::pair<std::string_view, std::string_view> kMixtureTensors[] = {{"block_sparse_moe.gate", "ffn_gate_inp"},
@@ -66,8 +49,53 @@ constexpr std::pair<std::string_view, std::string_view> kMixtureTensors[] = {{"b
                                                                              {"up_proj", "ffn_up_exps"},
                                                                              {"w2", "ffn_down_exps"},
                                                                              {"down_proj", "ffn_down_exps"}};
+/// And those of the expert that every token runs through.
+constexpr std::pair<std::string_view, std::string_view> kSharedTensors[] = {
+    {"mlp.shared_expert_gate", "ffn_gate_inp_shexp"},
+    {"mlp.shared_expert.gate_proj", "ffn_gate_shexp"},
+    {"mlp.shared_expert.up_proj", "ffn_up_shexp"},
+    {"mlp.shared_expert.down_proj", "ffn_down_shexp"}};
 
-using TensorNames = std::span<const std::pair<std::string_view, std::string_view>>;
+struct Architecture {
+  std::string_view name;        // of general.architecture
+  std::string_view class_;      // of config.json
+  TensorNames special = {};     // names that other architectures do not have, or not so
+  bool interleaved = false;     // files hold queries and keys in the order of interleaved RoPE, checkpoints do not
+  bool partly_rotated = false;  // heads may be rotated in part
+  bool mixture = false;         // a mixture of experts is expected
+  bool multipliers = false;     // Granite's
+};
+constexpr Architecture kArchitectures[] = {
+    {.name = "llama", .class_ = "LlamaForCausalLM", .interleaved = true},
+    {.name = "qwen2", .class_ = "Qwen2ForCausalLM"},
+    {.name = "qwen3", .class_ = "Qwen3ForCausalLM"},
+    {.name = "phi3", .class_ = "Phi3ForCausalLM", .partly_rotated = true},
+    {.name = "gemma3", .class_ = "Gemma3ForCausalLM", .special = kPostNormTensors},
+    {.name = "smollm3", .class_ = "SmolLM3ForCausalLM", .interleaved = true},
+    {.name = "qwen3moe", .class_ = "Qwen3MoeForCausalLM", .mixture = true},
+    {.name = "granite", .class_ = "GraniteForCausalLM", .interleaved = true, .multipliers = true},
+    {.name = "olmo2", .class_ = "Olmo3ForCausalLM", .special = kPostNormTensors},
+    {.name = "exaone4", .class_ = "Exaone4ForCausalLM", .special = kPostNormTensors},
+    {.name = "glm4", .class_ = "Glm4ForCausalLM", .special = kGlmNormTensors, .partly_rotated = true},
+    {.name = "mistral3", .class_ = "Ministral3ForCausalLM", .interleaved = true},
+    {.name = "qwen2moe", .class_ = "Qwen2MoeForCausalLM", .special = kSharedTensors, .mixture = true},
+};
+
+const Architecture& architecture_of(const GgufMetadata& metadata) {
+  const std::string name = metadata.text("general.architecture");
+  std::vector<std::string_view> names;
+  for (const Architecture& one : kArchitectures) {
+    if (one.name == name) return one;
+    names.push_back(one.name);
+  }
+  metadata.fail("general.architecture", fmt::format("expected one of {}", fmt::join(names, ", ")));
+}
+
+/// That of a class of config.json. Files of Mixtral are of the architecture "llama".
+const Architecture& architecture_of_class(std::string_view name) {
+  const auto* found = std::ranges::find(kArchitectures, name, &Architecture::class_);
+  return found == std::end(kArchitectures) ? kArchitectures[0] : *found;
+}
 
 std::string_view find_name(TensorNames names, std::string_view theirs) {
   const auto found = std::ranges::find(names, theirs, &TensorNames::value_type::first);
@@ -81,7 +109,7 @@ struct StoredName {
 };
 
 /// "model.layers.3.self_attn.q_proj.weight" -> "blk.3.attn_q.weight"
-StoredName stored_name(std::string_view name, bool post_norms) {
+StoredName stored_name(std::string_view name, TensorNames special) {
   if (name == "model.embed_tokens.weight") return {"token_embd.weight"};
   if (name == "model.norm.weight") return {"output_norm.weight"};
   if (name == "lm_head.weight") return {"output.weight"};
@@ -98,7 +126,7 @@ StoredName stored_name(std::string_view name, bool post_norms) {
     found.expert = std::stoll(std::string(middle.substr(0, end)));
     stored = find_name(kMixtureTensors, middle.substr(end + 1));
   } else {
-    if (post_norms) stored = find_name(kPostNormTensors, middle);
+    stored = find_name(special, middle);
     if (stored.empty()) stored = find_name(kLayerTensors, middle);
     if (stored.empty()) stored = find_name(kMixtureTensors, middle);
   }
@@ -106,30 +134,71 @@ StoredName stored_name(std::string_view name, bool post_norms) {
   return found;
 }
 
+/// Layers behind the model's own, which predict further tokens; they are not run.
+std::int64_t extra_layers(const GgufMetadata& metadata, const std::string& prefix) {
+  const std::int64_t blocks = metadata.integer(prefix + "block_count", 1, kMax);
+  return metadata.integer_or(prefix + "nextn_predict_layers", 0, 0, blocks - 1);
+}
+
+/// True for a tensor of a part that is not run: a vision or audio tower, or a layer that predicts further tokens.
+bool is_left_out(std::string_view name, std::int64_t layers, std::int64_t blocks) {
+  if (name.starts_with("v.") || name.starts_with("a.") || name.starts_with("mm.")) return true;
+  constexpr std::string_view kLayer = "blk.";
+  if (!name.starts_with(kLayer)) return false;
+  std::int64_t layer = 0;
+  const char* begin = name.data() + kLayer.size();
+  const auto [end, error] = std::from_chars(begin, name.data() + name.size(), layer);
+  return error == std::errc() && layer >= layers && layer < blocks;
+}
+
+std::vector<std::string> left_out(const GgufFiles& files, const std::string& prefix) {
+  std::vector<std::string> parts;
+  const auto any = [&](std::string_view begin) {
+    return std::ranges::any_of(files.tensor_names(), [&](const std::string& name) { return name.starts_with(begin); });
+  };
+  if (any("v.")) parts.emplace_back("a vision tower");
+  if (any("a.")) parts.emplace_back("an audio tower");
+  if (const std::int64_t extra = extra_layers(files.metadata(), prefix); extra > 0)
+    parts.push_back(
+        fmt::format("{} layer{} that predict{} further tokens", extra, extra == 1 ? "" : "s", extra == 1 ? "s" : ""));
+  return parts;
+}
+
 /// What would change the numbers and is not computed here must never be ignored: tensors that no supported model has.
-void reject_unknown_tensors(const GgufFiles& files, std::string_view architecture, bool mixture) {
+void reject_unknown_tensors(const GgufFiles& files, const Architecture& architecture, bool mixture, std::int64_t layers,
+                            std::int64_t blocks) {
   std::set<std::string_view> known = {"attn_rot_embd"};  // angles, which old files stored
   for (const auto& [theirs, stored] : kLayerTensors) known.insert(stored);
-  if (architecture == "gemma3")
-    for (const auto& [theirs, stored] : kPostNormTensors) known.insert(stored);
+  for (const auto& [theirs, stored] : architecture.special) known.insert(stored);
   if (mixture)
     for (const auto& [theirs, stored] : kMixtureTensors) known.insert(stored);
   for (const std::string& name : files.tensor_names()) {
     if (name == "token_embd.weight" || name == "output_norm.weight" || name == "output.weight" ||
-        name == "rope_freqs.weight")
+        name == "rope_freqs.weight" || (architecture.name == "phi3" && name.starts_with("rope_factors_")))
       continue;
+    if (is_left_out(name, layers, blocks)) continue;
     const std::size_t first = name.find('.'), dot = name.find('.', first + 1), kind = name.rfind('.');
     const bool layer = name.starts_with("blk.") && dot != name.npos && kind > dot;
     if (layer && known.contains(std::string_view(name).substr(dot + 1, kind - dot - 1))) continue;
     throw ModelError(fmt::format("{}: tensor {} is not one of a model of the architecture {} as it is supported",
-                                 files.metadata().origin(), describe(Json(name)), architecture));
+                                 files.metadata().origin(), describe(Json(name)), architecture.name));
   }
 }
 
 constexpr std::string_view kLogitCap = "final_logit_softcapping";
 
-void reject_unsupported(const GgufMetadata& metadata, const std::string& prefix) {
-  if (prefix != "llama." && prefix != "qwen3moe." && metadata.integer_or(prefix + "expert_count", 0, 0, kMax) != 0)
+/// Granite's multipliers in both kinds of files.
+struct Multiplier {
+  std::string_view key;
+  const char* in_config;
+};
+constexpr Multiplier kMultipliers[] = {{"embedding_scale", "embedding_multiplier"},
+                                       {"residual_scale", "residual_multiplier"},
+                                       {"attention.scale", "attention_multiplier"},
+                                       {"logit_scale", "logits_scaling"}};
+
+void reject_unsupported(const GgufMetadata& metadata, const Architecture& architecture, const std::string& prefix) {
+  if (prefix != "llama." && !architecture.mixture && metadata.integer_or(prefix + "expert_count", 0, 0, kMax) != 0)
     metadata.fail(prefix + "expert_count", "but mixtures of experts are not supported for this architecture");
   for (const char* key : {"expert_shared_count", "expert_group_count", "leading_dense_block_count"})
     if (metadata.integer_or(prefix + key, 0, 0, kMax) != 0)
@@ -145,6 +214,8 @@ void reject_unsupported(const GgufMetadata& metadata, const std::string& prefix)
         std::string_view("attention.scale"), std::string_view("attention.logit_softcapping"), kLogitCap,
         std::string_view("attn_logit_softcapping")}) {
     if (key == kLogitCap && prefix == "gemma3.") continue;
+    if (architecture.multipliers && std::ranges::find(kMultipliers, key, &Multiplier::key) != std::end(kMultipliers))
+      continue;
     const std::string full = prefix + std::string(key);
     if (metadata.contains(full) && metadata.number(full, -1e30, 1e30) != 0.0)
       metadata.fail(full, "but that is not supported for this architecture");
@@ -174,19 +245,36 @@ Json rope_scaling(const GgufMetadata& metadata, const std::string& prefix) {
   if (attention != 1.0 && factor > 1.0) yarn["attention_factor"] = attention * (0.1 * std::log(factor) + 1.0);
   for (const char* beta : {"beta_fast", "beta_slow"})
     if (metadata.contains(scaling + "yarn_" + beta)) yarn[beta] = metadata.number(scaling + "yarn_" + beta, 0.0, 1e6);
+  if (const double all = metadata.number_or(scaling + "yarn_log_multiplier", 0.0, 0.0, 1e6); all != 0.0) {
+    yarn["mscale"] = 1.0;
+    yarn["mscale_all_dim"] = rounded(all);
+  }
+  const std::string temperature = prefix + "attention.temperature_scale";
+  if (metadata.contains(temperature)) yarn["llama_4_scaling_beta"] = rounded(metadata.number(temperature, 0.0, 1e3));
   return yarn;
 }
 
-/// The file says how long a sliding window is, and seldom which layers have one: all but every sixth.
-void add_gemma(Json& config, const GgufMetadata& metadata, const std::string& prefix) {
+/// The file says how long a sliding window is, and seldom which layers have one: by a period, or one by one.
+void add_windows(Json& config, const GgufMetadata& metadata, const std::string& prefix) {
   const std::string window = prefix + "attention.sliding_window", pattern = window + "_pattern";
-  const std::int64_t layers = config["num_hidden_layers"];
-  if (!metadata.contains(window)) {
+  if (metadata.integer_or(window, 0, 0, kMax) == 0) {
+    config["sliding_window"] = nullptr;
     config["sliding_window_pattern"] = 1;
-  } else {
-    config["sliding_window"] = metadata.integer(window, 1, kMax);
-    if (metadata.contains(pattern)) config["sliding_window_pattern"] = metadata.integer(pattern, 1, kMax);
+    return;
   }
+  config["sliding_window"] = metadata.integer(window, 1, kMax);
+  const GgufValue* found = metadata.find(pattern);
+  if (found == nullptr) return;
+  if (found->type != GgufType::array) {
+    config["sliding_window_pattern"] = metadata.integer(pattern, 1, kMax);
+    return;
+  }
+  for (const bool sliding : metadata.flags(pattern))
+    config["layer_types"].push_back(sliding ? "sliding_attention" : "full_attention");
+}
+
+void add_gemma(Json& config, const GgufMetadata& metadata, const std::string& prefix) {
+  const std::int64_t layers = config["num_hidden_layers"];
   config["rope_local_base_freq"] = rounded(metadata.number_or(prefix + "rope.freq_base_swa", 10000.0, 0.0, 1e15));
   // The file does not say what queries are divided by. Of the published sizes, that of 62 layers (27B) alone has the
   // width for each head in the place of the width of a head.
@@ -194,6 +282,36 @@ void add_gemma(Json& config, const GgufMetadata& metadata, const std::string& pr
   config["query_pre_attn_scalar"] = layers == 62 ? Json(width / heads) : config["head_dim"];
   if (metadata.contains(prefix + std::string(kLogitCap)))
     config["final_logit_softcapping"] = metadata.number(prefix + std::string(kLogitCap), 0.0, 1e30);
+}
+
+/// The numbers of a tensor [count] of f32, each from 1e-6 to 1e6: what frequencies are divided by.
+std::vector<float> read_divisors(const GgufFiles& files, const std::string& name, std::size_t count) {
+  const GgufTensor* tensor = files.find(name);
+  const std::string where = fmt::format("{}: tensor \"{}\"", files.metadata().origin(), name);
+  if (tensor == nullptr) throw ModelError(where + " is missing");
+  if (tensor->type != BlockType::f32 || tensor->shape != std::vector{static_cast<std::int64_t>(count)})
+    throw ModelError(fmt::format("{} is {} of {}, expected F32 of {}", where, gguf_type_name(tensor->type_id),
+                                 fmt::join(tensor->shape, " x "), count));
+  std::vector<float> divisors(count);
+  dequantize(divisors, {files.read(name).get(), static_cast<std::size_t>(tensor->bytes)}, BlockType::f32);
+  for (const float divisor : divisors)
+    if (!(divisor >= 1e-6f && divisor <= 1e6f))
+      throw ModelError(fmt::format("{} holds {}, expected 1e-6 to 1e6", where, divisor));
+  return divisors;
+}
+
+/// Phi's two lists of divisors.
+void add_longrope(Json& config, const GgufFiles& files, const std::string& prefix, std::int64_t rotated) {
+  if (files.find("rope_factors_long.weight") == nullptr && files.find("rope_factors_short.weight") == nullptr) return;
+  const GgufMetadata& metadata = files.metadata();
+  const auto pairs = static_cast<std::size_t>(rotated / 2);
+  Json& scaling = config["rope_scaling"] = {{"rope_type", "longrope"}};
+  scaling["long_factor"] = read_divisors(files, "rope_factors_long.weight", pairs);
+  scaling["short_factor"] = read_divisors(files, "rope_factors_short.weight", pairs);
+  const std::string original = prefix + "rope.scaling.original_context_length";
+  if (metadata.contains(original)) scaling["original_max_position_embeddings"] = metadata.integer(original, 1, kMax);
+  const std::string factor = prefix + "rope.scaling.attn_factor";
+  if (metadata.contains(factor)) scaling["attention_factor"] = rounded(metadata.number(factor, 1e-6, 1e6));
 }
 
 bool has_bias(const GgufFiles& files, const char* tensor) {
@@ -207,14 +325,51 @@ std::int64_t vocabulary_of(const GgufFiles& files) {
   return embedding->shape.size() == 2 ? embedding->shape[0] : 0;
 }
 
+void add_mixture(Json& config, const GgufMetadata& metadata, const std::string& prefix, bool mixtral) {
+  const bool shared = prefix == "qwen2moe.";
+  config[mixtral ? "num_local_experts" : "num_experts"] = metadata.integer(prefix + "expert_count", 1, kMax);
+  config["num_experts_per_tok"] = metadata.integer(prefix + "expert_used_count", 1, kMax);
+  config["norm_topk_prob"] = !shared;  // as llama.cpp computes all files of these architectures
+  if (!mixtral) config["moe_intermediate_size"] = metadata.integer(prefix + "expert_feed_forward_length", 1, kMax);
+  if (shared)
+    config["shared_expert_intermediate_size"] =
+        metadata.integer_or(prefix + "expert_shared_feed_forward_length", config["intermediate_size"], 1, kMax);
+}
+
+/// What only some architectures have.
+void add_settings_of(const Architecture& architecture, Json& config, const GgufFiles& files,
+                     const std::string& prefix) {
+  const GgufMetadata& metadata = files.metadata();
+  const std::string_view name = architecture.name;
+  if (name == "llama" || name == "smollm3" || name == "granite") {
+    config["attention_bias"] = has_bias(files, "attn_q");
+    config["mlp_bias"] = has_bias(files, "ffn_down");
+  }
+  if (name == "glm4") config["attention_bias"] = has_bias(files, "attn_q");
+  if (name == "qwen2moe") config["qkv_bias"] = has_bias(files, "attn_q");
+  if (name == "phi3") {  // files of Phi-4 say 0: none
+    if (const std::int64_t window = metadata.integer_or(prefix + "attention.sliding_window", 0, 0, kMax); window > 0)
+      config["sliding_window"] = window;
+  }
+  if (name == "gemma3" || name == "olmo2" || name == "exaone4") add_windows(config, metadata, prefix);
+  if (name == "gemma3") add_gemma(config, metadata, prefix);
+  if (!architecture.multipliers) return;
+  for (const Multiplier& one : kMultipliers) {
+    const std::string key = prefix + std::string(one.key);
+    if (metadata.contains(key)) config[one.in_config] = rounded(metadata.number(key, 1e-6, 1e6));
+  }
+}
+
 Json config_json(const GgufFiles& files) {
   const GgufMetadata& metadata = files.metadata();
   const Architecture& architecture = architecture_of(metadata);
   const std::string prefix = std::string(architecture.name) + ".";
-  reject_unsupported(metadata, prefix);
+  reject_unsupported(metadata, architecture, prefix);
   const bool mixtral = architecture.name == "llama" && metadata.integer_or(prefix + "expert_count", 0, 0, kMax) != 0;
-  const bool mixture = mixtral || architecture.name == "qwen3moe";
-  reject_unknown_tensors(files, architecture.name, mixture);
+  const bool mixture = mixtral || architecture.mixture;
+  const std::int64_t blocks = metadata.integer(prefix + "block_count", 1, kMax);
+  const std::int64_t layers = blocks - extra_layers(metadata, prefix);
+  reject_unknown_tensors(files, architecture, mixture, layers, blocks);
 
   const std::int64_t width = metadata.integer(prefix + "embedding_length", 1, kMax);
   const std::int64_t heads = metadata.integer(prefix + "attention.head_count", 1, kMax);
@@ -222,12 +377,13 @@ Json config_json(const GgufFiles& files) {
   const std::int64_t head_dim = metadata.integer_or(prefix + "attention.key_length", width / heads, 1, kMax);
   if (metadata.integer_or(prefix + "attention.value_length", head_dim, 1, kMax) != head_dim)
     metadata.fail(prefix + "attention.value_length", fmt::format("expected {}, the width of keys", head_dim));
-  if (metadata.integer_or(prefix + "rope.dimension_count", head_dim, 1, kMax) != head_dim)
+  const std::int64_t rotated = metadata.integer_or(prefix + "rope.dimension_count", head_dim, 1, kMax);
+  if (rotated > head_dim || (rotated != head_dim && !architecture.partly_rotated))
     metadata.fail(prefix + "rope.dimension_count",
                   fmt::format("expected {}: only heads that are rotated as a whole are supported", head_dim));
 
   Json config = {{"architectures", {std::string(mixtral ? "MixtralForCausalLM" : architecture.class_)}},
-                 {"num_hidden_layers", metadata.integer(prefix + "block_count", 1, kMax)},
+                 {"num_hidden_layers", layers},
                  {"hidden_size", width},
                  {"num_attention_heads", heads},
                  {"num_key_value_heads", kv_heads},
@@ -240,20 +396,11 @@ Json config_json(const GgufFiles& files) {
                  {"tie_word_embeddings", files.find("output.weight") == nullptr},
                  {"eos_token_id", gguf_eos_tokens(metadata)}};
   if (const Json scaling = rope_scaling(metadata, prefix); !scaling.is_null()) config["rope_scaling"] = scaling;
-  if (mixture) {
-    config[mixtral ? "num_local_experts" : "num_experts"] = metadata.integer(prefix + "expert_count", 1, kMax);
-    config["num_experts_per_tok"] = metadata.integer(prefix + "expert_used_count", 1, kMax);
-    config["norm_topk_prob"] = true;  // as llama.cpp computes all files of these architectures
-    if (!mixtral) config["moe_intermediate_size"] = metadata.integer(prefix + "expert_feed_forward_length", 1, kMax);
-  } else if (architecture.name == "llama" || architecture.name == "smollm3") {
-    config["attention_bias"] = has_bias(files, "attn_q");
-    config["mlp_bias"] = has_bias(files, "ffn_down");
-  }
-  if (architecture.name == "phi3") {  // files of Phi-4 say 0: none
-    if (const std::int64_t window = metadata.integer_or(prefix + "attention.sliding_window", 0, 0, kMax); window > 0)
-      config["sliding_window"] = window;
-  }
-  if (architecture.name == "gemma3") add_gemma(config, metadata, prefix);
+  add_settings_of(architecture, config, files, prefix);
+  if (mixture) add_mixture(config, metadata, prefix, mixtral);
+  if (architecture.partly_rotated)
+    config["partial_rotary_factor"] = static_cast<double>(rotated) / static_cast<double>(head_dim);
+  if (architecture.name == "phi3") add_longrope(config, files, prefix, rotated);
   if (metadata.contains("tokenizer.ggml.bos_token_id"))
     config["bos_token_id"] = metadata.integer("tokenizer.ggml.bos_token_id", 0, kMax);
   return config;
@@ -261,20 +408,8 @@ Json config_json(const GgufFiles& files) {
 
 /// Llama 3 files store what each frequency is divided by.
 std::vector<float> frequency_divisors(const GgufFiles& files, const ModelConfig& config) {
-  const GgufTensor* tensor = files.find("rope_freqs.weight");
-  if (tensor == nullptr) return {};
-  const std::size_t pairs = static_cast<std::size_t>(config.head_dim) / 2;
-  const std::string where = fmt::format("{}: tensor \"rope_freqs.weight\"", files.metadata().origin());
-  if (tensor->type != BlockType::f32 || tensor->shape != std::vector{static_cast<std::int64_t>(pairs)})
-    throw ModelError(fmt::format("{} is {} of {}, expected F32 of {}", where, gguf_type_name(tensor->type_id),
-                                 fmt::join(tensor->shape, " x "), pairs));
-  std::vector<float> divisors(pairs);
-  dequantize(divisors, {files.read("rope_freqs.weight").get(), static_cast<std::size_t>(tensor->bytes)},
-             BlockType::f32);
-  for (const float divisor : divisors)
-    if (!(divisor >= 1e-6f && divisor <= 1e6f))
-      throw ModelError(fmt::format("{} holds {}, expected 1e-6 to 1e6", where, divisor));
-  return divisors;
+  if (files.find("rope_freqs.weight") == nullptr) return config.rope.divisors;
+  return read_divisors(files, "rope_freqs.weight", static_cast<std::size_t>(config.rotated(RopeKind::global)) / 2);
 }
 
 }  // namespace
@@ -308,23 +443,19 @@ ModelConfig gguf_config(const GgufFiles& files, const Json& changes) {
                           "which GGUF files do not have: their tensors say how they are quantised");
   config.rope.divisors = frequency_divisors(files, config);
   config.norm_offset = 0.0f;  // added when the file was made
+  config.left_out = left_out(files, std::string(architecture_of(files.metadata()).name) + ".");
   return config;
 }
 
 GgufWeights::GgufWeights(const GgufFiles& files, const ModelConfig& config)
-    : files_(files),
-      head_dim_(config.head_dim),
-      experts_(config.mixture.experts),
-      interleaved_(config.architecture == "LlamaForCausalLM" || config.architecture == "SmolLM3ForCausalLM" ||
-                   config.architecture == "MixtralForCausalLM"),
-      post_norms_(config.post_norms) {}
+    : files_(files), head_dim_(config.head_dim), experts_(config.mixture.experts), architecture_(config.architecture) {}
 
 bool GgufWeights::contains(const std::string& name) const {
-  return files_.find(stored_name(name, post_norms_).tensor) != nullptr;
+  return files_.find(stored_name(name, architecture_of_class(architecture_).special).tensor) != nullptr;
 }
 
 StoredWeight GgufWeights::weight(const std::string& name, std::int64_t rows, std::int64_t cols) const {
-  const StoredName at = stored_name(name, post_norms_);
+  const StoredName at = stored_name(name, architecture_of_class(architecture_).special);
   const std::string &stored = at.tensor, &origin = files_.metadata().origin();
   const GgufTensor* tensor = files_.find(stored);
   if (tensor == nullptr) throw ModelError(fmt::format("{}: tensor \"{}\" ({}) is missing", origin, stored, name));
@@ -348,7 +479,8 @@ StoredWeight GgufWeights::weight(const std::string& name, std::int64_t rows, std
           *tensor->type,
           rows,
           cols,
-          rotated && interleaved_ ? head_dim_ : 0,
+          rotated && architecture_of_class(architecture_).interleaved ? head_dim_ : 0,
+          0,
           [=, this](std::span<std::byte> out, std::int64_t row) {
             files_.read(stored, first + static_cast<std::uint64_t>(row * stride), out);
           }};
@@ -404,7 +536,9 @@ class GgufModel final : public ModelFiles {
     return *weights_;
   }
 
-  std::string fingerprint() override { return files_.fingerprint(changes_.value_or("")); }
+  std::string fingerprint(const std::stop_token& stop) override {
+    return files_.fingerprint(changes_.value_or(""), stop);
+  }
   std::size_t bytes() override { return files_.total_bytes(); }
 
  private:

@@ -99,6 +99,8 @@ constexpr const char* kLlama3Words = R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}
                                      R"(| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 constexpr const char* kQwen2Words =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr const char* kQwen35Words = R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N})"
+                                     R"(| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 constexpr const char* kTekkenWords = R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+)"
                                      R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*)"
                                      R"(|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
@@ -134,6 +136,18 @@ constexpr WordRule kWordRules[] = {
     {"smaug-bpe", kLlama3Words},
     {"tekken", kTekkenWords, false, true, false, true},
     {"gpt-4o", kGpt4oWords},
+    {"olmo", nullptr},
+    {"granite-docling", nullptr},
+    {"exaone4", nullptr},
+    {"exaone", nullptr, true},
+    {"glm4", kLlama3Words},
+    {"chatglm-bpe", kLlama3Words},
+    {"lfm2", kLlama3Words, false, true, false, true},
+    {"falcon-h1", kLlama3Words, false, true, false, true},
+    {"pixtral", kLlama3Words, false, true, false, true},
+    {"stablelm2", kQwen2Words},
+    {"hunyuan", kQwen2Words},
+    {"qwen35", kQwen35Words, false, false, true},
 };
 
 const WordRule& word_rule(const GgufMetadata& metadata) {

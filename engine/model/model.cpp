@@ -48,8 +48,16 @@ ModelText checked_text(const ModelFiles& files, const std::filesystem::path& pat
   return text;
 }
 
+/// Requests a stop when it goes.
+struct StopAtEnd {
+  std::stop_source source;
+  ~StopAtEnd() { source.request_stop(); }
+};
+
 Model model_of(const ModelFiles& files, const ModelOptions& options, ModelConfig config, ModelText text) {
-  LayerRopes ropes(config);
+  ModelConfig as_used = config;  // LongRoPE depends on the context that is asked for
+  if (options.context > 0) as_used.context = options.context;
+  LayerRopes ropes(as_used);
   Model model{std::move(text), std::move(config), options, std::move(ropes), {}, files.generation()};
   if (options.context == 0) model.options.context = model.config.context;
   return model;
@@ -67,8 +75,11 @@ std::shared_ptr<const Model> open_model(Backend& backend, const std::filesystem:
                                         const ModelOptions& options) {
   std::unique_ptr<ModelFiles> files = open_model_files(path);
   ModelConfig config = checked_config(*files, path, options);
-  std::string fingerprint = files->fingerprint();
   const WeightSource& source = files->weights();
+  const std::stop_source hashing;
+  std::future<std::string> fingerprint =
+      std::async(std::launch::async, [&files, token = hashing.get_token()] { return files->fingerprint(token); });
+  const StopAtEnd end{hashing};  // nobody waits for the hash of a model that is not opened
   // A tokenizer takes about as long to read as half a gigabyte of weights. Its mistakes end the loading of those.
   std::future<ModelText> text = std::async([&] { return checked_text(*files, path, config); });
   std::optional<ModelText> read;
@@ -82,7 +93,7 @@ std::shared_ptr<const Model> open_model(Backend& backend, const std::filesystem:
   };
   Weights weights = load_weights(backend, config, source, options.dtype, progress, options.activations);
   if (!read) take_text();
-  read->fingerprint = std::move(fingerprint);
+  read->fingerprint = fingerprint.get();
   auto model = std::make_shared<Model>(model_of(*files, options, std::move(config), std::move(*read)));
   model->weights = std::move(weights);
   files.reset();
@@ -174,13 +185,15 @@ std::string shape_config(std::string_view name) { return std::string(find_entry(
 std::int64_t parameter_count(const ModelConfig& c) {
   const std::int64_t width = c.width, ffn = c.ffn_width;
   const std::int64_t q = std::int64_t{c.heads} * c.head_dim, kv = std::int64_t{c.kv_heads} * c.head_dim;
-  std::int64_t layer = width * (q + 2 * kv) + q * width + 2 * width;
+  std::int64_t layer = width * (q + 2 * kv) + q * width;
+  if (c.pre_norms) layer += 2 * width;
   if (c.post_norms) layer += 2 * width;
-  if (c.qk_norm) layer += 2 * c.head_dim;
+  if (c.qk_norm) layer += c.qk_norm_of_row ? q + kv : 2 * c.head_dim;
   if (c.attention_bias) layer += q + 2 * kv;
   if (c.output_bias) layer += width;
   const std::int64_t mlp = 3 * width * ffn + (c.mlp_bias ? 2 * ffn + width : 0);
-  const std::int64_t mixture = c.mixture.experts * (width + 3 * width * c.mixture.ffn_width);
+  const std::int64_t shared = c.mixture.shared_width > 0 ? width + 3 * width * c.mixture.shared_width : 0;
+  const std::int64_t mixture = c.mixture.experts * (width + 3 * width * c.mixture.ffn_width) + shared;
   std::int64_t mixtures = 0;
   for (std::int32_t i = 0; i < c.layers; ++i) mixtures += c.mixture.in(i) ? 1 : 0;
   return c.layers * layer + mixtures * mixture + (c.layers - mixtures) * mlp + width +
@@ -227,22 +240,27 @@ LayerWeights make_layer(RandomWeights& random, const ModelConfig& c, std::int32_
   const std::int64_t q = std::int64_t{c.heads} * c.head_dim, kv = std::int64_t{c.kv_heads} * c.head_dim;
   const std::int64_t ffn = c.ffn_width;
   LayerWeights layer;
-  layer.input_norm = random.constant(c.width, 1.0f);
+  if (c.pre_norms) layer.input_norm = random.constant(c.width, 1.0f);
   layer.qkv = random.matrix(q + 2 * kv, c.width);
   if (c.attention_bias) layer.qkv_bias = random.constant(q + 2 * kv, 0.0f);
   if (c.qk_norm) {
-    layer.q_norm = random.constant(c.head_dim, 1.0f);
-    layer.k_norm = random.constant(c.head_dim, 1.0f);
+    layer.q_norm = random.constant(c.qk_norm_of_row ? q : c.head_dim, 1.0f);
+    layer.k_norm = random.constant(c.qk_norm_of_row ? kv : c.head_dim, 1.0f);
   }
   layer.output = random.matrix(c.width, q);
   if (c.output_bias) layer.output_bias = random.constant(c.width, 0.0f);
-  layer.mlp_norm = random.constant(c.width, 1.0f);
+  if (c.pre_norms) layer.mlp_norm = random.constant(c.width, 1.0f);
   if (c.post_norms) layer.attention_post_norm = layer.mlp_post_norm = random.constant(c.width, 1.0f);
   if (c.mixture.in(index)) {
     layer.router = random.matrix(c.mixture.experts, c.width);
     for (std::int32_t expert = 0; expert < c.mixture.experts; ++expert) {
       auto gate_up = random.matrix(2 * std::int64_t{c.mixture.ffn_width}, c.width);
       layer.experts.push_back({std::move(gate_up), random.matrix(c.width, c.mixture.ffn_width)});
+    }
+    if (c.mixture.shared_width > 0) {
+      layer.shared.gate_up = random.matrix(2 * std::int64_t{c.mixture.shared_width}, c.width);
+      layer.shared.down = random.matrix(c.width, c.mixture.shared_width);
+      layer.shared_gate = random.matrix(1, c.width);
     }
     return layer;
   }
@@ -427,7 +445,7 @@ class Folder final : public ModelFiles {
     if (!weights_) weights_.emplace(files(), parse_config(config_, (path_ / "config.json").string()).quantization);
     return *weights_;
   }
-  std::string fingerprint() override { return files().fingerprint(config_); }
+  std::string fingerprint(const std::stop_token& stop) override { return files().fingerprint(config_, stop); }
   std::size_t bytes() override { return files().total_bytes(); }
 
  private:

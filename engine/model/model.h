@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -30,7 +31,7 @@ struct GenerationDefaults {
 };
 
 /// Every member throws ModelError with the file and what was expected. One thread at a time, but text() may run while
-/// another thread reads weights.
+/// another thread reads weights, and so may fingerprint() behind weights().
 class ModelFiles {
  public:
   virtual ~ModelFiles() = default;
@@ -41,8 +42,8 @@ class ModelFiles {
   virtual std::string tokenizer_file() const = 0;  // where the tokenizer is, for errors
   /// Opened when first asked for; valid while this object is.
   virtual const WeightSource& weights() = 0;
-  /// The same for the same model.
-  virtual std::string fingerprint() = 0;
+  /// The same for the same model: see fingerprint_of.
+  virtual std::string fingerprint(const std::stop_token& stop = {}) = 0;
   virtual std::size_t bytes() = 0;  // of the weights' files
 };
 

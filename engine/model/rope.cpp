@@ -57,12 +57,15 @@ class Yarn {
 
 Rope::Rope(const ModelConfig& config, RopeKind kind) {
   const RopeConfig& rope = config.rope_of(kind);
-  inverse_frequencies_.resize(config.head_dim / 2);
+  const std::int32_t width = config.rotated(kind);
+  inverse_frequencies_.resize(width / 2);
   if (kind == RopeKind::none) return;
   for (std::size_t pair = 0; pair < inverse_frequencies_.size(); ++pair)
-    inverse_frequencies_[pair] = 1.0 / std::pow(rope.theta, 2.0 * static_cast<double>(pair) / config.head_dim);
-  for (std::size_t pair = 0; pair < rope.divisors.size(); ++pair)
-    inverse_frequencies_[pair] /= static_cast<double>(rope.divisors[pair]);
+    inverse_frequencies_[pair] = 1.0 / std::pow(rope.theta, 2.0 * static_cast<double>(pair) / width);
+  const bool is_long = rope.scaling == RopeScaling::longrope && config.context > rope.original_context;
+  const std::vector<float>& divisors = is_long ? rope.long_divisors : rope.divisors;
+  for (std::size_t pair = 0; pair < divisors.size(); ++pair)
+    inverse_frequencies_[pair] /= static_cast<double>(divisors[pair]);
 
   switch (rope.scaling) {
     case RopeScaling::none:
@@ -73,8 +76,11 @@ Rope::Rope(const ModelConfig& config, RopeKind kind) {
     case RopeScaling::llama3:
       for (double& frequency : inverse_frequencies_) frequency = llama3(frequency, rope);
       break;
+    case RopeScaling::longrope:
+      attention_factor_ = rope.attention_factor;
+      break;
     case RopeScaling::yarn: {
-      const Yarn yarn(rope, config.head_dim);
+      const Yarn yarn(rope, width);
       for (std::size_t pair = 0; pair < inverse_frequencies_.size(); ++pair)
         inverse_frequencies_[pair] = yarn(inverse_frequencies_[pair], pair);
       attention_factor_ = rope.attention_factor;
@@ -99,7 +105,7 @@ LayerRopes::LayerRopes(const ModelConfig& config) {
 void Rope::angles(std::span<float> cos, std::span<float> sin, std::span<const std::int32_t> positions) const {
   const std::size_t pairs = inverse_frequencies_.size();
   if (cos.size() != positions.size() * pairs || sin.size() != cos.size())
-    throw std::invalid_argument("Rope::angles: cos and sin must be [T, D/2]");
+    throw std::invalid_argument("Rope::angles: cos and sin must be [T, R/2]");
   for (std::size_t row = 0; row < positions.size(); ++row) {
     for (std::size_t pair = 0; pair < pairs; ++pair) {
       const double angle = positions[row] * inverse_frequencies_[pair];

@@ -16,10 +16,10 @@ class Rope {
  public:
   explicit Rope(const ModelConfig& config, RopeKind kind = RopeKind::global);
 
-  std::span<const double> inverse_frequencies() const { return inverse_frequencies_; }  // [D/2]
+  std::span<const double> inverse_frequencies() const { return inverse_frequencies_; }  // [R/2]
   double attention_factor() const { return attention_factor_; }                         // multiplies cos and sin, once
 
-  /// Fills cos and sin, [T, D/2] in host memory, for the positions. Throws std::invalid_argument for other shapes.
+  /// Fills cos and sin, [T, R/2] in host memory, for the positions. Throws std::invalid_argument for other shapes.
   void angles(std::span<float> cos, std::span<float> sin, std::span<const std::int32_t> positions) const;
 
  private:

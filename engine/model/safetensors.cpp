@@ -11,6 +11,7 @@
 #include "engine/base/files.h"
 #include "engine/base/json/json_parts.h"
 #include "engine/base/json_fields.h"
+#include "engine/model/fingerprint.h"
 #include "engine/model/weights.h"
 
 namespace baton {
@@ -319,10 +320,10 @@ std::size_t SafetensorsFolder::bytes_of_type(std::string_view type) const {
   return bytes;
 }
 
-std::string SafetensorsFolder::fingerprint(std::string_view config_json) const {
-  std::vector<FingerprintPart> parts;
-  for (const auto& file : files_) parts.push_back({file->file, file->data_offset});
-  return fingerprint_of(config_json, parts);
+std::string SafetensorsFolder::fingerprint(std::string_view config_json, const std::stop_token& stop) const {
+  std::vector<const InputFile*> files;
+  for (const auto& file : files_) files.push_back(&file->file);
+  return fingerprint_of(config_json, files, stop);
 }
 
 }  // namespace baton

@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -67,7 +68,7 @@ class SafetensorsFolder final : public WeightSource {
   /// Of all tensors of a type, as files write it.
   std::size_t bytes_of_type(std::string_view type) const;
   /// fingerprint_of config.json and the files.
-  std::string fingerprint(std::string_view config_json) const;
+  std::string fingerprint(std::string_view config_json, const std::stop_token& stop = {}) const;
 
  private:
   struct File;

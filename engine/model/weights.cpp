@@ -12,8 +12,6 @@
 #include <utility>
 #include <vector>
 
-#include "engine/base/hash.h"
-
 namespace baton {
 namespace {
 
@@ -64,10 +62,12 @@ void check_finite(ConstTensorView view, const std::string& name, bool is_vector,
       fmt::format("tensor \"{}\" holds {} at {}, expected finite values", name, element(view, index), where));
 }
 
-/// One tensor by name and its expected rows; columns are common to the parts of a stack.
+/// One tensor by name and its expected rows; columns are common to the parts of a stack. `interleaved` and `rotated`:
+/// StoredWeight's, if every file of the family holds it so.
 struct WeightPart {
   std::string name;
   std::int64_t rows;
+  std::int32_t interleaved = 0, rotated = 0;
 };
 
 class Loader {
@@ -82,7 +82,7 @@ class Loader {
 
   std::unique_ptr<Matrix> matrix(const std::vector<WeightPart>& parts, std::int64_t cols) {
     std::vector<StoredWeight> stored;
-    for (const WeightPart& part : parts) stored.push_back(files_.weight(part.name, part.rows, cols));
+    for (const WeightPart& part : parts) stored.push_back(weight(part, part.rows, cols));
     const bool blocks = std::ranges::all_of(stored, [](const StoredWeight& part) { return is_quantized(part.type); });
     std::unique_ptr<Matrix> matrix = blocks ? quantized(stored, parts) : dense(stored, parts);
     bytes_ += matrix->bytes;
@@ -92,11 +92,11 @@ class Loader {
   std::vector<float> vector(const std::vector<WeightPart>& parts) {
     std::vector<float> values;
     for (const WeightPart& part : parts) {
-      const StoredWeight weight = read(files_.weight(part.name, 1, part.rows));
+      const StoredWeight found = read(weight(part, 1, part.rows));
       std::vector<float> stored(static_cast<std::size_t>(part.rows));
-      dequantize(stored, weight.row(0), weight.type);
+      dequantize(stored, found.row(0), found.type);
       check_finite(view_of(stored.data(), 1, part.rows), part.name, true);
-      for (std::int64_t i = 0; i < part.rows; ++i) values.push_back(stored[static_cast<std::size_t>(weight.place(i))]);
+      for (std::int64_t i = 0; i < part.rows; ++i) values.push_back(stored[static_cast<std::size_t>(found.place(i))]);
     }
     bytes_ += values.size() * sizeof(float);
     return values;
@@ -113,6 +113,15 @@ class Loader {
   std::size_t bytes() const { return bytes_; }
 
  private:
+  StoredWeight weight(const WeightPart& part, std::int64_t rows, std::int64_t cols) const {
+    StoredWeight found = files_.weight(part.name, rows, cols);
+    if (found.interleaved == 0) {
+      found.interleaved = part.interleaved;
+      found.rotated = part.rotated;
+    }
+    return found;
+  }
+
   StoredWeight read(const StoredWeight& weight) {
     StoredWeight whole = weight.whole();
     count(static_cast<std::size_t>(whole.rows * row_bytes(whole.type, whole.cols)));
@@ -212,6 +221,20 @@ class Loader {
   double reported_ = 0;
 };
 
+/// A gated MLP below `block`, whose gate and up are one tensor in some families.
+struct GatedNames {
+  std::string block;
+  bool fused = false;
+
+  std::vector<WeightPart> gate_up(const char* kind, std::int64_t ffn) const {
+    if (fused) return {{block + "gate_up_proj" + kind, 2 * ffn}};
+    return {{block + "gate_proj" + kind, ffn}, {block + "up_proj" + kind, ffn}};
+  }
+  std::vector<WeightPart> down(const char* kind, std::int64_t width) const {
+    return {{block + "down_proj" + kind, width}};
+  }
+};
+
 void load_mixture(Loader& loader, const ModelConfig& config, LayerWeights& layer, const std::string& prefix) {
   const std::int64_t width = config.width, ffn = config.mixture.ffn_width;
   const bool mixtral = config.architecture == "MixtralForCausalLM";
@@ -224,55 +247,77 @@ void load_mixture(Loader& loader, const ModelConfig& config, LayerWeights& layer
     layer.experts.push_back({loader.matrix({{part("w1", "gate_proj"), ffn}, {part("w3", "up_proj"), ffn}}, width),
                              loader.matrix({{part("w2", "down_proj"), width}}, ffn)});
   }
+  if (const std::int64_t shared = config.mixture.shared_width; shared > 0) {
+    const GatedNames names{block + "shared_expert."};
+    layer.shared = {loader.matrix(names.gate_up(".weight", shared), width),
+                    loader.matrix(names.down(".weight", width), shared)};
+    layer.shared_gate = loader.matrix({{block + "shared_expert_gate.weight", 1}}, width);
+  }
+}
+
+/// Where the norms of a layer are stored; empty: it has no such norm.
+struct NormNames {
+  const char *input = "input_layernorm", *attention_post = "", *mlp = "post_attention_layernorm", *mlp_post = "";
+};
+
+NormNames norm_names(const ModelConfig& config) {
+  if (config.architecture == "Glm4ForCausalLM")
+    return {.attention_post = "post_self_attn_layernorm", .mlp_post = "post_mlp_layernorm"};
+  if (!config.post_norms) return {};
+  return {.input = config.pre_norms ? "input_layernorm" : "",
+          .attention_post = "post_attention_layernorm",
+          .mlp = config.pre_norms ? "pre_feedforward_layernorm" : "",
+          .mlp_post = "post_feedforward_layernorm"};
+}
+
+void load_norms(Loader& loader, const ModelConfig& config, LayerWeights& layer, const std::string& prefix) {
+  const NormNames names = norm_names(config);
+  for (const auto& [name, norm] :
+       {std::pair(names.input, &layer.input_norm), std::pair(names.attention_post, &layer.attention_post_norm),
+        std::pair(names.mlp, &layer.mlp_norm), std::pair(names.mlp_post, &layer.mlp_post_norm)})
+    if (*name != '\0') *norm = loader.norm(prefix + name + ".weight", config.width, config.norm_offset);
+}
+
+void load_attention(Loader& loader, const ModelConfig& config, LayerWeights& layer, const std::string& prefix) {
+  const std::int64_t q = std::int64_t{config.heads} * config.head_dim,
+                     kv = std::int64_t{config.kv_heads} * config.head_dim;
+  const std::int64_t width = config.width;
+  const std::int32_t interleaved = config.interleaved_heads ? config.head_dim : 0;
+  const std::int32_t rotated = config.rotated(RopeKind::global);
+  // Phi-3 stores q, k, v already stacked, in the order used here.
+  const bool fused = config.architecture == "Phi3ForCausalLM";
+  const auto qkv = [&](const std::string& kind) -> std::vector<WeightPart> {
+    if (fused) return {{prefix + "qkv_proj" + kind, q + 2 * kv}};
+    return {{prefix + "q_proj" + kind, q, interleaved, rotated},
+            {prefix + "k_proj" + kind, kv, interleaved, rotated},
+            {prefix + "v_proj" + kind, kv}};
+  };
+  layer.qkv = loader.matrix(qkv(".weight"), width);
+  if (config.attention_bias) layer.qkv_bias = loader.vector(qkv(".bias"));
+  if (config.qk_norm) {
+    const bool rows = config.qk_norm_of_row;
+    layer.q_norm = loader.norm(prefix + "q_norm.weight", rows ? q : config.head_dim, config.norm_offset);
+    layer.k_norm = loader.norm(prefix + "k_norm.weight", rows ? kv : config.head_dim, config.norm_offset);
+  }
+  layer.output = loader.matrix({{prefix + "o_proj.weight", width}}, q);
+  if (config.output_bias) layer.output_bias = loader.vector({{prefix + "o_proj.bias", width}});
 }
 
 LayerWeights load_layer(Loader& loader, const ModelConfig& config, std::int32_t index) {
   const std::string prefix = fmt::format("model.layers.{}.", index);
-  const std::int64_t q = std::int64_t{config.heads} * config.head_dim,
-                     kv = std::int64_t{config.kv_heads} * config.head_dim;
-  const std::int64_t width = config.width, ffn = config.ffn_width;
-  // Phi-3 stores q, k, v and gate, up already stacked, in the order used here.
-  const bool fused = config.architecture == "Phi3ForCausalLM";
-  const auto qkv = [&](const std::string& kind) -> std::vector<WeightPart> {
-    if (fused) return {{prefix + "self_attn.qkv_proj" + kind, q + 2 * kv}};
-    return {{prefix + "self_attn.q_proj" + kind, q},
-            {prefix + "self_attn.k_proj" + kind, kv},
-            {prefix + "self_attn.v_proj" + kind, kv}};
-  };
-  const auto gate_up = [&](const std::string& kind) -> std::vector<WeightPart> {
-    if (fused) return {{prefix + "mlp.gate_up_proj" + kind, 2 * ffn}};
-    return {{prefix + "mlp.gate_proj" + kind, ffn}, {prefix + "mlp.up_proj" + kind, ffn}};
-  };
-
-  const auto norm = [&](const char* name, std::int64_t size) {
-    return loader.norm(prefix + name + ".weight", size, config.norm_offset);
-  };
-
   LayerWeights layer;
-  layer.input_norm = norm("input_layernorm", width);
-  layer.qkv = loader.matrix(qkv(".weight"), width);
-  if (config.attention_bias) layer.qkv_bias = loader.vector(qkv(".bias"));
-  if (config.qk_norm) {
-    layer.q_norm = norm("self_attn.q_norm", config.head_dim);
-    layer.k_norm = norm("self_attn.k_norm", config.head_dim);
-  }
-  layer.output = loader.matrix({{prefix + "self_attn.o_proj.weight", width}}, q);
-  if (config.output_bias) layer.output_bias = loader.vector({{prefix + "self_attn.o_proj.bias", width}});
-  if (config.post_norms) {  // the norm before the MLP has another name there
-    layer.attention_post_norm = norm("post_attention_layernorm", width);
-    layer.mlp_norm = norm("pre_feedforward_layernorm", width);
-    layer.mlp_post_norm = norm("post_feedforward_layernorm", width);
-  } else {
-    layer.mlp_norm = norm("post_attention_layernorm", width);
-  }
+  load_norms(loader, config, layer, prefix);
+  load_attention(loader, config, layer, prefix + "self_attn.");
   if (config.mixture.in(index)) {
     load_mixture(loader, config, layer, prefix);
     return layer;
   }
-  layer.gate_up = loader.matrix(gate_up(".weight"), width);
-  if (config.mlp_bias) layer.gate_up_bias = loader.vector(gate_up(".bias"));
-  layer.down = loader.matrix({{prefix + "mlp.down_proj.weight", width}}, ffn);
-  if (config.mlp_bias) layer.down_bias = loader.vector({{prefix + "mlp.down_proj.bias", width}});
+  const bool fused = config.architecture == "Phi3ForCausalLM" || config.architecture == "Glm4ForCausalLM";
+  const GatedNames names{prefix + "mlp.", fused};
+  layer.gate_up = loader.matrix(names.gate_up(".weight", config.ffn_width), config.width);
+  if (config.mlp_bias) layer.gate_up_bias = loader.vector(names.gate_up(".bias", config.ffn_width));
+  layer.down = loader.matrix(names.down(".weight", config.width), config.ffn_width);
+  if (config.mlp_bias) layer.down_bias = loader.vector(names.down(".bias", config.width));
   return layer;
 }
 
@@ -307,38 +352,6 @@ Weights load_weights(Backend& backend, const ModelConfig& config, const WeightSo
   weights.keep_vectors(backend);
   if (progress) progress(1.0);
   return weights;
-}
-
-std::string fingerprint_of(std::string_view settings, std::span<const FingerprintPart> parts) {
-  constexpr std::uint64_t kPages = 64, kPageBytes = 4096;
-  StreamHash hash;
-  const auto add_sized = [&](const void* data, std::uint64_t bytes) {
-    hash.add(&bytes, sizeof bytes);  // so that no two lists of parts give the same stream
-    hash.add(data, bytes);
-  };
-  std::vector<std::byte> bytes;
-  const auto read = [&](const InputFile& file, std::uint64_t begin, std::uint64_t size) {
-    bytes.resize(static_cast<std::size_t>(size));
-    file.read(begin, bytes);
-  };
-
-  add_sized(settings.data(), settings.size());
-  for (const FingerprintPart& part : parts) {
-    read(part.file, 0, part.header);
-    add_sized(bytes.data(), bytes.size());
-    const std::uint64_t data = part.file.size() - part.header;
-    if (data <= kPages * kPageBytes) {
-      read(part.file, part.header, data);
-      add_sized(bytes.data(), bytes.size());
-      continue;
-    }
-    const std::uint64_t last = data - kPageBytes;
-    for (std::uint64_t page = 0; page < kPages; ++page) {  // divided first: the product could leave 64 bits
-      read(part.file, part.header + last / (kPages - 1) * page + last % (kPages - 1) * page / (kPages - 1), kPageBytes);
-      hash.add(bytes.data(), bytes.size());
-    }
-  }
-  return hash.hex();
 }
 
 }  // namespace baton

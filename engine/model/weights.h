@@ -24,10 +24,11 @@ struct StoredWeight {
   BlockType type = BlockType::f32;
   std::int64_t rows = 0;
   std::int64_t cols = 0;
-  /// D, where the D outputs of each head are stored in the order of interleaved RoPE, whose pairs are (2 j, 2 j + 1);
-  /// 0: outputs are stored in order. The engine's pairs are (j, j + D/2). Outputs are a matrix's rows, a bias's
-  /// columns.
+  /// D, if the first R of the D outputs of each head are stored in the order of interleaved RoPE, whose pairs are
+  /// (2 j, 2 j + 1); 0: outputs are stored in order. The engine's pairs are (j, j + R/2). Outputs are a matrix's rows,
+  /// a bias's columns.
   std::int32_t interleaved = 0;
+  std::int32_t rotated = 0;  // R; 0: D
 
   /// Where `data` is nullptr: fills `out` with rows from `first` on, as they are stored. Throws ModelError when they
   /// cannot be read.
@@ -39,13 +40,15 @@ struct StoredWeight {
     const auto bytes = static_cast<std::size_t>(rows * row_bytes(type, cols));
     const auto memory = std::make_shared_for_overwrite<std::byte[]>(bytes);
     read({memory.get(), bytes}, 0);
-    return {memory, type, rows, cols, interleaved};
+    return {memory, type, rows, cols, interleaved, rotated};
   }
 
   /// Where an output is stored.
   std::int64_t place(std::int64_t output) const {
     if (interleaved == 0) return output;
-    const std::int64_t head = output / interleaved * interleaved, at = output % interleaved, half = interleaved / 2;
+    const std::int64_t head = output / interleaved * interleaved, at = output % interleaved;
+    const std::int64_t pairs = rotated > 0 ? rotated : interleaved, half = pairs / 2;
+    if (at >= pairs) return output;
     return head + (at < half ? 2 * at : 2 * (at - half) + 1);
   }
   /// The blocks of row `row` of the matrix, whose data is in memory.
@@ -66,17 +69,6 @@ class WeightSource {
   virtual std::size_t total_bytes() const = 0;
 };
 
-// What tells two models apart without reading all of their weights.
-
-struct FingerprintPart {
-  const InputFile& file;
-  std::uint64_t header = 0;  // bytes of the file that are counted as a whole; what follows is the data
-};
-
-/// XXH3-128 over the settings, every header, and 64 evenly spaced pages of every data part, as hex. Throws ModelError
-/// where a file cannot be read.
-std::string fingerprint_of(std::string_view settings, std::span<const FingerprintPart> parts);
-
 // The weights of a model on a backend.
 
 /// One expert of a mixture.
@@ -86,15 +78,15 @@ struct ExpertWeights {
 };
 
 struct LayerWeights {
-  std::vector<float> input_norm;           // [C]
+  std::vector<float> input_norm;           // [C] or empty
   std::unique_ptr<Matrix> qkv;             // [(H + 2K) D, C]: q, k, v stacked
   std::vector<float> qkv_bias;             // [(H + 2K) D] or empty
-  std::vector<float> q_norm;               // [D] or empty
-  std::vector<float> k_norm;               // [D] or empty
+  std::vector<float> q_norm;               // [D], [H D] if one norm is of all heads, or empty
+  std::vector<float> k_norm;               // [D], [K D] if one norm is of all heads, or empty
   std::unique_ptr<Matrix> output;          // [C, H D]
   std::vector<float> output_bias;          // [C] or empty
   std::vector<float> attention_post_norm;  // [C] or empty
-  std::vector<float> mlp_norm;             // [C]
+  std::vector<float> mlp_norm;             // [C] or empty
   std::unique_ptr<Matrix> gate_up;         // [2F, C]: gate, up stacked
   std::vector<float> gate_up_bias;         // [2F] or empty
   std::unique_ptr<Matrix> down;            // [C, F]
@@ -102,6 +94,8 @@ struct LayerWeights {
   std::vector<float> mlp_post_norm;        // [C] or empty
   std::unique_ptr<Matrix> router;          // [E, C] of a mixture of experts, which then has no gate_up and no down
   std::vector<ExpertWeights> experts;      // [E]
+  ExpertWeights shared;                    // of the expert that every token runs through; null: there is none
+  std::unique_ptr<Matrix> shared_gate;     // [1, C]: its weight is the sigmoid of this product
 };
 
 struct Weights {

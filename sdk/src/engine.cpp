@@ -309,6 +309,8 @@ struct Engine::Impl {
     auto opened = open_engine(model.folder, engine);
     if (const std::string& reason = opened->info().device_fallback; !reason.empty())
       warn(fmt::format("{} runs on the CPU: {}", model.folder.string(), reason));
+    for (const std::string& part : opened->model().config.left_out)
+      warn(fmt::format("{} holds {}, which is not run: the model answers texts alone", model.folder.string(), part));
     read_states(*opened);
     read_corrections(*opened);
     const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - begin;

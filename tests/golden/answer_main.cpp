@@ -2,8 +2,8 @@
 // Continues prompts greedily, one JSON object a line, for tests/published/greedy_peer.py:
 //   {"text": "...", "tokens": 64}  or  {"ids": [...], "tokens": 64}   ->   {"ids": [...], "tokens": [...], "gaps":
 //   [...]}
-// Ids of a text are those of plain completion. A token that ends an answer ends this one; a gap is the best logit less
-// the second.
+// Ids of a text are those of plain completion. A token that ends an answer ends this one, unless "ends" is false; a gap
+// is the best logit less the second. With "logits": true, "logits" are those of the prompt's last position.
 #include <algorithm>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -41,12 +41,15 @@ Json answer(baton::Backend& backend, const baton::Model& model, const Json& ques
     for (auto at = static_cast<std::size_t>(cache.length()); at < ids.size(); ++at)
       rows.add_row(index, static_cast<std::int32_t>(at), ids[at]);
     rows.logits_rows.push_back(static_cast<std::int32_t>(rows.size()) - 1);
-    const auto [token, gap] = best_of(forward.run(rows));
+    const std::span<const float> logits = forward.run(rows);
+    if (question.value("logits", false) && !out.contains("logits"))
+      out["logits"] = std::vector<float>(logits.begin(), logits.end());
+    const auto [token, gap] = best_of(logits);
     cache.commit(static_cast<std::int32_t>(ids.size()));
     out["tokens"].push_back(token);
     out["gaps"].push_back(gap);
     const std::vector<std::int32_t>& ends = model.config.eos_tokens;
-    if (std::find(ends.begin(), ends.end(), token) != ends.end()) break;
+    if (question.value("ends", true) && std::find(ends.begin(), ends.end(), token) != ends.end()) break;
     ids.push_back(token);
   }
   return out;

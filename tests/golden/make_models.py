@@ -52,6 +52,11 @@ PROMPT_LENGTHS = (1, 7, 33, 100)  # 100: beyond every sliding window below and b
 BASE = dict(hidden_size=64, intermediate_size=112, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2,
             vocab_size=320, max_position_embeddings=512, rms_norm_eps=1e-5, bos_token_id=1, eos_token_id=2)
 
+YARN = dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=32768)
+SHORT_FACTOR, LONG_FACTOR = [1.0, 1.1, 1.2, 1.4, 1.7, 2.0], [1.0, 1.3, 2.0, 4.0, 9.0, 20.0]
+LONGROPE = dict(rope_type="longrope", rope_theta=10000.0, partial_rotary_factor=0.75, short_factor=SHORT_FACTOR,
+                long_factor=LONG_FACTOR)
+
 # name: configuration class, its arguments, type of the stored weights, shards, and edits of the saved config.json that
 # turn it into an older spelling (None removes a key).
 MODELS = {
@@ -94,6 +99,36 @@ MODELS = {
     "qwen3_moe": ("Qwen3Moe", dict(head_dim=24, num_experts=8, num_experts_per_tok=3, moe_intermediate_size=40,
                                    norm_topk_prob=True, mlp_only_layers=[1]), "bfloat16", 1, {}),
     "phi3": ("Phi3", dict(sliding_window=40, num_key_value_heads=4, pad_token_id=0), "bfloat16", 1, {}),
+    # Phi-4-mini: heads rotated in part, LongRoPE. Transformers takes the list of divisors by the length of a sequence,
+    # the engine by the context: here all lengths of a model take the same one (the angle at position 0 is 0 in both).
+    "phi4_short": ("Phi3", dict(pad_token_id=0, tie_word_embeddings=True, original_max_position_embeddings=512,
+                                rope_parameters=dict(LONGROPE, original_max_position_embeddings=512)),
+                   "bfloat16", 1,
+                   {"rope_parameters": None, "rope_theta": 10000.0, "partial_rotary_factor": 0.75,
+                    "rope_scaling": dict(type="longrope", short_factor=SHORT_FACTOR, long_factor=LONG_FACTOR)}),
+    "phi4_long": ("Phi3", dict(pad_token_id=0, original_max_position_embeddings=1,
+                               rope_parameters=dict(LONGROPE, original_max_position_embeddings=1, attention_factor=1.2)),
+                  "bfloat16", 1, {}),
+    "granite": ("Granite", dict(embedding_multiplier=2.5, residual_multiplier=0.7, attention_multiplier=0.15,
+                                logits_scaling=2.0), "bfloat16", 1,
+                {"rope_parameters": None, "rope_theta": 10000.0}),
+    "olmo3": ("Olmo3", dict(num_hidden_layers=4, sliding_window=20, pad_token_id=0,
+                            rope_parameters=dict(full_attention=dict(YARN, rope_theta=500000.0,
+                                                                     original_max_position_embeddings=128),
+                                                 sliding_attention=dict(rope_type="default", rope_theta=500000.0))),
+              "bfloat16", 1,
+              {"rope_parameters": None, "rope_theta": 500000.0,
+               "rope_scaling": dict(YARN, original_max_position_embeddings=128)}),
+    "exaone4": ("Exaone4", dict(num_hidden_layers=4, sliding_window=20, sliding_window_pattern=4), "bfloat16", 1,
+                {"sliding_window_pattern": "LLLG"}),
+    "exaone4_full": ("Exaone4", dict(sliding_window=None, layer_types=["full_attention"] * 3),
+                     "bfloat16", 1, {}),
+    "glm4": ("Glm4", dict(head_dim=24, pad_token_id=0), "bfloat16", 1, {}),
+    "ministral3": ("Ministral3", dict(head_dim=24, pad_token_id=0, rope_parameters=dict(
+        YARN, rope_theta=10000.0, original_max_position_embeddings=16, mscale=1.0, mscale_all_dim=1.0,
+        llama_4_scaling_beta=0.3)), "bfloat16", 1, {}),
+    "qwen2_moe": ("Qwen2Moe", dict(num_experts=6, num_experts_per_tok=2, moe_intermediate_size=40,
+                                   shared_expert_intermediate_size=56), "bfloat16", 1, {}),
 }
 
 # Where the configuration class is not named after the model class.
@@ -237,7 +272,6 @@ def lines(value):
 SMALL = dict(vocab_size=32, intermediate_size=32, num_hidden_layers=1)
 LLAMA31 = dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
                original_max_position_embeddings=8192)
-YARN = dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=32768)
 
 
 def rope_config(kind, width, heads, context, **more):

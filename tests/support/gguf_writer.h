@@ -29,6 +29,9 @@ class GgufWriter {
   void add(std::string_view key, GgufType type, const std::string& value) {
     pairs_.push_back(gguf_text(key) + raw(static_cast<std::uint32_t>(type)) + value);
   }
+  void remove_key(std::string_view key) {
+    std::erase_if(pairs_, [&](const std::string& pair) { return pair.starts_with(gguf_text(key)); });
+  }
   void number(std::string_view key, std::uint32_t value) { add(key, GgufType::u32, raw(value)); }
   void real(std::string_view key, float value) { add(key, GgufType::f32, raw(value)); }
   void flag(std::string_view key, bool value) { add(key, GgufType::boolean, raw(static_cast<std::uint8_t>(value))); }
@@ -41,6 +44,11 @@ class GgufWriter {
   void integers(std::string_view key, const std::vector<std::int32_t>& values) {
     std::string bytes = array_head(GgufType::i32, values.size());
     for (const std::int32_t value : values) bytes += raw(value);
+    add(key, GgufType::array, bytes);
+  }
+  void flags(std::string_view key, const std::vector<bool>& values) {
+    std::string bytes = array_head(GgufType::boolean, values.size());
+    for (const bool value : values) bytes.push_back(value ? '\1' : '\0');
     add(key, GgufType::array, bytes);
   }
   void reals(std::string_view key, const std::vector<float>& values) {

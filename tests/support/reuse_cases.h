@@ -20,6 +20,7 @@ inline const TinyOptions kModels[] = {
     quantized_tiny(BlockType::q5_0),
     quantized_tiny(BlockType::q4_k),
     {.heads = 4, .kv_heads = 1, .head_dim = 32, .window = 21, .qk_norm = true, .gemma = true},
+    {.heads = 4, .kv_heads = 2, .head_dim = 24, .window = 21, .olmo = true, .mixed = true},
     {.nope = true},
     {.experts = 5},
 };

@@ -55,11 +55,14 @@ class Oracle {
   Oracle(Backend& backend, const Model& model)
       : model_(model), embedding_(backend, *model.weights.embedding), lm_head_(backend, *model.weights.lm_head) {
     for (const LayerWeights& w : model.weights.layers) {
-      Layer& layer = layers_.emplace_back(Layer{{backend, *w.qkv}, {backend, *w.output}, {}});
+      Layer& layer = layers_.emplace_back(Layer{{backend, *w.qkv}, {backend, *w.output}, {}, {}, {}, {}});
       if (!w.router) layer.mlps.push_back({{backend, *w.gate_up}, {backend, *w.down}});
       for (const ExpertWeights& expert : w.experts)
         layer.mlps.push_back({{backend, *expert.gate_up}, {backend, *expert.down}});
       if (w.router) layer.router.emplace(backend, *w.router);
+      if (!w.shared_gate) continue;
+      layer.shared.emplace(Mlp{{backend, *w.shared.gate_up}, {backend, *w.shared.down}});
+      layer.shared_gate.emplace(backend, *w.shared_gate);
     }
   }
 
@@ -110,18 +113,21 @@ class Oracle {
     for (const std::int32_t row : rows.logits_rows) {
       logits.push_back(lm_head_.times(norm(x[static_cast<std::size_t>(row)], model_.weights.final_norm), {}));
       const double cap = model_.config.logit_cap;
-      for (double& logit : logits.back()) logit = cap > 0.0 ? cap * std::tanh(logit / cap) : logit;
+      for (double& logit : logits.back()) {
+        logit *= static_cast<double>(model_.config.logit_scale);
+        logit = cap > 0.0 ? cap * std::tanh(logit / cap) : logit;
+      }
     }
     path = rows.path;
     return logits;
   }
 
-  /// Rotates each head of x to the position, as the layer does: pairs (j, j + D/2).
+  /// Rotates each head of x to the position, as the layer does: pairs (j, j + R/2) of its first R columns.
   Vec rotated(Vec x, std::int32_t position, std::int32_t layer) const {
     const Rope& rope = model_.ropes.distinct()[model_.ropes.of(layer)];
     const auto frequencies = rope.inverse_frequencies();
     const std::size_t half = frequencies.size();
-    for (std::size_t head = 0; head < x.size(); head += 2 * half) {
+    for (std::size_t head = 0; head < x.size(); head += static_cast<std::size_t>(model_.config.head_dim)) {
       for (std::size_t j = 0; j < half; ++j) {
         const double cos = std::cos(position * frequencies[j]) * rope.attention_factor();
         const double sin = std::sin(position * frequencies[j]) * rope.attention_factor();
@@ -145,6 +151,8 @@ class Oracle {
     Table qkv, output;
     std::vector<Mlp> mlps;  // one, or the experts of a mixture
     std::optional<Table> router;
+    std::optional<Mlp> shared;
+    std::optional<Table> shared_gate;
   };
 
   const LayerWeights& weights(std::int32_t layer) const {
@@ -185,6 +193,10 @@ class Oracle {
       const double weight = share[expert] / (model_.config.mixture.normalized ? chosen_sum : sum);
       for (std::size_t i = 0; i < out.size(); ++i) out[i] += weight * one[i];
     }
+    if (!layer.shared) return out;
+    const Vec one = through(*layer.shared, normed, w);
+    const double weight = 1.0 / (1.0 + std::exp(-layer.shared_gate->times(normed, {})[0]));
+    for (std::size_t i = 0; i < out.size(); ++i) out[i] += weight * one[i];
     return out;
   }
 
@@ -201,17 +213,21 @@ class Oracle {
   void project(const Vec& x, std::int32_t layer, std::int32_t position, Vec& q, Vec& k, Vec& v) const {
     const ModelConfig& c = model_.config;
     const LayerWeights& w = weights(layer);
-    const Vec all = layers_[static_cast<std::size_t>(layer)].qkv.times(norm(x, w.input_norm), w.qkv_bias);
+    const Vec all =
+        layers_[static_cast<std::size_t>(layer)].qkv.times(c.pre_norms ? norm(x, w.input_norm) : x, w.qkv_bias);
     const auto q_end = all.begin() + c.heads * c.head_dim;
     const auto k_end = q_end + c.kv_heads * c.head_dim;
     const auto heads = [&](Vec rows, const std::vector<float>& weight) {
-      for (auto head = rows.begin(); c.qk_norm && head != rows.end(); head += c.head_dim) {
-        const Vec normed = norm(Vec(head, head + c.head_dim), weight);
+      const auto width = static_cast<std::ptrdiff_t>(weight.size());  // of a head, or of all
+      for (auto head = rows.begin(); c.qk_norm && head != rows.end(); head += width) {
+        const Vec normed = norm(Vec(head, head + width), weight);
         std::copy(normed.begin(), normed.end(), head);
       }
       return rotated(rows, position, layer);
     };
     q = heads(Vec(all.begin(), q_end), w.q_norm);
+    if (c.temperature.beta != 0.0)
+      for (double& value : q) value *= static_cast<double>(c.temperature.at(position));
     k = heads(Vec(q_end, k_end), w.k_norm);
     v = Vec(k_end, all.end());
   }
@@ -266,7 +282,9 @@ class Oracle {
     const std::int32_t window = c.window[static_cast<std::size_t>(layer)];
     const auto first = static_cast<std::size_t>(window > 0 ? std::max(0, position - window + 1) : 0);
     const auto last = static_cast<std::size_t>(position);
-    const double divisor = std::sqrt(c.query_divisor > 0.0f ? static_cast<double>(c.query_divisor) : c.head_dim);
+    const double divisor = c.score_multiplier > 0.0f
+                               ? 1.0 / static_cast<double>(c.score_multiplier)
+                               : std::sqrt(c.query_divisor > 0.0f ? static_cast<double>(c.query_divisor) : c.head_dim);
     Vec attended(q.size(), 0.0);
     for (std::size_t h = 0; h < static_cast<std::size_t>(c.heads); ++h) {
       const std::size_t kv = h / static_cast<std::size_t>(c.heads / c.kv_heads) * width;
@@ -288,10 +306,11 @@ class Oracle {
     const Layer& m = layers_[static_cast<std::size_t>(layer)];
     const auto add = [&](Vec delta, const std::vector<float>& post_norm) {
       if (c.post_norms) delta = norm(delta, post_norm);
+      for (double& value : delta) value *= static_cast<double>(c.residual_scale);
       std::transform(x.begin(), x.end(), delta.begin(), x.begin(), std::plus<>());
     };
     add(m.output.times(attended, w.output_bias), w.attention_post_norm);
-    const Vec normed = norm(x, w.mlp_norm);
+    const Vec normed = c.pre_norms ? norm(x, w.mlp_norm) : x;
     add(m.router ? mixed(m, normed, w) : through(m.mlps[0], normed, w), w.mlp_post_norm);
   }
 
@@ -325,7 +344,8 @@ struct Caches {
         for (auto at = flat.begin(); at != flat.end(); at += cols) rows.emplace_back(at, at + cols);
         return rows;
       };
-      std::vector<float> k, v, hidden, cos(position.size() * static_cast<std::size_t>(c.head_dim / 2)), sin(cos.size());
+      const auto pairs = static_cast<std::size_t>(c.rotated(RopeKind::global) / 2);
+      std::vector<float> k, v, hidden, cos(position.size() * pairs), sin(cos.size());
       const auto view = [&](std::vector<float>& all) {
         return view_of(all.data(), length, static_cast<std::int64_t>(all.size()) / length);
       };

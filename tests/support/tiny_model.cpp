@@ -117,6 +117,19 @@ std::shared_ptr<const Model> make_tiny_model(Backend& backend, const TinyOptions
     for (const std::int32_t window : config.window)
       config.rope_kinds.push_back(window > 0 ? RopeKind::local : RopeKind::global);
   }
+  if (options.olmo) {
+    config.pre_norms = false;
+    config.post_norms = config.qk_norm = config.qk_norm_of_row = true;
+  }
+  if (options.mixed) {
+    config.embedding_scale = 1.5f;
+    config.residual_scale = 0.6f;
+    config.score_multiplier = 0.2f;
+    config.logit_scale = 0.5f;
+    config.rope.width = options.head_dim / 2;
+    config.temperature = {.beta = 0.3, .period = 16};
+    if (options.experts > 0) config.mixture.shared_width = options.ffn_width / 2;
+  }
 
   RandomWeights random(backend, options);
   Weights weights;
@@ -128,16 +141,16 @@ std::shared_ptr<const Model> make_tiny_model(Backend& backend, const TinyOptions
   weights.final_norm = random.floats(options.width, 1.0f, 0.1f);
   for (std::int32_t i = 0; i < options.layers; ++i) {
     LayerWeights layer;
-    layer.input_norm = random.floats(options.width, 1.0f, 0.1f);
+    if (config.pre_norms) layer.input_norm = random.floats(options.width, 1.0f, 0.1f);
     layer.qkv = random.matrix(qkv_cols, options.width, scale(options.width));
     if (options.bias) layer.qkv_bias = random.floats(qkv_cols, 0.0f, 0.5f);
-    if (options.qk_norm) {
-      layer.q_norm = random.floats(options.head_dim, 1.0f, 0.1f);
-      layer.k_norm = random.floats(options.head_dim, 1.0f, 0.1f);
+    if (config.qk_norm) {
+      layer.q_norm = random.floats(options.olmo ? q_cols : options.head_dim, 1.0f, 0.1f);
+      layer.k_norm = random.floats(options.olmo ? (qkv_cols - q_cols) / 2 : options.head_dim, 1.0f, 0.1f);
     }
     layer.output = random.matrix(options.width, q_cols, scale(q_cols));
-    layer.mlp_norm = random.floats(options.width, 1.0f, 0.1f);
-    if (options.gemma) {
+    if (config.pre_norms) layer.mlp_norm = random.floats(options.width, 1.0f, 0.1f);
+    if (config.post_norms) {
       layer.attention_post_norm = random.floats(options.width, 1.0f, 0.1f);
       layer.mlp_post_norm = random.floats(options.width, 1.0f, 0.1f);
     }
@@ -147,6 +160,11 @@ std::shared_ptr<const Model> make_tiny_model(Backend& backend, const TinyOptions
       for (std::int32_t expert = 0; expert < options.experts; ++expert) {
         auto gate_up = random.matrix(2 * ffn, options.width, scale(options.width));
         layer.experts.push_back({std::move(gate_up), random.matrix(options.width, ffn, scale(ffn))});
+      }
+      if (const std::int64_t shared = config.mixture.shared_width; shared > 0) {
+        layer.shared.gate_up = random.matrix(2 * shared, options.width, scale(options.width));
+        layer.shared.down = random.matrix(options.width, shared, scale(shared));
+        layer.shared_gate = random.matrix(1, options.width, scale(options.width));
       }
       weights.layers.push_back(std::move(layer));
       continue;

@@ -29,6 +29,8 @@ struct TinyOptions {
   std::int32_t experts = 0;  // a mixture in all layers but the first; a token has two
   bool nope = false;         // every second layer is without RoPE
   bool gemma = false;  // what Gemma 3 has: norms after attention and MLP, gelu, RoPE of its own where a window is, ...
+  bool olmo = false;   // what Olmo 3 has: norms after attention and MLP alone, a norm of all heads of a row
+  bool mixed = false;  // Granite's multipliers, GLM's heads rotated in part, Ministral's temperature, a shared expert
   DType dtype = DType::bf16;
   std::optional<BlockType> blocks;  // matrices are quantised; widths must be whole blocks
   DType kv_dtype = DType::bf16;

@@ -71,6 +71,7 @@ enum class FileKind { regular, folder, other };
 struct FileStatus {
   FileKind kind = FileKind::other;
   std::int64_t bytes = 0;
+  std::int64_t changed = 0;  // contents or attributes, nanoseconds since 1970; 0: unknown
 };
 std::optional<FileStatus> status_of(const UniqueFd& file);
 /// Whether it is the file that has this name now.

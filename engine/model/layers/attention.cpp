@@ -22,12 +22,15 @@ class AttentionLayer final : public Layer {
   void allocate(std::int64_t rows) override;
   void prepare(const StepRows& step) override;
   void run(StepRows& step, std::int32_t layer, ConstTensorView normed) override;
+  /// A temperature of queries depends on positions.
+  bool decides_on_host() const override { return config_.temperature.beta != 0.0; }
   void rehearse(std::int32_t layer, const Product& run) const override;
 
  private:
   std::int64_t q_cols() const { return static_cast<std::int64_t>(config_.heads) * config_.head_dim; }
   std::int64_t kv_cols() const { return static_cast<std::int64_t>(config_.kv_heads) * config_.head_dim; }
   KvShape shape() const { return context_.model.kv_shape(); }
+  void temper(TensorView q, const RowSpan& span);
   RowSpan stored_rows(const StepRows& step, std::int32_t layer, const RowSpan& rows);
   void compare_values(const StepRows& step, std::int32_t layer, const RowSpan& span, ConstTensorView v);
   std::vector<float> attention_of_readers(const StepRows& step, const Detection& detection,
@@ -47,6 +50,8 @@ class AttentionLayer final : public Layer {
   std::vector<std::int32_t> stored_;     // sequences of the rows, without rows that keep their K and V
   std::vector<std::int32_t> compared_;   // sequences of the rows that a detection compares
   std::vector<float> deviation_;
+  std::vector<std::int32_t> tempered_;  // rows whose queries are multiplied, and by how much more than 1
+  std::vector<float> factor_less_one_;
 };
 
 void AttentionLayer::allocate(std::int64_t rows) {
@@ -79,7 +84,13 @@ void AttentionLayer::run(StepRows& step, std::int32_t layer, ConstTensorView nor
   backend_.matmul(qkv, normed, *w.qkv, w.qkv_bias);
   RowSpan span = rows_.span_of(layer);
   const RowSpan stored = stored_rows(step, layer, span);
-  const HeadNorms norms{w.q_norm, w.k_norm, config_.norm_eps};
+  HeadNorms norms{w.q_norm, w.k_norm, config_.norm_eps};
+  if (config_.qk_norm_of_row) {
+    backend_.rms_norm(q, q, w.q_norm, config_.norm_eps);
+    backend_.rms_norm(k, k, w.k_norm, config_.norm_eps);
+    norms = {};
+  }
+  temper(q, span);
   const bool detecting = detects(step, layer);
   if (detecting) {
     context_.timer.end_layers(layer, layer + 1);
@@ -95,6 +106,20 @@ void AttentionLayer::run(StepRows& step, std::int32_t layer, ConstTensorView nor
   const TensorView attended = attended_.view(normed.dtype, rows_.count(), q_cols());
   backend_.kv().attention(attended, q, slabs_, shape(), span, config_.score_scale(), received_);
   backend_.matmul(rows_.delta(), attended, *w.output, w.output_bias);
+}
+
+/// Multiplies queries as the model's temperature says; up to the first period none changes.
+void AttentionLayer::temper(TensorView q, const RowSpan& span) {
+  const QueryTemperature& temperature = config_.temperature;
+  const auto changes = [&](std::int32_t position) { return position >= temperature.period; };
+  if (temperature.beta == 0.0 || std::ranges::none_of(span.position, changes)) return;
+  tempered_.clear();
+  factor_less_one_.clear();
+  for (std::size_t i = 0; i < span.position.size(); ++i) {
+    tempered_.push_back(static_cast<std::int32_t>(i));
+    factor_less_one_.push_back(temperature.at(span.position[i]) - 1.0f);
+  }
+  backend_.add_weighted_rows(q, q, tempered_, factor_less_one_);
 }
 
 void AttentionLayer::rehearse(std::int32_t layer, const Product& run) const {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 namespace baton {
 
@@ -77,6 +78,7 @@ class ExpertLayer final : public Layer {
     backend.copy_to_host(std::as_writable_bytes(std::span(router_logits_)), router.data);
     choice_.choose(router_logits_, mixture());
     backend.clear(delta.data, static_cast<std::size_t>(count * width) * sizeof(float));
+    if (w.shared_gate != nullptr) run_shared(w, normed);
     for (std::int32_t expert = 0; expert < mixture().experts; ++expert) {
       const std::span<const std::int32_t> rows = choice_.rows(expert);
       if (rows.empty()) continue;
@@ -96,20 +98,44 @@ class ExpertLayer final : public Layer {
     const LayerWeights& w = context_.weights(layer);
     const Gates& gates = context_.gates;
     run(router_, DType::f32, context_.rows.normed(), *w.router, {});
-    for (const ExpertWeights& one : w.experts) {
+    const auto run_expert = [&](const ExpertWeights& one) {
       run(gates.product_memory(), gates.type(*one.gate_up, {}), in_, *one.gate_up, {});
       run(out_, DType::f32, gates.operand_memory(), *one.down, {});
-    }
+    };
+    for (const ExpertWeights& one : w.experts) run_expert(one);
+    if (w.shared_gate == nullptr) return;
+    run_expert(w.shared);
+    run(router_, DType::f32, context_.rows.normed(), *w.shared_gate, {});
   }
 
  private:
   const MixtureConfig& mixture() const { return context_.model.config.mixture; }
+
+  /// Adds the expert that every row runs through, weighted by the sigmoid of its own product.
+  void run_shared(const LayerWeights& w, ConstTensorView normed) {
+    Backend& backend = context_.backend;
+    const std::int64_t count = normed.rows;
+    const TensorView gate = router_.view(DType::f32, count, 1);
+    backend.matmul(gate, normed, *w.shared_gate, {});
+    shared_weight_.resize(static_cast<std::size_t>(count));
+    backend.copy_to_host(std::as_writable_bytes(std::span(shared_weight_)), gate.data);
+    for (float& one : shared_weight_) one = 1.0f / (1.0f + std::exp(-one));
+    all_rows_.resize(static_cast<std::size_t>(count));
+    std::iota(all_rows_.begin(), all_rows_.end(), 0);
+    const TensorView gate_up = context_.gates.gate_up(*w.shared.gate_up, {}, count);
+    const TensorView out = out_.view(DType::f32, count, context_.model.config.width);
+    backend.matmul(gate_up, normed, *w.shared.gate_up, {});
+    backend.matmul(out, context_.gates.gated(gate_up, *w.shared.down), *w.shared.down, {});
+    backend.add_weighted_rows(context_.rows.delta(), out, all_rows_, shared_weight_);
+  }
 
   LayerContext context_;
   Buffer router_;                     // [T, E] logits of the router
   Buffer in_;                         // [T, C] rows of one expert
   Buffer out_;                        // [T, C]
   std::vector<float> router_logits_;  // [T, E]
+  std::vector<float> shared_weight_;  // [T]
+  std::vector<std::int32_t> all_rows_;
   ExpertChoice choice_;
 };
 

@@ -30,7 +30,7 @@ std::vector<LayerEntry> layer_list(const ModelConfig& config) {
 }
 
 void Gates::allocate(std::int64_t rows) {
-  const std::int64_t ffn = std::max(config_.ffn_width, config_.mixture.ffn_width);
+  const std::int64_t ffn = std::max({config_.ffn_width, config_.mixture.ffn_width, config_.mixture.shared_width});
   const auto floats = [&](std::int64_t count, std::int64_t cols) {
     return backend_.allocate(static_cast<std::size_t>(count * cols) * sizeof(float));
   };

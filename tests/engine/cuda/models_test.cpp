@@ -31,6 +31,8 @@ TEST_CASE("a model on the kernels agrees with the scalar oracle", "[forward]") {
         TinyOptions{
             .layers = 2, .heads = 2, .kv_heads = 1, .head_dim = 256, .window = 40, .qk_norm = true, .gemma = true},
         TinyOptions{.head_dim = 32, .experts = 5, .dtype = DType::f32, .kv_dtype = DType::f32},
+        TinyOptions{.head_dim = 32, .window = 40, .olmo = true},
+        TinyOptions{.head_dim = 32, .experts = 5, .mixed = true, .dtype = DType::f32, .kv_dtype = DType::f32},
         TinyOptions{.window = 40, .qk_norm = true, .dtype = DType::f32, .kv_dtype = DType::f32}}) {
     const bool wide = options.dtype == DType::f32;
     const auto expected = logits_of(*reference, options, tokens, tokens.size());
@@ -57,6 +59,7 @@ TEST_CASE("decode steps, which may be replays, agree with steps that are not", "
   for (const TinyOptions& options :
        {TinyOptions{.heads = 6, .kv_heads = 2, .head_dim = 32, .qk_norm = true},
         TinyOptions{.head_dim = 32, .window = 40, .qk_norm = true, .gemma = true},
+        TinyOptions{.head_dim = 32, .window = 40, .olmo = true}, TinyOptions{.head_dim = 32, .mixed = true},
         TinyOptions{.head_dim = 32, .experts = 5, .dtype = DType::f32, .kv_dtype = DType::f32},
         TinyOptions{.window = 40, .bias = true}}) {
     for (const bool keeps_all : {false, true}) {

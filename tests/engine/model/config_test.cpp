@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <catch2/catch.hpp>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "tests/engine/model/checkpoint.h"
@@ -359,6 +360,106 @@ TEST_CASE("mixtures of experts: sizes, the layers that have one, and what is ref
   CHECK_THAT(problem(with(qwen, {{"mlp_only_layers", {4}}})), Contains("\"mlp_only_layers\""));
   CHECK_THAT(problem(with(qwen, {{"n_routed_experts", 4}})),
              Contains("mixtures of experts are not supported for this"));
+}
+
+TEST_CASE("heads that are rotated in part, and LongRoPE, in the families that have them") {
+  const ModelConfig glm = parse(without(with(base("Glm4ForCausalLM"), {{"head_dim", 24}}), "rms_norm_eps"));
+  CHECK(glm.rope.width == 12);  // the half, unless the file says otherwise
+  CHECK(glm.rotated(RopeKind::global) == 12);
+  CHECK(glm.interleaved_heads);
+  CHECK((glm.pre_norms && glm.post_norms && glm.attention_bias && !glm.output_bias));
+  CHECK(glm.norm_eps == 1.5625e-7f);
+  CHECK(parse(with(base("Glm4ForCausalLM"), {{"head_dim", 24}, {"partial_rotary_factor", 1.0}})).rope.width == 0);
+  CHECK_THAT(problem(with(base("Glm4ForCausalLM"), {{"head_dim", 24}, {"partial_rotary_factor", 0.375}})),
+             Contains("rotates 9 columns of heads of 24, expected an even number"));
+  CHECK_THAT(problem(with(base("Glm4ForCausalLM"), {{"head_dim", 24}, {"partial_rotary_factor", 0.0}})),
+             Contains("rotates 0 columns"));
+
+  const json lists = {{"type", "longrope"},
+                      {"short_factor", {1.0, 1.1, 1.2, 1.3, 1.4, 1.5}},
+                      {"long_factor", {1.0, 2.0, 3.0, 4.0, 5.0, 6.0}}};
+  const auto phi = [&](const json& changes) {
+    return with(base("Phi3ForCausalLM"), {{"partial_rotary_factor", 0.75},
+                                          {"original_max_position_embeddings", 128},
+                                          {"rope_scaling", with(lists, changes)}});
+  };
+  const ModelConfig config = parse(phi(json::object()));
+  CHECK(config.rope.width == 12);
+  CHECK(config.rope.scaling == RopeScaling::longrope);
+  CHECK(config.rope.original_context == 128);
+  CHECK(config.rope.divisors.back() == 1.5f);
+  CHECK(config.rope.long_divisors.back() == 6.0f);
+  CHECK(config.rope.attention_factor == Approx(std::sqrt(1.0 + std::log(4.0) / std::log(128.0))));
+  CHECK(parse(phi({{"attention_factor", 1.25}})).rope.attention_factor == 1.25);
+  CHECK_THAT(problem(phi({{"long_factor", {1.0, 2.0}}})), Contains("expected a list of 6 numbers"));
+  CHECK_THAT(problem(phi({{"long_factor", {1.0, 2.0, 3.0, 4.0, 5.0, 0.0}}})), Contains("expected a list of 6 numbers"));
+  CHECK_THAT(problem(phi({{"short_factor", nullptr}})), Contains("\"rope_scaling.short_factor\""));
+  CHECK_THAT(problem(phi({{"type", "dynamic"}})), Contains("linear, llama3, longrope, yarn"));
+}
+
+TEST_CASE("norms, multipliers and temperatures follow the family") {
+  const ModelConfig olmo = parse(with(base("Olmo3ForCausalLM"), {{"sliding_window", 32}}));
+  CHECK((olmo.qk_norm && olmo.qk_norm_of_row && !olmo.pre_norms && olmo.post_norms));
+  CHECK(olmo.window == std::vector<std::int32_t>{32, 32, 32, 0});
+  CHECK((olmo.rope.theta == 500000.0 && olmo.local_rope.theta == 500000.0));
+  CHECK(olmo.rope_kind(0) == RopeKind::local);
+
+  const json exaone = with(base("Exaone4ForCausalLM"), {{"sliding_window", 16}, {"sliding_window_pattern", "LG"}});
+  CHECK(parse(exaone).window == std::vector<std::int32_t>{16, 0, 16, 0});
+  CHECK(parse(exaone).rope_kind(0) == RopeKind::global);
+  CHECK(parse(exaone).rope_kind(1) == RopeKind::none);
+  CHECK(parse(with(exaone, {{"sliding_window", nullptr}})).rope_kinds.empty());
+  CHECK_THAT(problem(with(exaone, {{"sliding_window_pattern", "GL"}})),
+             Contains("expected a number, or letters as LLLG"));
+
+  const ModelConfig granite = parse(with(base("GraniteForCausalLM"), {{"embedding_multiplier", 12},
+                                                                      {"residual_multiplier", 0.22},
+                                                                      {"attention_multiplier", 0.0078125},
+                                                                      {"logits_scaling", 16}}));
+  CHECK(granite.embedding_scale == 12.0f);
+  CHECK(granite.residual_scale == 0.22f);
+  CHECK(granite.score_scale() == 0.0078125f);
+  CHECK(granite.logit_scale == 0.0625f);
+  CHECK_THAT(problem(with(base("GraniteForCausalLM"), {{"logits_scaling", 0}})), Contains("\"logits_scaling\" is 0"));
+
+  const json yarn = {{"rope_type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 128}};
+  const auto ministral = [&](const json& more) {
+    return with(base("Ministral3ForCausalLM"), {{"head_dim", 16}, {"rope_parameters", with(yarn, more)}});
+  };
+  const QueryTemperature temperature = parse(ministral({{"llama_4_scaling_beta", 0.1}})).temperature;
+  CHECK(temperature.period == 128);
+  CHECK(temperature.at(127) == 1.0f);
+  CHECK(temperature.at(128) == Approx(1.0 + 0.1 * std::log(2.0)));
+  CHECK(parse(ministral(json::object())).temperature.beta == 0.0);
+  CHECK_THAT(problem(with(base("Ministral3ForCausalLM"),
+                          {{"head_dim", 16}, {"rope_parameters", {{"llama_4_scaling_beta", 0.1}}}})),
+             Contains("expected original_max_position_embeddings beside it"));
+}
+
+TEST_CASE("the text model inside one that also sees or hears is read, and the rest is named") {
+  const json gemma = {{"architectures", {"Gemma3ForConditionalGeneration"}},
+                      {"eos_token_id", {1, 106}},
+                      {"vision_config", {{"hidden_size", 1152}}},
+                      {"text_config",
+                       {{"model_type", "gemma3_text"},
+                        {"hidden_size", 2560},
+                        {"intermediate_size", 10240},
+                        {"num_hidden_layers", 34},
+                        {"sliding_window", 1024},
+                        {"rope_scaling", {{"factor", 8.0}, {"rope_type", "linear"}}}}}};
+  const ModelConfig config = parse(gemma);
+  CHECK(config.architecture == "Gemma3ForCausalLM");
+  CHECK((config.vocabulary == 262208 && config.heads == 8 && config.kv_heads == 4 && config.head_dim == 256));
+  CHECK(config.eos_tokens == std::vector<std::int32_t>{1, 106});
+  CHECK(config.tied_embeddings);
+  CHECK(config.left_out == std::vector<std::string>{"a vision tower"});
+  CHECK(parse(base()).left_out.empty());
+
+  json other = gemma;
+  other["text_config"]["model_type"] = "whisper";
+  CHECK_THAT(problem(other), Contains("\"text_config.model_type\" is \"whisper\"") && Contains("gemma3_text, mistral"));
+  other["text_config"]["model_type"] = "mistral";
+  CHECK_THAT(problem(other), Contains("\"num_attention_heads\" is missing"));
 }
 
 TEST_CASE("broken and hostile values are refused by name") {

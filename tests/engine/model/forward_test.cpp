@@ -97,7 +97,10 @@ TEST_CASE("random row sets give bit for bit the logits of one dense pass", "[for
       {"q/k norm, biases, wide heads", {.heads = 4, .kv_heads = 4, .head_dim = 24, .qk_norm = true, .bias = true}},
       {"sliding window, GQA 8", {.heads = 8, .kv_heads = 1, .head_dim = 8, .window = 21}},
       {"as Gemma 3", {.layers = 4, .head_dim = 32, .window = 33, .qk_norm = true, .gemma = true}},
+      {"as Olmo 3", {.layers = 4, .window = 33, .olmo = true}},
+      {"multipliers, heads rotated in part, a temperature", {.head_dim = 24, .mixed = true}},
       {"mixture of experts", {.experts = 6}},
+      {"mixture with a shared expert", {.experts = 6, .mixed = true}},
   };
   for (std::int32_t id = 0; id < kBlockTypes; ++id) {
     const auto type = static_cast<BlockType>(id);
@@ -133,8 +136,11 @@ TEST_CASE("random row sets give bit for bit the logits of one dense pass", "[for
 TEST_CASE("the optimised backend agrees with the scalar oracle", "[forward]") {
   const auto fast = make_cpu_backend(2);
   const auto oracle = make_reference_backend();
-  const std::vector<TinyOptions> models = {
-      {.window = 40, .qk_norm = true, .bias = true}, quantized_tiny(BlockType::q5_0), quantized_tiny(BlockType::q6_k)};
+  const std::vector<TinyOptions> models = {{.window = 40, .qk_norm = true, .bias = true},
+                                           {.window = 40, .olmo = true},
+                                           {.experts = 5, .mixed = true},
+                                           quantized_tiny(BlockType::q5_0),
+                                           quantized_tiny(BlockType::q6_k)};
   for (const TinyOptions& options : models) {
     const auto tokens = random_tokens(150, 3);
     const auto a = dense(*fast, *make_tiny_model(*fast, options), tokens);

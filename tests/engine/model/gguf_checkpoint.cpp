@@ -23,7 +23,13 @@ const std::pair<const char*, const char*> kNames[] = {{"input_layernorm", "attn_
                                                       {"self_attn.o_proj", "attn_output"},
                                                       {"self_attn.q_norm", "attn_q_norm"},
                                                       {"self_attn.k_norm", "attn_k_norm"},
+                                                      {"post_self_attn_layernorm", "post_attention_norm"},
+                                                      {"post_mlp_layernorm", "post_ffw_norm"},
                                                       {"post_attention_layernorm", "ffn_norm"},
+                                                      {"mlp.shared_expert_gate", "ffn_gate_inp_shexp"},
+                                                      {"mlp.shared_expert.gate_proj", "ffn_gate_shexp"},
+                                                      {"mlp.shared_expert.up_proj", "ffn_up_shexp"},
+                                                      {"mlp.shared_expert.down_proj", "ffn_down_shexp"},
                                                       {"block_sparse_moe.gate", "ffn_gate_inp"},
 
                                                       {"mlp.gate.", "ffn_gate_inp."},
@@ -81,8 +87,10 @@ std::vector<float> interleaved(const std::vector<float>& values, std::size_t col
 
 std::string add_settings(GgufWriter& writer, const ModelConfig& config) {
   const std::map<std::string, std::string> names = {
-      {"Qwen2ForCausalLM", "qwen2"},   {"Qwen3ForCausalLM", "qwen3"},     {"Phi3ForCausalLM", "phi3"},
-      {"Gemma3ForCausalLM", "gemma3"}, {"SmolLM3ForCausalLM", "smollm3"}, {"Qwen3MoeForCausalLM", "qwen3moe"}};
+      {"Qwen2ForCausalLM", "qwen2"},     {"Qwen3ForCausalLM", "qwen3"},         {"Phi3ForCausalLM", "phi3"},
+      {"Gemma3ForCausalLM", "gemma3"},   {"SmolLM3ForCausalLM", "smollm3"},     {"Qwen3MoeForCausalLM", "qwen3moe"},
+      {"GraniteForCausalLM", "granite"}, {"Olmo3ForCausalLM", "olmo2"},         {"Exaone4ForCausalLM", "exaone4"},
+      {"Glm4ForCausalLM", "glm4"},       {"Ministral3ForCausalLM", "mistral3"}, {"Qwen2MoeForCausalLM", "qwen2moe"}};
   const auto found = names.find(config.architecture);
   const std::string name = found != names.end() ? found->second : "llama";
   const auto number = [&](const std::string& key, std::int32_t value) {
@@ -97,18 +105,31 @@ std::string add_settings(GgufWriter& writer, const ModelConfig& config) {
   number("attention.head_count_kv", config.kv_heads);
   number("attention.key_length", config.head_dim);
   number("attention.value_length", config.head_dim);
-  number("rope.dimension_count", config.head_dim);
+  number("rope.dimension_count", config.rotated(RopeKind::global));
   if (const MixtureConfig& mixture = config.mixture; mixture.experts > 0) {
     if (!mixture.dense_layers.empty()) throw std::runtime_error("files hold no mixture in a part of the layers");
     number("expert_count", mixture.experts);
     number("expert_used_count", mixture.chosen);
     number("expert_feed_forward_length", mixture.ffn_width);
+    if (mixture.shared_width > 0) number("expert_shared_feed_forward_length", mixture.shared_width);
   }
   writer.real(name + ".attention.layer_norm_rms_epsilon", config.norm_eps);
   writer.real(name + ".rope.freq_base", static_cast<float>(config.rope.theta));
   if (config.window.front() > 0) {
-    if (name != "phi3" && name != "gemma3") throw std::runtime_error("a sliding window is not in files of " + name);
+    if (name != "phi3" && name != "gemma3" && name != "olmo2" && name != "exaone4")
+      throw std::runtime_error("a sliding window is not in files of " + name);
     number("attention.sliding_window", config.window.front());
+  }
+  if (name == "olmo2") {
+    std::vector<bool> pattern;
+    for (const std::int32_t window : config.window) pattern.push_back(window > 0);
+    writer.flags(name + ".attention.sliding_window_pattern", pattern);
+  }
+  if (name == "granite") {
+    writer.real("granite.embedding_scale", config.embedding_scale);
+    writer.real("granite.residual_scale", config.residual_scale);
+    writer.real("granite.attention.scale", config.score_multiplier);
+    writer.real("granite.logit_scale", 1.0f / config.logit_scale);
   }
   if (name == "gemma3") {
     const auto sliding = std::ranges::count_if(config.window, [](std::int32_t window) { return window > 0; });
@@ -121,6 +142,18 @@ std::string add_settings(GgufWriter& writer, const ModelConfig& config) {
     writer.text(name + ".rope.scaling.type", yarn ? "yarn" : "linear");
     writer.real(name + ".rope.scaling.factor", static_cast<float>(config.rope.factor));
     if (yarn) number("rope.scaling.original_context_length", config.rope.original_context);
+  }
+  if (config.rope.scaling == RopeScaling::longrope) {
+    number("rope.scaling.original_context_length", config.rope.original_context);
+    writer.real(name + ".rope.scaling.attn_factor", static_cast<float>(config.rope.attention_factor));
+    for (const auto& [which, divisors] :
+         {std::pair("short", config.rope.divisors), std::pair("long", config.rope.long_divisors)})
+      writer.tensor(std::string("rope_factors_") + which + ".weight", {static_cast<std::int64_t>(divisors.size())},
+                    BlockType::f32, encoded(divisors, BlockType::f32));
+  }
+  if (name == "mistral3") {
+    writer.real("mistral3.rope.scaling.yarn_log_multiplier", 1.0f);
+    writer.real("mistral3.attention.temperature_scale", static_cast<float>(config.temperature.beta));
   }
   return name;
 }
@@ -155,7 +188,9 @@ void add_checkpoint(GgufWriter& writer, const std::filesystem::path& folder, Blo
     if (name.find("norm") != name.npos)
       for (float& value : values) value += config.norm_offset;
     const bool rotated = name.find("q_proj") != name.npos || name.find("k_proj") != name.npos;
-    if (rotated && (architecture == "llama" || architecture == "smollm3"))
+    const bool pairs =
+        architecture == "llama" || architecture == "smollm3" || architecture == "granite" || architecture == "mistral3";
+    if (rotated && pairs)
       values = interleaved(values, shape.size() == 1 ? 1 : static_cast<std::size_t>(cols),
                            static_cast<std::size_t>(config.head_dim));
     if (const std::string tensor = expert_tensor(name); !tensor.empty()) {
@@ -164,8 +199,10 @@ void add_checkpoint(GgufWriter& writer, const std::filesystem::path& folder, Blo
       expert_shapes[tensor] = {config.mixture.experts, rows, cols};
       continue;
     }
-    const BlockType stored = shape.size() == 1 ? BlockType::f32 : type;  // vectors are never quantised
-    writer.tensor(stored_name(name, config.post_norms), shape, stored, encoded(values, stored));
+    const bool vector = rows == 1;  // vectors are never quantised
+    const BlockType stored = vector ? BlockType::f32 : type;
+    writer.tensor(stored_name(name, config.post_norms && architecture != "glm4"), vector ? std::vector{cols} : shape,
+                  stored, encoded(values, stored));
   }
   for (const auto& [tensor, by_expert] : experts) {
     std::string bytes;

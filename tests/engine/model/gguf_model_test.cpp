@@ -68,7 +68,8 @@ TEST_CASE("a checkpoint written as GGUF computes the very same logits", "[golden
   options.kv_dtype = DType::f32;
   // mistral and qwen2_window have sliding windows, which such files do not hold.
   for (const std::string name :
-       {"llama2", "llama_linear", "llama_yarn", "smollm", "phi3", "qwen2", "qwen3", "gemma3", "smollm3", "mixtral"}) {
+       {"llama2", "llama_linear", "llama_yarn", "smollm", "phi3", "qwen2", "qwen3", "gemma3", "smollm3", "mixtral",
+        "granite", "olmo3", "exaone4", "exaone4_full", "glm4", "ministral3", "phi4_short", "phi4_long", "qwen2_moe"}) {
     INFO(name);
     TempFolder folder;
     folder.copy_from(golden_folder() / name);
@@ -92,6 +93,22 @@ TEST_CASE("a checkpoint written as GGUF computes the very same logits", "[golden
     const std::vector<TokenId> ids = load_golden(name).prompts.back().ids;
     CHECK(logits_of(*backend, *model, ids) == logits_of(*backend, *expected, ids));
   }
+}
+
+TEST_CASE("layers that predict further tokens, and towers, are left out and named") {
+  HostBackend backend;
+  GgufWriter writer = writer_of("exaone4_full");
+  writer.remove_key("exaone4.block_count");
+  writer.number("exaone4.block_count", 4);
+  writer.number("exaone4.nextn_predict_layers", 1);
+  const auto zeros = [](std::size_t count) { return std::string(count * sizeof(float), '\0'); };
+  writer.tensor("blk.3.nextn.eh_proj.weight", {64, 128}, BlockType::f32, zeros(64 * 128));
+  writer.tensor("v.patch_embd.weight", {8, 8}, BlockType::f32, zeros(64));
+  const auto model = GgufFolder(writer).open(backend);
+  CHECK(model->config.layers == 3);
+  CHECK(model->config.left_out == std::vector<std::string>{"a vision tower", "1 layer that predicts further tokens"});
+  writer.tensor("blk.2.nextn.eh_proj.weight", {64, 128}, BlockType::f32, zeros(64 * 128));
+  CHECK_THAT(GgufFolder(writer).problem(), Contains("blk.2.nextn.eh_proj.weight"));
 }
 
 TEST_CASE("RoPE of Llama 3 comes from a tensor of divisors", "[golden]") {

@@ -2,6 +2,9 @@
 #include "engine/model/model.h"
 
 #include <catch2/catch.hpp>
+#include <cstring>
+#include <functional>
+#include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "tests/engine/model/checkpoint.h"
@@ -59,6 +62,52 @@ TEST_CASE("a folder is opened") {
   CHECK(share == 1.0);
   // eos of both files, each once
   CHECK(model->config.eos_tokens == std::vector<std::int32_t>{2, 319});
+}
+
+TEST_CASE("a model that also sees is opened as its text model, wherever its weights lie") {
+  const auto rename = [](const std::string& bytes, const std::function<std::string(const std::string&)>& to) {
+    std::uint64_t size = 0;
+    std::memcpy(&size, bytes.data(), sizeof size);
+    nlohmann::json header = nlohmann::json::parse(bytes.substr(8, size)), renamed;
+    for (const auto& [name, entry] : header.items()) renamed[name == "__metadata__" ? name : to(name)] = entry;
+    return safetensors(renamed.dump(), bytes.substr(8 + size));
+  };
+  const auto plain = Folder("gemma3").open();
+  for (const bool inner : {false, true}) {
+    Folder folder("gemma3");
+    nlohmann::json text = nlohmann::json::parse(read_file(folder.path() / "config.json"));
+    text["model_type"] = "gemma3_text";
+    text.erase("architectures");
+    folder.write("config.json", nlohmann::json{{"architectures", {"Gemma3ForConditionalGeneration"}},
+                                               {"vision_config", {{"hidden_size", 8}}},
+                                               {"text_config", text}}
+                                    .dump());
+    folder.write("model.safetensors",
+                 rename(read_file(folder.path() / "model.safetensors"), [&](const std::string& name) {
+                   if (!inner) return "language_model." + name;
+                   return name == "lm_head.weight" ? name : "model.language_model." + name.substr(6);
+                 }));
+    const auto model = folder.open();
+    CHECK(model->config.left_out == std::vector<std::string>{"a vision tower"});
+    CHECK(host(*model->weights.layers[1].qkv).values == host(*plain->weights.layers[1].qkv).values);
+    CHECK(model->weights.final_norm == plain->weights.final_norm);
+    CHECK(host(*model->weights.lm_head).values == host(*plain->weights.lm_head).values);
+  }
+}
+
+TEST_CASE("LongRoPE takes the divisors of the context that is asked for") {
+  ModelOptions options;
+  Folder folder("phi4_short");
+  nlohmann::json config = nlohmann::json::parse(read_file(folder.path() / "config.json"));
+  config["original_max_position_embeddings"] = 256;
+  folder.write("config.json", config.dump());
+  const auto frequency = [&](std::int32_t context) {
+    options.context = context;
+    return folder.open(options)->ropes.distinct()[0].inverse_frequencies().back();
+  };
+  CHECK(frequency(0) < frequency(256));  // the model's own context is 512
+  CHECK(frequency(257) == frequency(0));
+  CHECK(frequency(256) == frequency(16));
 }
 
 TEST_CASE("generation_config.json gives the sampling defaults") {

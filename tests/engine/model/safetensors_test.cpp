@@ -3,11 +3,18 @@
 
 #include <sys/stat.h>
 #include <catch2/catch.hpp>
+#include <chrono>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <stop_token>
+#include <thread>
 
 #include "engine/model/config.h"
 #include "tests/engine/model/checkpoint.h"
 #include "tests/support/golden.h"
+#include "tests/support/own_cache.h"
 #include "tests/support/thread_time.h"
+#include "tests/support/tiny_model.h"
 
 namespace safetensors_test {
 
@@ -251,23 +258,61 @@ TEST_CASE("folders and files that are not there") {
 #endif
 }
 
-TEST_CASE("the fingerprint knows the configuration, the header and the data") {
-  const auto fingerprint = [](float value, const std::string& name, const std::string& config) {
+TEST_CASE("the fingerprint knows the configuration, the header and every byte of the data") {
+  const auto fingerprint = [](std::size_t changed, const std::string& name, const std::string& config) {
     const TempFolder folder;
     TensorFile file;
-    std::vector<float> values(200000, 1.0f);  // more than 64 pages, so that pages are picked
-    values.back() = value;
+    std::vector<float> values(200000, 1.0f);
+    if (changed < values.size()) values[changed] = 2.0f;
     file.add(name, {200000}, values);
     folder.write("model.safetensors", file.bytes());
     return SafetensorsFolder(folder.path()).fingerprint(config);
   };
-  const std::string print = fingerprint(1.0f, "a", "{}");
+  constexpr std::size_t kNone = 200000;
+  const std::string print = fingerprint(kNone, "a", "{}");
   CHECK(print.size() == 32);
   CHECK(print.find_first_not_of("0123456789abcdef") == print.npos);
-  CHECK(fingerprint(1.0f, "a", "{}") == print);
-  CHECK(fingerprint(2.0f, "a", "{}") != print);
-  CHECK(fingerprint(1.0f, "b", "{}") != print);
-  CHECK(fingerprint(1.0f, "a", "{ }") != print);
+  CHECK(fingerprint(kNone, "a", "{}") == print);
+  CHECK(fingerprint(kNone, "b", "{}") != print);
+  CHECK(fingerprint(kNone, "a", "{ }") != print);
+  for (const std::size_t at : {0u, 1u, 1500u, 77777u, 150001u, 199999u}) CHECK(fingerprint(at, "a", "{}") != print);
+}
+
+TEST_CASE("the hash of a large file is kept until the file changes") {
+  const OwnCache cache;
+  const TempFolder folder;
+  TensorFile file;
+  const std::vector<float> values(std::size_t{9} << 20, 1.0f);
+  file.add("a", {static_cast<std::int64_t>(values.size())}, values);
+  std::string bytes = file.bytes();
+  folder.write("model.safetensors", bytes);
+  const auto print = [&] { return SafetensorsFolder(folder.path()).fingerprint("{}"); };
+  const std::string first = print();
+  const auto entries = [&] {
+    std::vector<std::filesystem::path> found;
+    std::error_code none;
+    for (const auto& one : std::filesystem::recursive_directory_iterator(cache.path(), none))
+      if (one.path().extension() == ".json") found.push_back(one.path());
+    return found;
+  };
+  CHECK(entries().empty());  // the file is too young: another change might get the same time
+  std::this_thread::sleep_for(std::chrono::milliseconds(2100));
+  CHECK(print() == first);
+  REQUIRE(entries().size() == 1);
+
+  nlohmann::json entry = nlohmann::json::parse(test::read_file(entries().front()));
+  entry["hash"] = std::string(32, '0');
+  std::ofstream(entries().front()) << entry.dump();
+  CHECK(print() != first);  // what is kept is used
+  std::ofstream(entries().front()) << "{";
+  CHECK(print() == first);  // unless it is broken
+
+  bytes[bytes.size() / 2] ^= 1;
+  folder.write("model.safetensors", bytes);
+  CHECK(print() != first);
+  std::stop_source stop;
+  stop.request_stop();
+  CHECK(SafetensorsFolder(folder.path()).fingerprint("{}", stop.get_token()).empty());
 }
 
 TEST_CASE("golden checkpoints open, single and sharded") {

@@ -100,7 +100,13 @@ std::optional<FileStatus> status_of(const UniqueFd& file) {
   const FileKind kind = S_ISREG(status.st_mode)   ? FileKind::regular
                         : S_ISDIR(status.st_mode) ? FileKind::folder
                                                   : FileKind::other;
-  return FileStatus{kind, static_cast<std::int64_t>(status.st_size)};
+#ifdef __APPLE__
+  const timespec& changed = status.st_ctimespec;
+#else
+  const timespec& changed = status.st_ctim;
+#endif
+  return FileStatus{kind, static_cast<std::int64_t>(status.st_size),
+                    std::int64_t{changed.tv_sec} * 1'000'000'000 + changed.tv_nsec};
 }
 
 bool has_name(const UniqueFd& file, const std::filesystem::path& name) {

@@ -130,7 +130,12 @@ std::optional<FileStatus> status_of(const UniqueFd& file) {
   if (GetFileInformationByHandle(handle_of(file), &information) == 0) return failed(), std::nullopt;
   const bool folder = (information.dwFileAttributes & FILE_ATTRIBUTE_DIRECTORY) != 0;
   const auto bytes = std::int64_t{information.nFileSizeHigh} << 32 | std::int64_t{information.nFileSizeLow};
-  return FileStatus{folder ? FileKind::folder : FileKind::regular, bytes};
+  constexpr std::int64_t kUntil1970 = 116'444'736'000'000'000;  // in units of 100 ns since 1601
+  FILE_BASIC_INFO basic{};
+  std::int64_t changed = 0;
+  if (GetFileInformationByHandleEx(handle_of(file), FileBasicInfo, &basic, sizeof basic) != 0)
+    changed = (basic.ChangeTime.QuadPart - kUntil1970) * 100;
+  return FileStatus{folder ? FileKind::folder : FileKind::regular, bytes, changed};
 }
 
 bool has_name(const UniqueFd& file, const std::filesystem::path& name) {
