@@ -37,11 +37,11 @@ enum class Family : std::uint8_t {
 /// A family and what its configurations leave out, as Transformers fills it in.
 struct FamilyRow {
   std::string_view name;  // of its class, in "architectures"
-  Family family;
   double norm_eps = 1e-6;
   double theta = 10000.0;
   double rotary_factor = 1.0;  // of a head, the part that is rotated
   std::int32_t head_dim = 0;   // 0: width / heads
+  Family family;
   bool tied = false;
   bool mlp_bias = false;        // "mlp_bias" may be true
   bool attention_bias = false;  // "attention_bias" or "qkv_bias" may be true
@@ -52,34 +52,34 @@ struct FamilyRow {
 constexpr FamilyRow kFamilies[] = {
     {.name = "LlamaForCausalLM", .family = Family::llama, .mlp_bias = true, .attention_bias = true},
     {.name = "Qwen2ForCausalLM", .family = Family::qwen2, .attention_bias = true},
-    {.name = "Qwen3ForCausalLM", .family = Family::qwen3, .head_dim = 128, .attention_bias = true},
+    {.name = "Qwen3ForCausalLM", .head_dim = 128, .family = Family::qwen3, .attention_bias = true},
     {.name = "MistralForCausalLM", .family = Family::mistral},
-    {.name = "Phi3ForCausalLM", .family = Family::phi3, .norm_eps = 1e-5, .partly_rotated = true, .longrope = true},
+    {.name = "Phi3ForCausalLM", .norm_eps = 1e-5, .family = Family::phi3, .partly_rotated = true, .longrope = true},
     {.name = "Gemma3ForCausalLM",
-     .family = Family::gemma3,
      .theta = 1e6,
      .head_dim = 256,
+     .family = Family::gemma3,
      .tied = true,
      .attention_bias = true},
     {.name = "SmolLM3ForCausalLM",
-     .family = Family::smollm3,
      .theta = 2e6,
+     .family = Family::smollm3,
      .tied = true,
      .mlp_bias = true,
      .attention_bias = true},
-    {.name = "MixtralForCausalLM", .family = Family::mixtral, .norm_eps = 1e-5},
+    {.name = "MixtralForCausalLM", .norm_eps = 1e-5, .family = Family::mixtral},
     {.name = "Qwen3MoeForCausalLM", .family = Family::qwen3_moe, .attention_bias = true},
     {.name = "GraniteForCausalLM", .family = Family::granite, .mlp_bias = true, .attention_bias = true},
-    {.name = "Olmo3ForCausalLM", .family = Family::olmo3, .norm_eps = 1e-5, .theta = 500000.0, .attention_bias = true},
-    {.name = "Exaone4ForCausalLM", .family = Family::exaone4, .norm_eps = 1e-5},
+    {.name = "Olmo3ForCausalLM", .norm_eps = 1e-5, .theta = 500000.0, .family = Family::olmo3, .attention_bias = true},
+    {.name = "Exaone4ForCausalLM", .norm_eps = 1e-5, .family = Family::exaone4},
     {.name = "Glm4ForCausalLM",
-     .family = Family::glm4,
      .norm_eps = 1.5625e-7,
      .rotary_factor = 0.5,
      .head_dim = 128,
+     .family = Family::glm4,
      .attention_bias = true,
      .partly_rotated = true},
-    {.name = "Ministral3ForCausalLM", .family = Family::ministral3, .norm_eps = 1e-5, .theta = 1e6, .head_dim = 128},
+    {.name = "Ministral3ForCausalLM", .norm_eps = 1e-5, .theta = 1e6, .head_dim = 128, .family = Family::ministral3},
     {.name = "Qwen2MoeForCausalLM", .family = Family::qwen2_moe, .attention_bias = true},
 };
 
