@@ -19,8 +19,8 @@
 namespace baton {
 
 /// Anchors in memory that the backend can read. An anchor lives in host memory (anchor_choice.h); it is uploaded to a
-/// device before its first use, and the copy lives as long as the anchor, so that the budget of the anchors bounds both.
-/// Used by the engine's thread only.
+/// device before its first use, and the copy lives as long as the anchor, so that the budget of the anchors bounds
+/// both. Used by the engine's thread only.
 class AnchorMemory {
  public:
   explicit AnchorMemory(Device& device) : device_(device), host_memory_(device.info().host_memory) {}

@@ -6,10 +6,10 @@
 
 #include "engine/base/system/process.h"
 #include "engine/cpu/cpu.h"
-#include "engine/reuse/rectify/corrections.h"
 #include "engine/learning/profile_files.h"
 #include "engine/registry.h"
 #include "engine/reuse/method_state.h"
+#include "engine/reuse/rectify/corrections.h"
 #include "engine/reuse/rectify/rectify.h"
 #include "sdk/lab/correction_learner.h"
 #include "tests/support/asking.h"
