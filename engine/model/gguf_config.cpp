@@ -469,6 +469,7 @@ StoredWeight GgufWeights::weight(const std::string& name, std::int64_t rows, std
   }
   std::vector<std::int64_t> shape = rows == 1 ? std::vector<std::int64_t>{cols} : std::vector<std::int64_t>{rows, cols};
   if (at.expert >= 0) shape = {experts_, rows, cols};
+  if (rows == 1 && tensor->shape == std::vector<std::int64_t>{1, cols}) shape = tensor->shape;  // a matrix of one row
   if (tensor->shape != shape)
     throw ModelError(
         fmt::format("{} has shape [{}], expected [{}]", where, fmt::join(tensor->shape, ", "), fmt::join(shape, ", ")));

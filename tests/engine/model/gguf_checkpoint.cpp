@@ -201,8 +201,8 @@ void add_checkpoint(GgufWriter& writer, const std::filesystem::path& folder, Blo
     }
     const bool vector = rows == 1;  // vectors are never quantised
     const BlockType stored = vector ? BlockType::f32 : type;
-    writer.tensor(stored_name(name, config.post_norms && architecture != "glm4"), vector ? std::vector{cols} : shape,
-                  stored, encoded(values, stored));
+    writer.tensor(stored_name(name, config.post_norms && architecture != "glm4"), shape, stored,
+                  encoded(values, stored));
   }
   for (const auto& [tensor, by_expert] : experts) {
     std::string bytes;
