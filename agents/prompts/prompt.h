@@ -36,7 +36,7 @@ struct TemplateError {
 std::vector<TemplatePiece> parse_template(std::string_view source, std::vector<TemplateError>& errors);
 
 // Converts the messages of one agent's turn to the parts of its prompt: the chat template is rendered around the
-// placeholders, fixed text is tokenised piece by piece, and the values' token ids are inserted unchanged.
+// placeholders, fixed text is tokenized piece by piece, and the values' token ids are inserted unchanged.
 
 class CallableTools;
 

@@ -211,7 +211,7 @@ class PythonTool final : public Tool {
   Sandbox sandbox_;
 };
 
-/// The function's code, behind its arguments.
+/// Runs the function's code, with its arguments defined in front of it.
 class PythonFunction final : public Tool {
  public:
   PythonFunction(std::string name, ToolDefinition definition, std::string code, SandboxLayers layers)
@@ -224,7 +224,7 @@ class PythonFunction final : public Tool {
 
   ToolResult call(const ToolCall& call) const override {
     const PythonOptions options = options_of(call);
-    // A text in JSON is one in Python, too.
+    // A string literal of JSON is one of Python, too.
     const std::string arguments =
         nlohmann::json(call.arguments).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
     return run(sandbox_, fmt::format("import json\narguments = json.loads({})\n{}", arguments, code_), options,

@@ -27,8 +27,8 @@ struct PythonOptions {
 PythonOptions parse_python_options(const std::map<std::string, std::string>& options,
                                    std::chrono::milliseconds default_timeout);
 
-/// Returns what an installed interpreter reads: the program and each link to it, and next to the folder of each of
-/// these `lib` and `lib64`, if they hold a Python library, and `pyvenv.cfg`. It is never the whole folder that an
+/// Returns what an installed interpreter reads: the program and each link to it, and, next to the folder of each of
+/// these, `pyvenv.cfg`, and `lib` and `lib64` if they hold a Python library. It is never the whole folder that an
 /// interpreter is installed in, which may be somebody's home.
 std::vector<std::filesystem::path> python_files(const std::filesystem::path& interpreter);
 

@@ -51,9 +51,9 @@ struct ToolFormat {
 /// Renders probes of the chat template. Throws Interrupted soon after a stop was requested.
 ToolFormat tool_format_of(const ModelText& model, const std::stop_token& stop = {});
 
-/// A tool as chat templates get it: a JSON object {"name", "description", "parameters"}. In that of a tool with a
-/// schema to be shown, texts that the tokenizer would take for special tokens get a blank behind their first character.
-/// Throws ModelError if that does not help.
+/// A tool as chat templates get it: a JSON object {"name", "description", "parameters"}. If the tool has a schema to be
+/// shown, texts in the object that the tokenizer would take for special tokens get a blank behind their first
+/// character. Throws ModelError if that does not help.
 std::string tool_json(const ToolSchema& tool, const Tokenizer& tokenizer);
 
 /// The messages and the options of the chat template that show the tools.
@@ -107,7 +107,7 @@ class ToolRegistry {
   std::map<std::string, std::shared_ptr<const Tool>> tools_;
 };
 
-// CallableTools: the tools that the model of one agent may call, and what an answer is that may call them.
+// CallableTools: the tools that the model of one agent may call, and the form of an answer that may call them.
 
 struct CallableTool {
   ToolSchema schema;
@@ -139,7 +139,7 @@ class CallableTools {
                 std::vector<ServerTools> servers = {});
 
   const std::vector<ServerTools>& servers() const { return servers_; }
-  /// These tools and more, from no servers.
+  /// Returns these tools and `more`, with no servers left to add.
   std::shared_ptr<const CallableTools> with(std::vector<CallableTool> more) const;
 
   const std::vector<ToolSchema>& schemas() const { return schemas_; }
@@ -147,7 +147,7 @@ class CallableTools {
   const CallableTool* find(const std::string& name) const;
 
   /// The grammar of an answer with at most `calls_left` more calls. Null: anything may be decoded, since nothing is
-  /// enforced, or the model's form of calls cannot be. The same object for the same question. Throws ConstraintError.
+  /// enforced, or the model's form of calls cannot be. The same arguments give the same object. Throws ConstraintError.
   std::shared_ptr<const Grammar> grammar(const ToolFormat& format, int calls_left) const;
 
  private:
@@ -171,8 +171,8 @@ struct ModelCall {
 /// one of the tools, also in a block of code, is a call too.
 std::vector<ModelCall> calls_in(const std::string& answer, const ToolFormat& format, const CallableTools& tools);
 
-/// A result as the model gets it: UTF-8 without control characters, and of a longer one than `max_bytes` its first and
-/// its last half of that, with the number of bytes between them.
+/// A result as the model gets it: UTF-8 without control characters. Of a result longer than `max_bytes` the first and
+/// the last `max_bytes` / 2 stay, with the number of bytes that were left out between them.
 std::string shown_result(const std::string& text, std::size_t max_bytes);
 
 }  // namespace baton

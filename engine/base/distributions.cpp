@@ -4,7 +4,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "engine/base/distributions.cpp"
 #include <hwy/foreach_target.h>
-// Must come after foreach_target.
+// These must come after foreach_target.
 #include <hwy/contrib/algo/find-inl.h>
 #include <hwy/contrib/math/math-inl.h>
 
@@ -94,7 +94,7 @@ HWY_EXPORT(index_of_largest);
 HWY_EXPORT(sum_of_exp);
 HWY_EXPORT(sum_of_divergence);
 
-// In the namespace of the kernels: if one instruction set is compiled, the dispatch is a name inside it.
+// These are in the namespace of the kernels: if only one instruction set is compiled, the dispatch is a name inside it.
 static float dispatch_largest(std::span<const float> logits) {
   return HWY_DYNAMIC_DISPATCH(largest)(logits.data(), logits.size());
 }

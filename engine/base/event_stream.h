@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// EventStream: the data of server-sent events (WHATWG HTML, "Server-sent events"), in which servers of MCP and of
-// models answer.
+// EventStream: the data of server-sent events (WHATWG HTML, "Server-sent events"), the form in which MCP servers and
+// model servers answer.
 #pragma once
 
 #include <algorithm>

@@ -82,7 +82,8 @@ void Admission::admit() {
   }
 }
 
-/// Returns true when the next request may be looked at.
+/// Returns false when admission has to wait for the next step. True: go on at the same place in the list, which holds
+/// the next request, or the same one again after memory was freed for it.
 bool Admission::begin(SequenceList::iterator at) {
   SequenceList& running = parts_.running;
   std::vector<float> logits;
@@ -141,7 +142,7 @@ bool Admission::follows(Sequence& next) {
   const std::span<const TokenId> prompt = next.state.prompt();
   const std::int32_t longest = max_prefix(request);
   Lead lead = lead_of(live, prompt, longest, 0);
-  // Only now, since the lookup compares the prompt with all stored prefixes.
+  // The look-up comes only now, since it compares the prompt with all stored prefixes.
   if (lead.id != 0) lead = lead_of(kv_of(next.state), live, prompt, longest);
   next.state.lead = lead;
   return lead.id != 0;
@@ -181,7 +182,8 @@ bool Admission::begins_tentatively(const Sequence& sequence) const {
                                    parts_.options.min_tentative_rows);
 }
 
-/// Returns the early prompt that is the same as the sequence's; one that was computed so far continues.
+/// Returns the early prompt with the same tokens as the sequence's: the request's own, which continues, or else a new
+/// one.
 EarlyId Admission::twin_of(const Sequence& sequence) {
   const std::span<const TokenId> prompt = sequence.state.prompt();
   std::vector<EarlyPart> whole{{std::vector<TokenId>(prompt.begin(), prompt.end())}};
@@ -202,7 +204,7 @@ void Admission::begin_checks() {
     return one->speculation.is_tentative() &&
            (one->speculation.is_written() || parts_.ahead.complete(one->request().early));
   };
-  while (true) {  // what a check finds no memory for may end others
+  while (true) {  // anew each time, since a check that finds no memory may end others
     const auto next = std::find_if(parts_.running.begin(), parts_.running.end(), ready);
     if (next == parts_.running.end()) return;
     begin_check(**next);

@@ -10,7 +10,7 @@
 namespace baton {
 namespace {
 
-/// Of the logits that are finite.
+/// Returns log(sum(exp(logit))) of the finite logits.
 double log_sum_exp(std::span<const float> logits) {
   double most = -HUGE_VAL;
   for (const float logit : logits) {

@@ -24,6 +24,7 @@
 
 namespace baton {
 
+/// The log probabilities of given choices, each of which runs behind the prompt, one after another.
 class ChoiceScores {
  public:
   /// `choices`: at least one, of at least one token each; `eos`: the ids that end an answer.
@@ -59,13 +60,11 @@ class ChoiceScores {
   bool begun_ = false;
 };
 
-// AnswerWriter: chooses the tokens of a sequence's answer and decodes them to text: sampling, a forced answer, a
-// constraint, stop strings, and the scores of given choices. AnswerMasks: the token masks of constraints.
-
 /// Used by the engine's thread only. The request, the result and the model must outlive the object.
 class AnswerWriter {
  public:
-  /// Takes GenerationRequest::choices. `masks`: those of the request's constraint; null: it has none.
+  /// Moves GenerationRequest::choices out of the request. `masks`: those of the request's constraint; null: it has
+  /// none.
   AnswerWriter(GenerationRequest& request, GenerationResult& result, const Model& model,
                std::shared_ptr<TokenMasks> masks);
 
@@ -87,7 +86,8 @@ class AnswerWriter {
   /// The scores of the request's choices; null when it has none, and when all are scored.
   ChoiceScores* scores() { return scores_ ? &*scores_ : nullptr; }
   const ChoiceScores* scores() const { return scores_ ? &*scores_ : nullptr; }
-  /// All choices are scored: the most probable one is what the answer is forced to be.
+  /// Called when all choices are scored: the answer is forced to be the most probable one, unless the request forces
+  /// it.
   void end_scores();
 
   /// True when only the choice of the next token needs the logits, so that they may stay on the device.

@@ -34,7 +34,7 @@ class Inbox {
   void add(std::unique_ptr<Sequence> request);
   void cancel(RequestId id);
   void order(Order order);
-  /// Orders that an early prompt is forgotten; without memory for the order, that all are.
+  /// Orders the engine's thread to forget an early prompt, or all of them if there is no memory for the order.
   void forget(EarlyId id) noexcept;
   /// True when orders wait.
   bool has_orders() const;

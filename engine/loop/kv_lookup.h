@@ -129,8 +129,8 @@ std::int32_t known_beginning(const PromptKv& kv, std::span<const LivePrefix> liv
 Lead lead_of(const PromptKv& kv, std::span<const LivePrefix> live, std::span<const TokenId> prompt,
              std::int32_t max_prefix);
 
-/// True when a request takes this part's KV from a prompt that computes the same text, `hops` hand-overs away from
-/// exact KV.
+/// True when a request takes this part's KV from a prompt that computes the same text. `hops`: how many hand-overs that
+/// prompt's KV of the text is away from exact KV.
 bool takes_text(const GenerationRequest& request, const ReuseDecision& decision, const PromptPart& part, int hops);
 
 /// What a request does about a text that a running prompt computes, too.

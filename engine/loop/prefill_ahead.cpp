@@ -13,7 +13,7 @@ namespace {
 
 const std::vector<TokenId>* none(RequestId) { return nullptr; }
 
-/// Drops the parts from the first one on that the request will rectify.
+/// Drops the first part that the request will rectify, and all parts behind it.
 void keep_exact(std::vector<EarlyPart>& parts, bool& complete, const ReuseOptions& reuse,
                 const ReuseDecision& decision) {
   if (!ends_at_segments(reuse, decision)) return;
@@ -343,7 +343,8 @@ void PrefillAhead::add_rows(StepRows& step, std::int32_t decoding, bool prefilli
     left = std::max(0, left - count);
     return true;
   };
-  // Requests of complete prompts are submitted next, so these prompts do not wait until a block is full.
+  // First the prompts that are wholly known: their requests are submitted next, so they do not wait until a block is
+  // full.
   for (const auto& one : early_) {
     const std::int32_t backlog = one->backlog();
     if (backlog < 1 || !one->settled()) continue;

@@ -118,7 +118,8 @@ class PromptAssembly {
   int hops = 0;                   // hops of KV computed after this prompt
   std::int32_t exact_length = 0;  // positions [0, exact_length) will hold exact KV
 
-  /// The positions from here on hold all that a segment keeps; those before it were copied from a prefix.
+  /// Number of first positions that were copied from a prefix or a context. Those behind them hold all that a segment
+  /// keeps.
   std::int32_t recordable() const { return std::max(prefix_, in_place_.placed); }
 
   /// Number of first tokens whose KV is that of the request's context.

@@ -40,7 +40,7 @@ class KvKeeper {
   EngineParts& parts_;
 };
 
-/// A part of a waiting prompt gets KV that another sequence has computed.
+/// Gives a part of a waiting prompt the KV that another sequence has computed.
 void give_segment(GenerationRequest& waiting, std::size_t part, SegmentHandle segment);
 
 // RequestEnd: the end of a request. It stores what the request leaves for others, makes the probe of a measured turn,

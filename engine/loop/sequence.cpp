@@ -93,7 +93,7 @@ Sequence::Next Sequence::advance(std::span<float> logits, DraftLength& drafts) {
   begin_output();
   if (is_scoring(*this)) {
     if (const Next next = score(logits); is_scoring(*this)) return next;
-    return advance({-1, prompt_entropy_}, drafts);
+    return advance({-1, prompt_entropy_}, drafts);  // no token: the answer is forced now
   }
   if (state.request.callbacks.on_logits && !speculation.is_tentative()) state.request.callbacks.on_logits(logits);
   if (state.measured) state.measured->keep(logits);
@@ -105,7 +105,8 @@ Sequence::Next Sequence::advance(std::span<float> logits, DraftLength& drafts) {
   return advance(answer.choose(logits, state.tokens, entropy), drafts);
 }
 
-/// Takes logits for the choices. When all are scored, the rows of the choices are dropped.
+/// Takes logits for the choices. The rows of a choice are dropped when it is scored; when all are, is_scoring() is
+/// false.
 Sequence::Next Sequence::score(std::span<const float> logits) {
   ChoiceScores& scores = *answer.scores();
   const bool behind_prompt = !scores.begun();

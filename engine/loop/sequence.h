@@ -89,7 +89,7 @@ class Sequence {
   /// Chooses and appends the next token from the newest logits [V], which are overwritten.
   Next advance(std::span<float> logits, DraftLength& drafts);
 
-  /// Drops the KV of drafted tokens that were not chosen, of a sequence that is cut off.
+  /// Drops the KV of drafted tokens that were not chosen, when the sequence is cut off.
   void keep_chosen();
   /// Ends the sequence: completes the result except for its segments, and keeps the cache.
   void close(FinishReason reason, const std::string& error);

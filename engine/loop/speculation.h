@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Drafts: tokens that probably come next run in the step of the token before them, and those that the sequence then
-// chooses itself stay. The answer is the same, token for token, since a row's result does not depend on the rows of its
-// step. A draft is what followed the last tokens where they occurred before: agents repeat one another.
+// Drafts: tokens that probably come next run in the same step as the token before them, and those that the sequence
+// then chooses itself are kept. The answer is the same, token for token, since a row's result does not depend on the
+// rows of its step. A draft is what followed the last tokens where they occurred before: agents repeat one another.
 // docs/methods.md, "Drafts"; the idea is prompt lookup decoding, a speculative decoding without a second model.
 #pragma once
 

@@ -51,7 +51,7 @@ void EngineLoop::run() noexcept {
       recover(kCallbackThrew);
     }
   }
-  parts_.work.orders.clear();  // who waits for one returns
+  parts_.work.orders.clear();  // callers that wait for one return
   parts_.ahead.clear();
   for (SequenceList* list : {&parts_.running, &parts_.work.waiting, &parts_.probes}) {
     while (!list->empty()) end_.end(*list, list->begin(), FinishReason::cancelled, "");
@@ -297,7 +297,7 @@ const ModelText& StepEngine::text() const { return *parts_->model; }
 const EngineInfo& StepEngine::info() const { return parts_->info; }
 
 EngineStats StepEngine::stats() const {
-  const bool orders = parts_->inbox.has_orders();  // first: an order that was taken is counted already
+  const bool orders = parts_->inbox.has_orders();  // read first: an order that has left the inbox is counted already
   EngineStats stats = parts_->counters.stats();
   stats.busy_ahead = stats.busy_ahead || orders;
   stats.measuring = parts_->measuring.measuring();

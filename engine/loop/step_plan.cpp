@@ -104,7 +104,8 @@ std::int32_t max_prompt_rows(std::span<const SequenceSnapshot> sequences, const 
   return rows_in_tiles(measures.spare_rows, decoding, left, max_rows);
 }
 
-/// While all that decode are tentative, their exact prompts come first: what is written meanwhile may not stay.
+/// While all sequences that decode are tentative, their exact prompts come first: what is written meanwhile may not
+/// stay.
 std::int32_t rows_of_twins(std::span<const SequenceSnapshot> sequences, const StepMeasures& measures,
                            const LocalEngineOptions& options) {
   const std::int32_t decoding = decoding_rows(sequences);

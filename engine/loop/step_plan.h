@@ -69,7 +69,7 @@ enum class DraftKind : std::uint8_t {
 
 /// What the plan knows of a running sequence.
 struct SequenceSnapshot {
-  std::int32_t tokens = 0;  // rows left to run; while decoding those of the newest token and of the draft; 0: it waits
+  std::int32_t tokens = 0;  // Sequence::pending(), filled in after drafts are found; 0: it waits
   bool decoding = false;    // each step gives a token; false for probes, whose rows count like a prompt's
   double deadline = 0;      // of a prompt, in milliseconds: when it should be in the cache
   bool probe = false;       // takes only rows that nothing else needs

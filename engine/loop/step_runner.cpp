@@ -14,8 +14,8 @@ DraftKind draft_kind(const Sequence& sequence) {
 
 }  // namespace
 
-/// Appends tokens to a sequence that has not fallen back to exact KV: the next one, and as long as they are those of
-/// the draft the ones behind it. advance(i) appends the token behind the i-th row with logits.
+/// Appends tokens to a sequence that has not fallen back to exact KV: the next one, and those behind it as long as they
+/// agree with the draft. advance(i) appends the token behind the i-th row with logits.
 template <class Advance>
 void StepRunner::take(Sequence& sequence, const Advance& advance) {
   try {
@@ -82,7 +82,7 @@ bool StepRunner::step() {
   return true;
 }
 
-/// All rows of a probe are like those of a prompt, the last one.
+/// All rows of a probe count as rows of a prompt, one that is served last.
 std::vector<SequenceSnapshot> StepRunner::snapshots() {
   std::vector<SequenceSnapshot> all;
   for (const auto& sequence : parts_.running) {
@@ -182,7 +182,7 @@ void StepRunner::commit(std::int32_t decoding, std::int32_t prompt_rows, double 
     part.sequence->commit(std::span(rows_.path).subspan(row, static_cast<std::size_t>(part.rows)),
                           parts_.forward.times());
     row += static_cast<std::size_t>(part.rows);
-    part.sequence->prompt.fall_back(part.sequence->cache());
+    part.sequence->prompt.fall_back(part.sequence->cache());  // if it does, it takes no token in this step
   }
   parts_.counters.add_step(rows_.size(), rows_ahead, parts_.spare.knee());
 }

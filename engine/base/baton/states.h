@@ -11,7 +11,7 @@
 
 namespace baton {
 
-/// How a run ended. suspended: it waits for an answer of the host's (`ask`).
+/// How a run ended. suspended: it waits for an answer from the host (`ask`).
 enum class RunState : std::uint8_t { ok, failed, cancelled, timeout, suspended };
 
 /// skipped: the turn never began, because its condition did not hold or the run had ended.
