@@ -444,6 +444,11 @@ void check_gate(const ConstTensorView& out, const ConstTensorView& gate_up, DTyp
   check_operand("gate gate_up", gate_up, out.rows, 2 * out.cols, gate);
 }
 
+void check_multiply(const ConstTensorView& x, const ConstTensorView& by) {
+  check_shape("multiply x", x, x.rows, x.cols);
+  check_shape("multiply by", by, x.rows, x.cols);
+}
+
 void check_weighted_rows(const ConstTensorView& x, const ConstTensorView& in, std::span<const std::int32_t> index,
                          std::span<const float> weight) {
   check_shape("add_weighted_rows x", x, x.rows, x.cols);

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "engine/backend/host_operations.h"
+#include "engine/backend/recurrence.h"
 #include "engine/tensor/block_types.h"
 #include "engine/tensor/tensor.h"
 
@@ -190,6 +191,9 @@ struct HeadNorms {
   float eps = 0.0f;
 };
 
+/// What a row is multiplied by: another one as it is, its sigmoid, or its silu.
+enum class GateFunction : std::uint8_t { none, sigmoid, silu };
+
 /// Products, and operations on rows of activations.
 class Operations {
  public:
@@ -259,6 +263,9 @@ class Operations {
   /// out[T, F] = gelu(gate_up[:, 0:F]) * gate_up[:, F:2F], with gelu(g) = g / 2 * (1 + tanh(sqrt(2 / pi) * (g +
   /// 0.044715 g^3))). On the CPU, `out` may be gate_up[:, 0:F] itself.
   virtual void gelu_mul(TensorView out, ConstTensorView gate_up) = 0;
+
+  /// x[T, C] *= function(by[T, C]).
+  virtual void multiply(TensorView x, ConstTensorView by, GateFunction function) = 0;
 
   /// x[index[i]] += weight[i] * in[i], with one rounding. The indices of a call are distinct.
   virtual void add_weighted_rows(TensorView x, ConstTensorView in, std::span<const std::int32_t> index,
@@ -347,6 +354,7 @@ class KvOperations {
 class Backend : public Device, public Operations {
  public:
   virtual KvOperations& kv() = 0;
+  virtual Recurrence& recurrence() = 0;
 
   // Implementations for memory that the host can read. They use info().threads host threads.
   std::unique_ptr<Matrix> random_matrix(std::int64_t rows, std::int64_t cols, DType dtype, std::uint64_t seed,
@@ -415,6 +423,7 @@ void check_copy_rows(std::string_view name, const ConstTensorView& some, const C
 /// Checks the views of silu_mul and gelu_mul.
 void check_gate(const ConstTensorView& out, const ConstTensorView& gate_up, DType operand = DType::f32,
                 DType gate = DType::f32);
+void check_multiply(const ConstTensorView& x, const ConstTensorView& by);
 void check_weighted_rows(const ConstTensorView& x, const ConstTensorView& in, std::span<const std::int32_t> index,
                          std::span<const float> weight);
 void check_soft_cap(const ConstTensorView& x, float cap);

@@ -13,6 +13,7 @@
 #include "engine/cpu/machine.h"
 #include "engine/cpu/matmul.h"
 #include "engine/cpu/quantized/quantized.h"
+#include "engine/cpu/recurrence.h"
 #include "engine/cpu/rows.h"
 
 namespace baton {
@@ -166,6 +167,7 @@ class CpuBackend final : public HostDevice {
       : fallback_(std::move(fallback)), pool_(threads), scratch_(*this, threads), dot_(dot_instructions()) {}
 
   KvOperations& kv() override { return kv_; }
+  Recurrence& recurrence() override { return recurrence_; }
   Buffer allocate_uninitialized(std::size_t bytes) override { return {this, memory_.allocate(bytes), bytes}; }
 
   BackendInfo info() const override {
@@ -271,6 +273,14 @@ class CpuBackend final : public HostDevice {
     });
   }
 
+  void multiply(TensorView x, ConstTensorView by, GateFunction function) override {
+    check_multiply(x, by);
+    const auto row_function = function == GateFunction::none      ? multiply_row
+                              : function == GateFunction::sigmoid ? multiply_sigmoid_row
+                                                                  : multiply_silu_row;
+    for_rows(pool_, x.rows, 4 * x.cols, [&](std::int64_t row) { row_function(x.f32(row), by.f32(row), x.cols); });
+  }
+
   void add_weighted_rows(TensorView x, ConstTensorView in, std::span<const std::int32_t> index,
                          std::span<const float> weight) override {
     check_weighted_rows(x, in, index, weight);
@@ -304,6 +314,7 @@ class CpuBackend final : public HostDevice {
   Scratch scratch_;
   DotInstructions dot_;
   CpuKv kv_{*this, pool_, scratch_};
+  CpuRecurrence recurrence_{pool_};
 };
 
 }  // namespace

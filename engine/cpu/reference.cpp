@@ -219,9 +219,115 @@ class ReferenceKv final : public KvOperations {
   }
 };
 
+/// A state of `floats` at the beginning of a run: what `to` holds while the run's rows are computed.
+float* begin_state(const StateRun& run, std::int64_t offset, std::int64_t floats) {
+  if (run.from != nullptr) {
+    std::copy_n(run.from + offset, floats, run.to + offset);
+  } else {
+    std::fill_n(run.to + offset, floats, 0.0f);
+  }
+  return run.to + offset;
+}
+
+float sigmoid(float x) { return 1.0f / (1.0f + std::exp(-x)); }
+float softplus(float x) { return x > 20.0f ? x : std::log1p(std::exp(x)); }
+
+class ReferenceRecurrence final : public Recurrence {
+ public:
+  void convolve(TensorView out, ConstTensorView x, const ConvWeights& weights, const StateRows& rows) override {
+    check_convolve(out, x, weights, rows);
+    const std::int64_t before = weights.length - 1;
+    for (const StateRun& run : rows.runs) {
+      float* state = begin_state(run, rows.offset, before * x.cols);
+      for (std::int32_t i = run.begin; i < run.end; ++i) {
+        const std::int32_t t = rows.rows[i];
+        for (std::int64_t c = 0; c < x.cols; ++c) {
+          float sum = weights.bias.empty() ? 0.0f : weights.bias[c];
+          for (std::int64_t j = 0; j <= before; ++j) {
+            const float input = j < before ? state[j * x.cols + c] : x.f32(t)[c];
+            sum = fused(weights.taps[j * x.cols + c], input, sum);
+          }
+          out.f32(t)[c] = weights.silu ? sum * sigmoid(sum) : sum;
+          for (std::int64_t j = 0; j + 1 < before; ++j) state[j * x.cols + c] = state[(j + 1) * x.cols + c];
+          if (before > 0) state[(before - 1) * x.cols + c] = x.f32(t)[c];
+        }
+      }
+    }
+  }
+
+  void delta_rule(TensorView out, const DeltaRows& in, const DeltaShape& shape, const DeltaWeights& weights,
+                  const StateRows& rows) override {
+    check_delta_rule(out, in, shape, weights, rows);
+    const std::int64_t dk = shape.key_dim, dv = shape.value_dim;
+    for (const StateRun& run : rows.runs) {
+      float* state = begin_state(run, rows.offset, shape.state_floats());
+      for (std::int32_t i = run.begin; i < run.end; ++i) {
+        const std::int32_t t = rows.rows[i];
+        for (std::int64_t head = 0; head < shape.value_heads; ++head) {
+          const float* keys = in.qkv.f32(t) + shape.key_head_of(head) * dk;
+          const std::vector<float> q = unit(keys, dk, 1.0f / std::sqrt(static_cast<float>(dk)));
+          const std::vector<float> k = unit(keys + shape.key_cols(), dk, 1.0f);
+          const float* v = in.qkv.f32(t) + 2 * shape.key_cols() + head * dv;
+          const float kept = std::exp(weights.rate[head] * softplus(in.decay.f32(t)[head] + weights.bias[head]));
+          const float written = sigmoid(in.write.f32(t)[head]);
+          for (std::int64_t n = 0; n < dv; ++n) {
+            float* column = state + head * dk * dv + n;
+            float known = 0, result = 0;
+            for (std::int64_t m = 0; m < dk; ++m) known = fused(k[m], column[m * dv] *= kept, known);
+            const float update = written * (v[n] - known);
+            for (std::int64_t m = 0; m < dk; ++m)
+              result = fused(q[m], column[m * dv] = fused(k[m], update, column[m * dv]), result);
+            out.f32(t)[head * dv + n] = result;
+          }
+        }
+      }
+    }
+  }
+
+  void scan(TensorView out, const ScanRows& in, const ScanShape& shape, const ScanWeights& weights,
+            const StateRows& rows) override {
+    check_scan(out, in, shape, weights, rows);
+    const std::int64_t width = shape.head_dim, shared = shape.heads / shape.groups;
+    for (const StateRun& run : rows.runs) {
+      float* state = begin_state(run, rows.offset, shape.state_floats());
+      for (std::int32_t i = run.begin; i < run.end; ++i) {
+        const std::int32_t t = rows.rows[i];
+        for (std::int64_t head = 0; head < shape.heads; ++head) {
+          const float* x = in.xbc.f32(t) + head * width;
+          const float* b = in.xbc.f32(t) + shape.cols() + head / shared * shape.state;
+          const float* c = b + shape.group_cols();
+          const float step =
+              std::clamp(softplus(in.step.f32(t)[head] + weights.bias[head]), weights.least, weights.most);
+          const float kept = std::exp(weights.rate[head] * step);
+          for (std::int64_t p = 0; p < width; ++p) {
+            float* column = state + head * shape.state * width + p;
+            float result = weights.skip[head] * x[p];
+            for (std::int64_t n = 0; n < shape.state; ++n) {
+              column[n * width] = fused(b[n] * step, x[p], column[n * width] * kept);
+              result = fused(c[n], column[n * width], result);
+            }
+            out.f32(t)[head * width + p] = result;
+          }
+        }
+      }
+    }
+  }
+
+ private:
+  static std::vector<float> unit(const float* x, std::int64_t n, float scale) {
+    float sum = 0;
+    for (std::int64_t i = 0; i < n; ++i) sum = fused(x[i], x[i], sum);
+    const float factor = scale / std::sqrt(sum + 1e-6f);
+    std::vector<float> result(x, x + n);
+    for (float& value : result) value *= factor;
+    return result;
+  }
+};
+
 class ReferenceBackend final : public HostDevice {
  public:
   KvOperations& kv() override { return kv_; }
+  Recurrence& recurrence() override { return recurrence_; }
 
   BackendInfo info() const override { return {"reference", "scalar fp32", 1}; }
 
@@ -347,6 +453,18 @@ class ReferenceBackend final : public HostDevice {
     }
   }
 
+  void multiply(TensorView x, ConstTensorView by, GateFunction function) override {
+    check_multiply(x, by);
+    for (std::int64_t t = 0; t < x.rows; ++t) {
+      for (std::int64_t c = 0; c < x.cols; ++c) {
+        const float gate = by.f32(t)[c];
+        x.f32(t)[c] *= function == GateFunction::none      ? gate
+                       : function == GateFunction::sigmoid ? sigmoid(gate)
+                                                           : gate * sigmoid(gate);
+      }
+    }
+  }
+
   void add_weighted_rows(TensorView x, ConstTensorView in, std::span<const std::int32_t> index,
                          std::span<const float> weight) override {
     check_weighted_rows(x, in, index, weight);
@@ -388,6 +506,7 @@ class ReferenceBackend final : public HostDevice {
   }
 
   ReferenceKv kv_{*this};
+  ReferenceRecurrence recurrence_;
 };
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <stdexcept>
 
 namespace baton {
@@ -38,10 +39,12 @@ KvCache::Sizes KvCache::sizes_of(const Backend& backend, const KvLayout& layout,
 }
 
 std::size_t KvCache::bytes_for(const Backend& backend, const KvLayout& layout, std::int32_t positions) {
-  return sizes_of(backend, layout, positions).total;
+  constexpr std::size_t kStates = 3;  // before and behind the newest step, and one that is wanted
+  return sizes_of(backend, layout, positions).total + kStates * layout.state_bytes;
 }
 
-KvCache::KvCache(Backend& backend, const KvLayout& layout, std::int32_t positions) : layout_(layout) {
+KvCache::KvCache(Backend& backend, const KvLayout& layout, std::int32_t positions)
+    : layout_(layout), states_(backend, layout.state_bytes) {
   const Sizes sizes = sizes_of(backend, layout, positions);
   buffer_ = backend.allocate_uninitialized(sizes.total);  // positions are written before they are read
   slab_bytes_ = sizes.slab;
@@ -74,7 +77,22 @@ void KvCache::commit(std::int32_t length) {
     throw std::logic_error(
         fmt::format("KV cache: commit of {} positions is invalid: expected {} to {}", length, length_, capacity_));
   }
+  if (!states_.can_return(length))
+    throw std::logic_error(fmt::format("KV cache: commit of {} positions, whose state is not there", length));
+  states_.keep_between(length_, length);
   length_ = length;
+}
+
+void KvCache::go_back(std::int32_t length) {
+  length = std::min(length_, length);
+  if (truncate(length) != length)
+    throw std::logic_error(fmt::format("KV cache: the state behind {} positions was not kept", length));
+}
+
+std::int32_t KvCache::truncate(std::int32_t length) {
+  length_ = states_.last_up_to(std::min(length_, length));
+  states_.keep_between(0, length_);
+  return length_;
 }
 
 }  // namespace baton

@@ -4,10 +4,10 @@
 // before RoPE, the hidden state at the input of one layer, and the attention that the position received.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 
 #include "engine/backend/backend.h"
+#include "engine/kv/sequence_states.h"
 
 namespace baton {
 
@@ -19,6 +19,7 @@ struct KvLayout {
   std::int32_t hidden_width = 0;  // C of the hidden states, in the cache's type; 0: not kept
   std::int32_t hidden_layer = 0;  // the layer at whose input they are taken
   bool received = false;          // attention received, over all layers
+  std::size_t state_bytes = 0;    // of the recurrent layers behind one position; 0: there are none
   bool operator==(const KvLayout&) const = default;
 };
 
@@ -38,15 +39,23 @@ class KvCache {
   AttentionSum* received() const;
 
   std::int32_t capacity() const { return capacity_; }
-  std::size_t bytes() const { return buffer_.bytes(); }
+  std::size_t bytes() const { return buffer_.bytes() + states_.bytes(); }
+
+  /// The states of recurrent layers.
+  SequenceStates& states() { return states_; }
+  const SequenceStates& states() const { return states_; }
 
   /// Positions [0, length) are written and final. An engine step writes behind them and commits when it has succeeded,
   /// so a failed step changes nothing. commit() throws std::logic_error unless length() <= length <= capacity().
   std::int32_t length() const { return length_; }
   void commit(std::int32_t length);
-  /// Drops all positions from `length` on; they may be written again. In a cache that keeps received() only rows that
-  /// were left out of its sums may be dropped (StepRows::unsummed): attention that was added cannot be subtracted.
-  void truncate(std::int32_t length) { length_ = std::min(length_, length); }
+  /// Drops all positions from `length` on; they may be written again. With recurrent layers it may drop more: it goes
+  /// back to the last position up to `length` whose state is kept. Returns the new length. In a cache that keeps
+  /// received() only rows that were left out of its sums may be dropped (StepRows::unsummed): attention that was added
+  /// cannot be subtracted.
+  std::int32_t truncate(std::int32_t length);
+  /// As truncate(), to a position whose state must be there. Throws std::logic_error.
+  void go_back(std::int32_t length);
 
  private:
   struct Sizes;
@@ -60,6 +69,7 @@ class KvCache {
   std::size_t received_begin_ = 0;
   std::int32_t capacity_ = 0;
   std::int32_t length_ = 0;
+  SequenceStates states_;
 };
 
 }  // namespace baton

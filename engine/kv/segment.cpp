@@ -61,6 +61,14 @@ Segment::Segment(Backend& backend, const KvLayout& layout, TokenText ids, std::s
   memory_ = std::make_shared<const Buffer>(std::move(memory));
 }
 
+Segment::Segment(Device& device, std::shared_ptr<const Buffer> state)
+    : device_(&device), memory_bytes_(state->bytes()), memory_(std::move(state)) {}
+
+std::shared_ptr<const Buffer> Segment::state() const {
+  if (upload_) upload_->follow_all();
+  return memory_;
+}
+
 void Segment::set_sizes() {
   const KvShape& shape = layout_.shape;
   const auto count = static_cast<std::size_t>(length_);
@@ -90,10 +98,11 @@ std::shared_ptr<const Segment> Segment::uploaded_to(Device& device, PiecewiseUpl
   copy->memory_ = std::make_shared<const Buffer>(device.allocate_uninitialized(memory_bytes_));
   const std::size_t layer_bytes = 2 * matrix_bytes_,
                     all_layers = layer_bytes * static_cast<std::size_t>(layout_.layers);
-  const std::size_t together = layer_bytes * static_cast<std::size_t>(layers_per_group(layout_.layers));
+  const std::size_t together = layer_bytes * static_cast<std::size_t>(upload_group(layout_.layers));
   std::vector<PiecewiseUpload::Piece> pieces;
   for (std::size_t begin = 0; begin < all_layers; begin += together)
     pieces.push_back({{begin, std::min(together, all_layers - begin)}});
+  if (layout_.layers == 0) pieces.push_back({{0, memory_bytes_}});  // a state
   if (layout_.hidden_width > 0)
     pieces[group_of(layout_.hidden_layer)].push_back({all_layers, memory_bytes_ - all_layers});
   copy->upload_ = std::make_shared<PiecewiseUpload>(device, memory_, copy->memory_, std::move(pieces), source);
@@ -112,7 +121,7 @@ std::shared_ptr<const Segment> Segment::copy_to(Device& other) const {
 }
 
 std::size_t Segment::group_of(std::int32_t layer) const {
-  return static_cast<std::size_t>(std::min(layer, layout_.layers - 1) / layers_per_group(layout_.layers));
+  return static_cast<std::size_t>(std::min(layer, layout_.layers - 1) / upload_group(layout_.layers));
 }
 
 void Segment::upload(std::int32_t layer) const {
@@ -137,19 +146,6 @@ ConstTensorView Segment::values(std::int32_t layer) const {
   return view;
 }
 
-std::vector<float> Segment::values_on_host(std::int32_t layer) const {
-  const ConstTensorView view = values(layer);
-  std::vector<float> values(static_cast<std::size_t>(view.rows * view.cols));
-  if (view.dtype == DType::f32) {
-    fetch(std::as_writable_bytes(std::span(values)), view.data);
-    return values;
-  }
-  std::vector<std::uint16_t> bits(values.size());
-  fetch(std::as_writable_bytes(std::span(bits)), view.data);
-  for (std::size_t i = 0; i < bits.size(); ++i) values[i] = bf16_to_f32(bits[i]);
-  return values;
-}
-
 void Segment::copy_first_rows(std::int32_t layer, std::span<std::byte> keys, std::span<std::byte> values) const {
   fetch(keys, raw_keys(layer).data);
   fetch(values, this->values(layer).data);
@@ -166,6 +162,27 @@ ConstTensorView Segment::hidden() const {
   const std::byte* data =
       memory_at(2 * static_cast<std::size_t>(layout_.layers) * matrix_bytes_, group_of(layout_.hidden_layer));
   return BasicView<const std::byte>{data, layout_.shape.dtype, length_, layout_.hidden_width, layout_.hidden_width};
+}
+
+std::vector<float> values_on_host(const Segment& segment, std::int32_t layer) {
+  const std::size_t bytes = segment.row_bytes() * static_cast<std::size_t>(segment.length());
+  std::vector<std::byte> keys(bytes), stored(bytes);
+  segment.copy_first_rows(layer, keys, stored);
+  std::vector<float> values(bytes / size_of(segment.layout().shape.dtype));
+  dequantize(values, stored, segment.layout().shape.dtype == DType::f32 ? BlockType::f32 : BlockType::bf16);
+  return values;
+}
+
+std::vector<std::byte> state_on_host(Device& device, const Segment& segment) {
+  const std::shared_ptr<const Buffer> state = segment.state();
+  std::vector<std::byte> bytes(state->bytes());
+  if (!segment.on_host()) {
+    device.copy_to_host(bytes, state->data());
+  } else {
+    device.wait();
+    std::copy_n(state->data(), bytes.size(), bytes.begin());
+  }
+  return bytes;
 }
 
 PiecewiseUpload::PiecewiseUpload(Device& device, std::shared_ptr<const Buffer> from, std::shared_ptr<const Buffer> to,

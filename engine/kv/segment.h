@@ -68,6 +68,12 @@ class Segment {
   /// size.
   Segment(Backend& backend, const KvLayout& layout, TokenText ids, std::span<const std::byte> bytes);
 
+  /// A state of recurrent layers (engine/kv/sequence_states.h) as something that a store accounts for and moves between
+  /// its tiers. It has no tokens.
+  Segment(Device& device, std::shared_ptr<const Buffer> state);
+  /// Returns that state in the backend's memory.
+  std::shared_ptr<const Buffer> state() const;
+
   const TokenText& tokens() const { return tokens_; }
   /// Returns n, the number of tokens with KV; they are the first ones.
   std::int32_t length() const { return length_; }
@@ -88,19 +94,15 @@ class Segment {
   bool on_host() const { return on_host_; }
 
   /// True while part of the content is not yet uploaded or not yet waited for. Layers are uploaded in groups of
-  /// layers_per_group, hidden states with the layer that reads them. upload() queues the copy of a layer's group; the
+  /// upload_group(), hidden states with the layer that reads them. upload() queues the copy of a layer's group; the
   /// copies run in the order of these calls. The views below upload what they show where that is still to be done, and
   /// make operations that are queued afterwards wait for it; the host does not wait. Threads: while this is true, all
   /// of these functions belong to the engine's thread.
   bool is_uploading() const { return upload_ && !upload_->complete(); }
   void upload(std::int32_t layer) const;
-  static std::int32_t layers_per_group(std::int32_t layers) { return (layers + kUploadGroups - 1) / kUploadGroups; }
 
   ConstTensorView raw_keys(std::int32_t layer) const;  // [n, K * D] in the cache's type
   ConstTensorView values(std::int32_t layer) const;    // [n, K * D]
-  /// Returns the values [n, K * D] of a layer as floats, from either tier. Blocks until they are copied. Threads: the
-  /// engine's thread only.
-  std::vector<float> values_on_host(std::int32_t layer) const;
   /// Bytes of a token's keys in one layer, and of its values.
   std::size_t row_bytes() const { return matrix_bytes_ / static_cast<std::size_t>(length_); }
   /// Copies the keys and values of the first tokens in a layer, as many as fill the spans, from either tier. Blocks
@@ -121,8 +123,6 @@ class Segment {
   std::vector<float> entropy;  // [n] nats, of the distribution it was drawn from; empty: not generated, or not kept
 
  private:
-  static constexpr std::int32_t kUploadGroups = 16;  // a layer waits for 1/16 of the bytes; copies stay long and fast
-
   Segment(const Segment&) = default;  // shares the memory
   void set_sizes();
   std::shared_ptr<const Segment> uploaded_to(Device& device, PiecewiseUpload::Source source) const;
@@ -141,6 +141,18 @@ class Segment {
   bool on_host_ = false;
   std::shared_ptr<PiecewiseUpload> upload_;  // of memory_, in groups of layers; null: it was never in host memory
 };
+
+/// The layers that are uploaded together: a layer waits for 1/16 of the bytes, and copies stay long and fast.
+inline std::int32_t upload_group(std::int32_t layers) {
+  constexpr std::int32_t kGroups = 16;
+  return (layers + kGroups - 1) / kGroups;
+}
+
+/// Returns the values [n, K * D] of a layer as floats, from either tier. Blocks until they are copied. Threads: the
+/// engine's thread only.
+std::vector<float> values_on_host(const Segment& segment, std::int32_t layer);
+/// Returns the bytes of a state, from either tier. Blocks until they are copied. Threads: as above.
+std::vector<std::byte> state_on_host(Device& device, const Segment& segment);
 
 // Copies of KV in host memory, with keys before RoPE, for what is learned of texts. Threads: the engine's thread only.
 

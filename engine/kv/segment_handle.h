@@ -50,6 +50,12 @@ struct SegmentStoreStats {
 // KeptContext: the KV of a prompt and its answer, kept for the prompts that begin with the same tokens: the next answer
 // to called tools, the next turn of a session. Unlike a cached prefix it may hold approximate KV.
 
+/// The state that recurrent layers left behind the first `position` tokens, as a segment without tokens.
+struct KeptState {
+  std::int32_t position = 0;
+  SegmentHandle segment;
+};
+
 /// Immutable, and shared by all that continue it. Threads: any. Dropping the last reference frees what no other context
 /// and no cached prefix holds. The KV counts towards the engine's budget; what is evicted is computed again.
 struct KeptContext {
@@ -61,6 +67,7 @@ struct KeptContext {
   };
   std::vector<std::int32_t> tokens;  // [n], all with KV
   std::vector<Piece> pieces;         // contiguous, from position 0 to n
+  std::vector<KeptState> states;     // of recurrent layers, ascending positions, the last one n; empty: there are none
   std::int32_t exact = 0;            // positions [0, exact) hold exact KV
   int hops = 0;                      // of the positions behind them; 0: there are none
   bool imported_kv = false;          // some of the KV was read from a file: only requests that continue it may use it

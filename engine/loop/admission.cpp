@@ -145,6 +145,8 @@ bool Admission::follows(Sequence& next) {
   // The look-up comes only now, since it compares the prompt with all stored prefixes.
   if (lead.id != 0) lead = lead_of(kv_of(next.state), live, prompt, longest);
   next.state.lead = lead;
+  const auto leads = std::ranges::find_if(parts_.running, [&](const auto& one) { return one->id() == lead.id; });
+  if (leads != parts_.running.end()) (*leads)->cache().states().want(lead.length);
   return lead.id != 0;
 }
 

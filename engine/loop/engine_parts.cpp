@@ -97,7 +97,7 @@ EngineParts::EngineParts(std::unique_ptr<Backend> with_backend, std::shared_ptr<
       store(options.segment_budget_bytes, options.host_segment_budget_bytes),
       states(methods(), *backend, *model, {options.method_budget_bytes}),
       forward(*backend, *model),
-      prefixes(store),
+      prefixes(store, model->kv_layout().state_bytes > 0),
       spare(options.slowdown, options.max_step_rows),
       drafts(kMaxDraftRows),
       ahead(*backend, *model, forward.angles(), prefixes, spare, options) {

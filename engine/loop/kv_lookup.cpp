@@ -12,12 +12,34 @@ constexpr std::size_t kMaxEntries = 512;
 
 }  // namespace
 
+namespace {
+
+/// Returns the last state up to `position` that was not evicted; position 0: there is none.
+KeptState last_state(const std::vector<KeptState>& states, std::int32_t position, const SegmentStore& store) {
+  KeptState found;
+  for (const KeptState& state : states)
+    if (state.position <= position && store.peek(state.segment)) found = state;
+  return found;
+}
+
+/// Adds the state that the match ends with. Without it nothing matches.
+PrefixCache::Match with_state(PrefixCache::Match match, const KeptState& state, SegmentStore& store) {
+  if (match.length == 0 || state.position == 0) return match;
+  const std::shared_ptr<const Segment> kept = store.read(state.segment);
+  if (!kept || match.length != state.position) return {};
+  match.state = kept->state();
+  return match;
+}
+
+}  // namespace
+
 /// An entry's tokens follow those of its parent up to position `begin`, where the entry branches off.
 struct PrefixCache::Entry {
   Entry* parent = nullptr;
   std::int32_t begin = 0;
   std::vector<TokenId> tokens;
   SegmentHandle handle;
+  std::vector<KeptState> states;  // at positions in (begin, begin + tokens], ascending
   std::uint64_t last_use = 0;
   std::vector<std::unique_ptr<Entry>> children;
 
@@ -38,9 +60,23 @@ struct PrefixCache::Entry {
 struct PrefixCache::Walk {
   std::vector<Entry*> entries;
   std::int32_t length = 0;
+
+  /// Returns where the prompt leaves an entry.
+  std::int32_t end_of(std::size_t entry) const {
+    return entry + 1 < entries.size() ? entries[entry + 1]->begin : length;
+  }
+  /// Returns the states along the prompt, by ascending positions. Some may have been evicted.
+  std::vector<KeptState> states() const {
+    std::vector<KeptState> found;
+    for (std::size_t i = 0; i < entries.size(); ++i)
+      for (const KeptState& state : entries[i]->states)
+        if (state.position <= end_of(i)) found.push_back(state);
+    return found;
+  }
 };
 
-PrefixCache::PrefixCache(SegmentStore& store) : store_(store), root_(std::make_unique<Entry>()) {}
+PrefixCache::PrefixCache(SegmentStore& store, bool states)
+    : store_(store), with_states_(states), root_(std::make_unique<Entry>()) {}
 PrefixCache::~PrefixCache() = default;
 
 PrefixCache::Walk PrefixCache::walk(std::span<const TokenId> prompt) const {
@@ -60,22 +96,32 @@ PrefixCache::Walk PrefixCache::walk(std::span<const TokenId> prompt) const {
 PrefixCache::Match PrefixCache::find(std::span<const TokenId> prompt, std::int32_t max_tokens) {
   const Walk walk = living(this->walk(prompt));
   Match match;
+  KeptState state;
+  if (with_states_) {
+    state = last_state(walk.states(), max_tokens, store_);
+    max_tokens = state.position;
+  }
   for (std::size_t i = 0; i < walk.entries.size() && walk.entries[i]->begin < max_tokens; ++i) {
     const Entry& entry = *walk.entries[i];
-    const std::int32_t end = i + 1 < walk.entries.size() ? walk.entries[i + 1]->begin : walk.length;
+    const std::int32_t end = walk.end_of(i);
     std::shared_ptr<const Segment> segment = store_.read(entry.handle);
     if (!segment) break;  // no memory to upload the segment
     match.length = std::min(end, max_tokens);
     match.pieces.push_back({std::move(segment), entry.begin, match.length - entry.begin});
   }
   use(walk, match.pieces.size());
-  return match;
+  return with_state(std::move(match), state, store_);
 }
 
-std::int32_t PrefixCache::length(std::span<const TokenId> prompt) { return living(walk(prompt)).length; }
+std::int32_t PrefixCache::length(std::span<const TokenId> prompt) {
+  const Walk walk = living(this->walk(prompt));
+  return with_states_ ? last_state(walk.states(), walk.length, store_).position : walk.length;
+}
 
 PrefixCache::Match PrefixCache::read(const KeptContext& context, std::int32_t length) {
   Match match;
+  const KeptState state = last_state(context.states, length, store_);
+  if (with_states_) length = state.position;
   for (const KeptContext::Piece& piece : context.pieces) {
     if (piece.begin >= length) break;
     std::shared_ptr<const Segment> segment = store_.read(piece.segment);
@@ -83,16 +129,17 @@ PrefixCache::Match PrefixCache::read(const KeptContext& context, std::int32_t le
     match.length = std::min(piece.begin + piece.count, length);
     match.pieces.push_back({std::move(segment), piece.begin, match.length - piece.begin});
   }
-  return match;
+  return with_state(std::move(match), state, store_);
 }
+
+std::vector<KeptState> PrefixCache::states(std::span<const TokenId> prompt) const { return walk(prompt).states(); }
 
 std::vector<KeptContext::Piece> PrefixCache::pieces(std::span<const TokenId> prompt) const {
   const Walk walk = this->walk(prompt);
   std::vector<KeptContext::Piece> pieces;
   for (std::size_t i = 0; i < walk.entries.size(); ++i) {
     const std::int32_t begin = walk.entries[i]->begin;
-    const std::int32_t end = i + 1 < walk.entries.size() ? walk.entries[i + 1]->begin : walk.length;
-    pieces.push_back({walk.entries[i]->handle, begin, end - begin});
+    pieces.push_back({walk.entries[i]->handle, begin, walk.end_of(i) - begin});
   }
   return pieces;
 }
@@ -119,8 +166,9 @@ void PrefixCache::use(const Walk& walk, std::size_t count) {
 
 void PrefixCache::add(Backend& backend, const KvCache& cache, std::span<const TokenId> tokens, std::int32_t least) {
   const auto n = static_cast<std::int32_t>(tokens.size());
-  const Walk walk = living(this->walk(tokens));
-  if (walk.length + least > n) return;
+  Walk walk = living(this->walk(tokens));
+  if (cache.states().kept()) least = 1;  // the state behind the last token is worth it
+  if (walk.length + least > n) return add_states(backend, cache, walk);
   const auto rest = tokens.subspan(static_cast<std::size_t>(walk.length));
   SegmentHandle handle = store_.add(std::make_shared<Segment>(backend, cache, walk.length, n - walk.length,
                                                               std::vector<TokenId>(rest.begin(), rest.end())),
@@ -133,8 +181,27 @@ void PrefixCache::add(Backend& backend, const KvCache& cache, std::span<const To
   entry->tokens.assign(rest.begin(), rest.end());
   entry->handle = std::move(handle);
   entry->last_use = clock_;
+  walk.entries.push_back(entry.get());
+  walk.length = n;
   entry->parent->children.push_back(std::move(entry));
-  if (++entries_ > kMaxEntries) drop_oldest();
+  ++entries_;
+  add_states(backend, cache, walk);
+  if (entries_ > kMaxEntries) drop_oldest();
+}
+
+/// Keeps the states that the cache has along a walk and the entries do not have yet.
+void PrefixCache::add_states(Backend& backend, const KvCache& cache, const Walk& walk) {
+  for (const std::int32_t position : cache.states().lasting(walk.length)) {
+    std::size_t at_entry = 0;
+    while (at_entry < walk.entries.size() && position > walk.end_of(at_entry)) ++at_entry;
+    if (at_entry == walk.entries.size()) continue;
+    std::vector<KeptState>& states = walk.entries[at_entry]->states;
+    std::erase_if(states, [&](const KeptState& state) { return !store_.peek(state.segment); });
+    const auto at = std::ranges::lower_bound(states, position, {}, &KeptState::position);
+    if (at != states.end() && at->position == position) continue;
+    SegmentHandle handle = store_.add(std::make_shared<Segment>(backend, cache.states().at(position)), 0);
+    if (handle) states.insert(at, {position, std::move(handle)});
+  }
 }
 
 /// Drops an entry and all its branches.
@@ -170,12 +237,17 @@ std::int32_t LivePrefix::common(std::span<const TokenId> prompt, std::int32_t ma
                                    own.begin());
 }
 
+std::int32_t LivePrefix::usable(std::span<const TokenId> prompt, std::int32_t max_tokens) const {
+  const std::int32_t length = common(prompt, std::min(max_tokens, ready));
+  return cache == nullptr ? length : cache->states().last_up_to(length);
+}
+
 Lead lead_of(std::span<const LivePrefix> live, std::span<const TokenId> prompt, std::int32_t max_tokens,
              std::int32_t available) {
   Lead lead;
   for (const LivePrefix& one : live) {
     const std::int32_t common = one.common(prompt, max_tokens);
-    available = std::max(available, std::min(common, one.ready));
+    available = std::max(available, one.usable(prompt, max_tokens));
     if (common > std::max(lead.length, one.ready)) lead = {one.id, common};
   }
   return lead.length >= available + kMinFollowedTokens ? lead : Lead{};
@@ -186,10 +258,10 @@ PrefixCache::Match find_prefix(Backend& backend, PrefixCache& stored, std::span<
   const LivePrefix* best = nullptr;
   std::int32_t length = 0;
   for (const LivePrefix& one : live) {
-    const std::int32_t common = one.common(prompt, std::min(max_tokens, one.ready));
-    if (common <= length) continue;
+    const std::int32_t usable = one.usable(prompt, max_tokens);
+    if (usable <= length) continue;
     best = &one;
-    length = common;
+    length = usable;
   }
   PrefixCache::Match match = stored.find(prompt, max_tokens);
   if (length <= std::max(match.length, known)) return match;
@@ -200,6 +272,7 @@ PrefixCache::Match find_prefix(Backend& backend, PrefixCache& stored, std::span<
                                           std::vector<TokenId>(rest.begin(), rest.end()));
     match.pieces.push_back({std::move(copy), match.length, length - match.length});
     match.length = length;
+    match.state = best->cache->states().at(length);
   } catch (const BackendError&) {  // the prompt computes these tokens
   }
   return match;
@@ -210,7 +283,7 @@ std::int32_t known_beginning(const PromptKv& kv, std::span<const LivePrefix> liv
   std::int32_t length = std::max(kv.early, kv.context);
   if (!max_prefix) return length;
   length = std::max(length, std::min(kv.stored, *max_prefix));
-  for (const LivePrefix& one : live) length = std::max(length, one.common(prompt, std::min(one.ready, *max_prefix)));
+  for (const LivePrefix& one : live) length = std::max(length, one.usable(prompt, *max_prefix));
   return length;
 }
 
@@ -250,6 +323,27 @@ std::int32_t end_of(const std::vector<KeptContext::Piece>& pieces) {
   return pieces.empty() ? 0 : pieces.back().begin + pieces.back().count;
 }
 
+/// Keeps the states that the sequence's cache has; those that are stored already are shared. Returns false when the
+/// budget has no room for the last one.
+bool keep_states(KeptContext& kept, const Sequence& sequence, Backend& backend, SegmentStore& store,
+                 const PrefixCache& prefixes) {
+  const auto n = static_cast<std::int32_t>(kept.tokens.size());
+  std::vector<KeptState> stored;
+  if (!kept.imported_kv) stored = prefixes.states(kept.tokens);
+  if (sequence.prompt.assembly().continued() > 0)
+    stored.insert(stored.end(), sequence.request().context->states.begin(), sequence.request().context->states.end());
+  for (const std::int32_t position : sequence.cache().states().lasting(n)) {
+    const auto found = std::ranges::find_if(
+        stored, [&](const KeptState& state) { return state.position == position && store.peek(state.segment); });
+    const SegmentHandle handle =
+        found != stored.end()
+            ? found->segment
+            : store.add(std::make_shared<Segment>(backend, sequence.cache().states().at(position)), 0);
+    if (handle) kept.states.push_back({position, store.hold(handle)});
+  }
+  return !kept.states.empty() && kept.states.back().position == n;
+}
+
 }  // namespace
 
 std::int32_t common_length(const KeptContext& context, std::span<const TokenId> prompt, const SegmentStore& store) {
@@ -262,7 +356,8 @@ std::int32_t common_length(const KeptContext& context, std::span<const TokenId> 
 std::int32_t context_length(const GenerationRequest& request, const ReuseDecision& decision,
                             std::span<const TokenId> prompt, const SegmentStore& store) {
   if (!request.context || !reuses_prefixes(*request.reuse.method)) return 0;
-  const std::int32_t length = std::min(common_length(*request.context, prompt, store), max_prefix(request));
+  std::int32_t length = std::min(common_length(*request.context, prompt, store), max_prefix(request));
+  if (!request.context->states.empty()) length = last_state(request.context->states, length, store).position;
   return std::max(0, takes_segments(request.reuse, decision) ? length : std::min(length, request.context->exact));
 }
 
@@ -289,10 +384,11 @@ ContextHandle keep_context(const Sequence& sequence, Backend& backend, SegmentSt
     if (!handle) return nullptr;
     kept->pieces.push_back({store.hold(handle), at, n - at});
   }
+  if (sequence.cache().states().kept() && !keep_states(*kept, sequence, backend, store, prefixes)) return nullptr;
   return kept;
 }
 
-std::vector<std::byte> bytes_of(const KeptContext& context, const SegmentStore& store) {
+std::vector<std::byte> bytes_of(Device& device, const KeptContext& context, const SegmentStore& store) {
   std::vector<std::shared_ptr<const Segment>> segments;
   std::int32_t n = 0;
   for (const KeptContext::Piece& piece : context.pieces) {
@@ -301,30 +397,45 @@ std::vector<std::byte> bytes_of(const KeptContext& context, const SegmentStore& 
     segments.push_back(std::move(segment));
     n += piece.count;
   }
-  if (segments.empty()) return {};
+  std::vector<std::byte> state;
+  if (!context.states.empty()) {
+    const KeptState last = last_state(context.states, n, store);
+    n = last.position;
+    if (n > 0) state = state_on_host(device, *store.peek(last.segment));
+  }
+  if (segments.empty() || n == 0) return {};
   const std::size_t row = segments.front()->row_bytes();
   const std::size_t matrix = static_cast<std::size_t>(n) * row;
   const std::int32_t layers = segments.front()->layout().layers;
   std::vector<std::byte> bytes(2 * matrix * static_cast<std::size_t>(layers));
-  for (std::size_t i = 0; i < segments.size(); ++i) {
+  for (std::size_t i = 0; i < segments.size() && context.pieces[i].begin < n; ++i) {
     const KeptContext::Piece& piece = context.pieces[i];
     const std::size_t begin = static_cast<std::size_t>(piece.begin) * row;
-    const std::size_t count = static_cast<std::size_t>(piece.count) * row;
+    const std::size_t count = static_cast<std::size_t>(std::min(piece.count, n - piece.begin)) * row;
     for (std::int32_t layer = 0; layer < layers; ++layer) {
       const std::span layer_bytes = std::span(bytes).subspan(2 * static_cast<std::size_t>(layer) * matrix, 2 * matrix);
       segments[i]->copy_first_rows(layer, layer_bytes.subspan(begin, count),
                                    layer_bytes.subspan(matrix + begin, count));
     }
   }
+  bytes.insert(bytes.end(), state.begin(), state.end());
   return bytes;
 }
 
 ContextHandle with_bytes(const std::shared_ptr<KeptContext>& context, const KvLayout& layout,
                          std::span<const std::byte> bytes, Backend& backend, SegmentStore& store) {
-  const auto segment = std::make_shared<Segment>(backend, layout, context->tokens, bytes);
+  const auto kv = bytes.first(bytes.size() - std::min(bytes.size(), layout.state_bytes));
+  const auto segment = std::make_shared<Segment>(backend, layout, context->tokens, kv);
   const std::int32_t n = segment->length();
   const SegmentHandle handle = store.add(segment, 0);
   if (!handle) return nullptr;
+  if (layout.state_bytes > 0) {
+    auto memory = std::make_shared<Buffer>(backend.allocate_uninitialized(layout.state_bytes));
+    backend.copy_to_device(memory->data(), bytes.last(layout.state_bytes));
+    const SegmentHandle state = store.add(std::make_shared<Segment>(backend, std::move(memory)), 0);
+    if (!state) return nullptr;
+    context->states = {{n, store.hold(state)}};
+  }
   context->engine = &store;
   context->imported_kv = true;
   context->pieces = {{store.hold(handle), 0, n}};

@@ -23,7 +23,8 @@ class Sequence;
 /// Used by the engine's thread only. The segments count towards the store's budget, and the store may evict them.
 class PrefixCache {
  public:
-  explicit PrefixCache(SegmentStore& store);
+  /// `states`: the model has recurrent layers, so that a prefix can only end where its state was kept.
+  explicit PrefixCache(SegmentStore& store, bool states = false);
   ~PrefixCache();
 
   /// Tokens [0, count) of the segment are at positions [begin, begin + count) of the prompt.
@@ -33,8 +34,14 @@ class PrefixCache {
     std::int32_t count = 0;
   };
   struct Match {
-    std::vector<Piece> pieces;  // contiguous, from position 0
-    std::int32_t length = 0;    // tokens of all pieces
+    std::vector<Piece> pieces;            // contiguous, from position 0
+    std::int32_t length = 0;              // tokens of all pieces
+    std::shared_ptr<const Buffer> state;  // of recurrent layers behind them; null: there are none
+
+    /// Copies the state into a cache that got the pieces.
+    void put_state(KvCache& cache) const {
+      if (state) cache.states().put(length, state);
+    }
   };
   /// Returns the longest cached prefix of the prompt, at most `max_tokens` tokens.
   Match find(std::span<const TokenId> prompt, std::int32_t max_tokens);
@@ -48,12 +55,14 @@ class PrefixCache {
 
   /// Returns where the KV of that prefix is. Does not count as a use; some of it may have been evicted.
   std::vector<KeptContext::Piece> pieces(std::span<const TokenId> prompt) const;
+  /// Returns the states that are kept of that prefix, by ascending positions. Some may have been evicted.
+  std::vector<KeptState> states(std::span<const TokenId> prompt) const;
 
   /// The minimum number of tokens for which an entry is worth its place.
   static constexpr std::int32_t kWorthKeeping = 16;
 
   /// Stores positions [0, n) of the cache as the prefix `tokens`, n being their number, if at least `least` of them are
-  /// not cached yet.
+  /// not cached yet. Keeps the states that the cache has of them.
   void add(Backend& backend, const KvCache& cache, std::span<const TokenId> tokens, std::int32_t least = kWorthKeeping);
 
   void clear();
@@ -65,11 +74,13 @@ class PrefixCache {
   struct Walk;
   Walk walk(std::span<const TokenId> prompt) const;
   Walk living(Walk walk);
+  void add_states(Backend& backend, const KvCache& cache, const Walk& walk);
   void use(const Walk& walk, std::size_t count);
   void drop(const Entry& entry);
   void drop_oldest();
 
   SegmentStore& store_;
+  const bool with_states_;
   std::unique_ptr<Entry> root_;  // holds no tokens
   std::size_t entries_ = 0;
   std::uint64_t clock_ = 0;
@@ -93,6 +104,8 @@ struct LivePrefix {
 
   /// Returns the number of first tokens that a prompt has in common with [0, coming), at most `max_tokens`.
   std::int32_t common(std::span<const TokenId> prompt, std::int32_t max_tokens) const;
+  /// Returns how many of them a prompt can copy now: those that are ready, up to the last state that is kept.
+  std::int32_t usable(std::span<const TokenId> prompt, std::int32_t max_tokens) const;
 };
 
 /// The sequence that a prompt waits for, and the length that its exact KV must have. id 0: none.
@@ -166,7 +179,7 @@ ContextHandle keep_context(const Sequence& sequence, Backend& backend, SegmentSt
                            const PrefixCache& prefixes);
 
 /// LocalEngine::context_bytes, and the context of such bytes: `context` with its piece. Null: the budget has no room.
-std::vector<std::byte> bytes_of(const KeptContext& context, const SegmentStore& store);
+std::vector<std::byte> bytes_of(Device& device, const KeptContext& context, const SegmentStore& store);
 ContextHandle with_bytes(const std::shared_ptr<KeptContext>& context, const KvLayout& layout,
                          std::span<const std::byte> bytes, Backend& backend, SegmentStore& store);
 

@@ -106,9 +106,9 @@ void EarlySequence::keep_first(std::size_t count) {
   known_.keep_first(count);
   logits_.clear();
   done_ = std::min(done_, static_cast<std::int32_t>(count));
+  if (cache_) done_ = cache_->truncate(done_);
   placed_ = std::min(placed_, done_);
   ahead_ = std::min(ahead_, done_);
-  if (cache_) cache_->truncate(done_);
 }
 
 void EarlySequence::start(KvCache cache, std::int32_t placed) {
@@ -122,7 +122,18 @@ LivePrefix EarlySequence::live() const {
   return {id_, &*cache_, known_.tokens(), done_, static_cast<std::int32_t>(known_.tokens().size())};
 }
 
+/// A later text may end another prompt's common beginning, and what is known of an answer may change: the prompt can
+/// go back to where its parts begin.
+void EarlySequence::want_states() {
+  std::int32_t end = 0;
+  for (std::size_t part = 0; part <= known_.part() && part < prompt_.parts.size(); ++part) {
+    cache_->states().want(end);
+    end += static_cast<std::int32_t>(prompt_.parts[part].tokens.size());
+  }
+}
+
 bool EarlySequence::add_rows(std::int32_t count, StepRows& step) {
+  if (cache_->states().kept()) want_states();
   const std::int32_t cache = step.add_cache(&*cache_);
   for (std::int32_t at = done_; at < done_ + count; ++at) {
     step.add_row(cache, at, known_.tokens()[static_cast<std::size_t>(at)]);
@@ -146,9 +157,9 @@ std::optional<EarlySequence::Taken> EarlySequence::take(std::span<const TokenId>
       static_cast<std::size_t>(std::mismatch(run.begin(), run.end(), prompt.begin(), prompt.end()).first - run.begin());
   const bool whole = common == prompt.size() && common == known_.tokens().size() && !logits_.empty();
   if (!whole) logits_.clear();
-  const auto length = static_cast<std::int32_t>(whole ? common : std::min(common, prompt.size() - 1));
+  const std::int32_t length =
+      cache_->truncate(static_cast<std::int32_t>(whole ? common : std::min(common, prompt.size() - 1)));
   if (length == 0) return std::nullopt;
-  cache_->truncate(length);
   return Taken{std::move(*cache_), std::min(placed_, length), std::min(ahead_, length), length, std::move(logits_)};
 }
 
@@ -262,7 +273,7 @@ std::int32_t PrefillAhead::computed(EarlyId id, std::span<const TokenId> prompt)
   const std::size_t at = index_of(id);
   if (at == early_.size()) return 0;
   const LivePrefix live = early_[at]->live();
-  return live.common(prompt, live.ready);
+  return live.cache == nullptr ? 0 : live.usable(prompt, live.ready);
 }
 
 bool PrefillAhead::complete(EarlyId id) const {
@@ -310,6 +321,7 @@ bool PrefillAhead::start(EarlySequence& sequence, std::int64_t& free_bytes, std:
     }
     for (const PrefixCache::Piece& piece : match.pieces)
       insert(backend_, angles_, cache, {piece.begin, piece.segment.get(), 0, piece.count});
+    match.put_state(cache);
     sequence.start(std::move(cache), match.length);
   } catch (const std::exception&) {  // the request will compute the prompt
     sequence.give_up();

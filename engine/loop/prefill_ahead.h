@@ -96,6 +96,7 @@ class EarlySequence {
 
  private:
   void keep_first(std::size_t count);
+  void want_states();
 
   EarlyId id_;
   EarlyPrompt prompt_;

@@ -232,7 +232,7 @@ void PlacedKv::add(std::size_t part, PlacedSegment placed, std::shared_ptr<const
 }
 
 void PlacedKv::start_uploads(std::span<const std::shared_ptr<const Segment>> segments) const {
-  for (std::int32_t layer = 0; layer < layers_; layer += Segment::layers_per_group(layers_)) {
+  for (std::int32_t layer = 0; layer < layers_; layer += upload_group(layers_)) {
     for (const PrefixCache::Piece& piece : prefix_.pieces) piece.segment->upload(layer);
     for (const std::shared_ptr<const Segment>& segment : segments) {
       if (segment) segment->upload(layer);
@@ -263,13 +263,15 @@ void PlacedKv::insert(Backend& backend, RopeTable& angles, KvCache& cache) {
     insert(backend, angles, cache, i, {});
     placed_tokens_ += placed_[i].length();
   }
+  prefix_.put_state(cache);
+  prefix_.state.reset();
   if (late_pieces_.empty()) prefix_.pieces.clear();  // frees the copy of a live cache
   if (late_.empty() && late_pieces_.empty()) arrived_ = layers_;
 }
 
 void PlacedKv::insert_uploaded(Backend& backend, RopeTable& angles, KvCache& cache, std::int32_t layer) {
   while (arrived_ <= std::min(layer, layers_ - 1)) {
-    const LayerSpan layers{arrived_, arrived_ + Segment::layers_per_group(layers_)};
+    const LayerSpan layers{arrived_, arrived_ + upload_group(layers_)};
     for (const std::size_t i : late_pieces_) {
       const PrefixCache::Piece& piece = prefix_.pieces[i];
       baton::insert(backend, angles, cache, {piece.begin, piece.segment.get(), 0, piece.count, layers});

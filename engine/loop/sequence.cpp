@@ -16,6 +16,20 @@ RequestState state_of(RequestId id, GenerationRequest request, ReuseDecision dec
   return state;
 }
 
+/// Asks for the states where later prompts may branch: behind each part of the prompt, and behind all of it if choices
+/// are scored from there.
+void want_states(SequenceStates& states, const RequestState& state, bool scored) {
+  if (scored) states.want(state.prompt_length);
+  if (!keeps_prefixes(state.request.reuse) && !state.request.keep_context) return;
+  std::int32_t end = 0, wanted = 0;
+  for (const PromptPart& part : state.request.prompt) {
+    end += static_cast<std::int32_t>(part.tokens.size());
+    if (end < wanted + PrefixCache::kWorthKeeping) continue;
+    states.want(end);
+    wanted = end;
+  }
+}
+
 }  // namespace
 
 bool is_scoring(const Sequence& sequence) {
@@ -66,6 +80,7 @@ void Sequence::drop_tentative() noexcept {
 void Sequence::start(KvCache cache, PromptAssembly assembly, const PrefillTimes& times) {
   cache_.emplace(std::move(cache));
   prompt.start(std::move(assembly), times, *cache_);
+  if (cache_->states().kept()) want_states(cache_->states(), state, answer.scores() != nullptr);
 }
 
 std::int32_t Sequence::pending() const {
@@ -76,6 +91,7 @@ std::int32_t Sequence::add_rows(std::int32_t share, StepRows& step) {
   if (!decoding()) return prompt.add_rows(share, state.tokens, *cache_, step);
   const std::int32_t cache = step.add_cache(&*cache_);
   if (is_scoring(*this)) step.unsummed.push_back(&*cache_);  // the rows of a choice are dropped
+  if (!speculation.draft().empty()) step.stepwise.push_back(&*cache_);
   std::int32_t at = cache_->length();
   step.add_row(cache, at, state.tokens.back());
   for (const TokenId id : speculation.draft()) step.add_row(cache, ++at, id);
@@ -114,13 +130,13 @@ Sequence::Next Sequence::score(std::span<const float> logits) {
   if (!scores.take(logits)) {
     state.tokens.push_back(scores.running()[scores.run()]);
     if (speculation.match_scored()) return Next::drafted;
-    cache_->truncate(run);
+    cache_->go_back(run);
     speculation.drop_draft();
     return Next::step;
   }
   if (!behind_prompt) {
     state.tokens.resize(static_cast<std::size_t>(state.prompt_length));
-    cache_->truncate(state.prompt_length);
+    cache_->go_back(state.prompt_length);
   }
   speculation.drop_draft();
   if (!scores.running().empty()) {
@@ -143,7 +159,7 @@ Sequence::Next Sequence::advance(const ChosenToken& chosen, DraftLength& drafts)
   const Speculation::Chosen relation = speculation.match_token(state.tokens.back(), over, drafts);
   if (relation == Speculation::Chosen::guessed) ++state.result.accepted_tokens;
   if (relation != Speculation::Chosen::other) return Next::drafted;
-  cache_->truncate(run);
+  cache_->go_back(run);
   speculation.drop_draft();
   return over ? Next::end : Next::step;
 }

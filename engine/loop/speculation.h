@@ -26,6 +26,10 @@ constexpr std::int32_t kMaxDraftRows = 36;
 /// Maximum tokens that run in one step of a draft that runs whole: of a forced answer, or of a tentative one.
 constexpr std::int32_t kMaxWholeDraft = 32;
 
+/// Maximum tokens of a draft if the model has recurrent layers: the state behind each of them is kept until it is known
+/// that they stay.
+constexpr std::int32_t kMaxStateDraft = 8;
+
 /// Shortest match that makes a draft.
 constexpr std::int32_t kMinDraftMatch = 2;
 

@@ -188,8 +188,14 @@ std::shared_ptr<EngineParts> make_parts(std::unique_ptr<Backend>& backend, std::
   }
 }
 
+/// States of recurrent layers stand for all tokens before a position: they belong to no text, and cannot be placed.
+constexpr const char* kRecurrent = "its model has recurrent layers, whose state cannot be handed over";
+
+bool is_recurrent(const EngineParts& parts) { return parts.model->kv_layout().state_bytes > 0; }
+
 /// baton::decide() with the engine's calibration.
 ReuseDecision decide_now(const ReuseOptions& reuse, PlaceId place, const EngineParts& parts) {
+  if (is_recurrent(parts) && takes_segments(reuse)) return exact_because(reuse, kRecurrent);
   try {
     return parts.measuring.with_calibration(
         [&](const Calibration& now) { return decide(reuse, now, place, parts.model->config.layers); });
@@ -242,6 +248,7 @@ RequestId StepEngine::add(GenerationRequest request) {
   if (longest > 0) request.max_tokens = static_cast<std::int32_t>(longest) + 1;
   if (!request.choices.empty()) request.stop.clear();
   request.max_tokens = std::min(request.max_tokens, model.options.context - length);
+  if (is_recurrent(*parts_)) request.reuse.record = false;
   ReuseDecision decision = decide_now(request.reuse, place_of(request.reader, request.prompt), *parts_);
   const std::int64_t bytes = bytes_for(*parts_, request, decision, length + request.max_tokens);
   if (const std::int64_t budget = parts_->options.kv_budget_bytes; bytes > budget) {
@@ -261,7 +268,9 @@ void StepEngine::cancel(RequestId id) { parts_->inbox.cancel(id); }
 EarlyId StepEngine::prepare(EarlyPrompt prompt) {
   check(prompt, *parts_->model);
   const PlaceId place = place_of(prompt.reader, prompt.parts);
-  ReuseDecision decision = may_begin_tentatively(*prompt.reuse.method)
+  const bool recurrent = is_recurrent(*parts_);
+  if (recurrent) prompt.reuse.record = false;
+  ReuseDecision decision = recurrent || may_begin_tentatively(*prompt.reuse.method)
                                ? decide_now(prompt.reuse, place, *parts_)
                                : parts_->measuring.with_calibration(
                                      [&](const Calibration& now) { return decide_early(prompt.reuse, now, place); });
@@ -317,7 +326,9 @@ void StepEngine::set_calibration(Calibration calibration) { parts_->measuring.se
 std::optional<RelayHistory> StepEngine::changed_history() { return parts_->measuring.changed_history(); }
 
 std::vector<std::byte> StepEngine::context_bytes(const ContextHandle& context) {
-  return parts_->inbox.on_thread<std::vector<std::byte>>([this, context] { return bytes_of(*context, parts_->store); })
+  return parts_->inbox
+      .on_thread<std::vector<std::byte>>(
+          [this, context] { return bytes_of(*parts_->backend, *context, parts_->store); })
       .value_or(std::vector<std::byte>());
 }
 

@@ -108,7 +108,9 @@ void StepRunner::find_drafts(std::span<const SequenceSnapshot> sequences) {
     Sequence& sequence = *parts_.running[i];
     if (!sequence.decoding()) continue;
     const DraftRule rule = draft_rule(sequences[i].draft, decoding, parts_.options);
-    const Draft draft = find_draft(sequence, rule.max_tokens);
+    const std::int32_t longest =
+        sequence.cache().states().kept() ? std::min(rule.max_tokens, kMaxStateDraft) : rule.max_tokens;
+    const Draft draft = find_draft(sequence, longest);
     const auto found = static_cast<std::int32_t>(draft.tokens.size());
     sequence.speculation.set_draft(draft,
                                    rule.whole ? found : parts_.drafts.choose(draft, parts_.costs.row_ms(), step));

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cmath>
+#include <functional>
 #include <utility>
 
 #include "engine/base/json_fields.h"
@@ -32,7 +33,18 @@ enum class Family : std::uint8_t {
   glm4,
   ministral3,
   qwen2_moe,
+  lfm2,
+  lfm2_moe,
+  qwen35,
+  qwen35_moe,
+  qwen3_next,
 };
+
+/// Attention and gated delta nets.
+bool is_delta_hybrid(Family family) {
+  return family == Family::qwen35 || family == Family::qwen35_moe || family == Family::qwen3_next;
+}
+bool is_lfm2(Family family) { return family == Family::lfm2 || family == Family::lfm2_moe; }
 
 /// A family and what its configurations leave out, as Transformers fills it in.
 struct FamilyRow {
@@ -81,6 +93,26 @@ constexpr FamilyRow kFamilies[] = {
      .partly_rotated = true},
     {.name = "Ministral3ForCausalLM", .norm_eps = 1e-5, .theta = 1e6, .head_dim = 128, .family = Family::ministral3},
     {.name = "Qwen2MoeForCausalLM", .family = Family::qwen2_moe, .attention_bias = true},
+    {.name = "Lfm2ForCausalLM", .norm_eps = 1e-5, .theta = 1e6, .family = Family::lfm2, .tied = true},
+    {.name = "Lfm2MoeForCausalLM", .norm_eps = 1e-5, .theta = 1e6, .family = Family::lfm2_moe, .tied = true},
+    {.name = "Qwen3_5ForCausalLM",
+     .rotary_factor = 0.25,
+     .head_dim = 256,
+     .family = Family::qwen35,
+     .attention_bias = true,
+     .partly_rotated = true},
+    {.name = "Qwen3_5MoeForCausalLM",
+     .rotary_factor = 0.25,
+     .head_dim = 256,
+     .family = Family::qwen35_moe,
+     .attention_bias = true,
+     .partly_rotated = true},
+    {.name = "Qwen3NextForCausalLM",
+     .rotary_factor = 0.25,
+     .head_dim = 256,
+     .family = Family::qwen3_next,
+     .attention_bias = true,
+     .partly_rotated = true},
 };
 
 inline constexpr std::int32_t kMaxContext = 1 << 27;
@@ -338,6 +370,7 @@ void read_windows(ModelConfig& config, const JsonFields& fields, Family family) 
   if (family == Family::exaone4 && !fields.is_null("sliding_window"))
     return read_periodic_windows(config, fields, 4, RopeKind::global, RopeKind::none);
   if (family == Family::exaone4 || family == Family::granite || family == Family::glm4) return;
+  if (is_lfm2(family) || is_delta_hybrid(family)) return;
   if (family == Family::smollm3) return read_smollm_layers(config, fields);
 
   if (const Json* types = fields.find("layer_types")) {
@@ -350,6 +383,78 @@ void read_windows(ModelConfig& config, const JsonFields& fields, Family family) 
   const std::int32_t absent =
       family == Family::mistral || family == Family::qwen3_moe ? 4096 : 0;  // the defaults of Transformers
   config.window.assign(config.layers, fields.integer_or("sliding_window", absent, 1, kMaxContext));
+}
+
+// Layers that keep a state instead of keys and values.
+
+constexpr std::int32_t kMaxConvLength = 64;
+constexpr std::int32_t kMaxStateHeads = 1 << 12, kMaxStateDim = 1 << 12;
+
+/// Which layers have attention and which are of another kind, from their names in "layer_types", or from
+/// `is_attention`; `name`: of the other kind.
+std::vector<LayerKind> layer_types(const JsonFields& fields, std::int32_t layers, const char* name, LayerKind other,
+                                   const std::function<bool(std::int32_t)>& is_attention) {
+  const Json* types = fields.find("layer_types");
+  if (types != nullptr && (!types->is_array() || types->size() != static_cast<std::size_t>(layers)))
+    fields.fail("layer_types", fmt::format("expected a list of {}, one of each layer", layers));
+  std::vector<LayerKind> kinds;
+  for (std::int32_t layer = 0; layer < layers; ++layer) {
+    if (types == nullptr) {
+      kinds.push_back(is_attention(layer) ? LayerKind::attention : other);
+      continue;
+    }
+    const Json& type = (*types)[static_cast<std::size_t>(layer)];
+    if (type != "full_attention" && type != name)
+      fields.fail("layer_types", fmt::format("with {}, expected full_attention or {}", describe(type), name));
+    kinds.push_back(type == "full_attention" ? LayerKind::attention : other);
+  }
+  return kinds;
+}
+
+std::vector<LayerKind> lfm2_layers(const JsonFields& fields, std::int32_t layers) {
+  const bool listed = fields.find("full_attn_idxs") != nullptr;
+  const std::vector<std::int32_t> attention = fields.integers("full_attn_idxs", 0, layers - 1);
+  return layer_types(fields, layers, "conv", LayerKind::short_convolution, [&](std::int32_t layer) {
+    return !listed || std::ranges::find(attention, layer) != attention.end();
+  });
+}
+
+RecurrentConfig read_lfm2(const JsonFields& fields) {
+  RecurrentConfig recurrent;
+  recurrent.conv_length = fields.integer_or("conv_L_cache", 3, 1, kMaxConvLength);
+  recurrent.conv_bias = recurrent.bias = fields.flag_or("conv_bias", false);
+  return recurrent;
+}
+
+/// The width of LFM2's MLP, which its configuration names before it is adjusted.
+std::int32_t lfm2_ffn_width(const JsonFields& fields, std::int32_t width) {
+  if (!fields.flag_or("block_auto_adjust_ff_dim", true)) return width;
+  auto adjusted = static_cast<std::int32_t>(2.0 * width / 3.0);
+  if (!fields.is_null("block_ffn_dim_multiplier"))
+    adjusted = static_cast<std::int32_t>(fields.number_or("block_ffn_dim_multiplier", 1.0, 1e-3, 1e3) * adjusted);
+  const std::int32_t multiple = fields.integer_or("block_multiple_of", 256, 1, 1 << 20);
+  return std::max(1, (adjusted + multiple - 1) / multiple) * multiple;
+}
+
+std::vector<LayerKind> delta_layers(const JsonFields& fields, std::int32_t layers) {
+  const std::int32_t period = fields.integer_or("full_attention_interval", 4, 1, 1 << 12);
+  return layer_types(fields, layers, "linear_attention", LayerKind::delta_net,
+                     [&](std::int32_t layer) { return (layer + 1) % period == 0; });
+}
+
+RecurrentConfig read_delta_net(const JsonFields& fields) {
+  RecurrentConfig recurrent;
+  recurrent.conv_length = fields.integer_or("linear_conv_kernel_dim", 4, 1, kMaxConvLength);
+  DeltaShape& delta = recurrent.delta;
+  delta.key_heads = fields.integer_or("linear_num_key_heads", 16, 1, kMaxStateHeads);
+  delta.value_heads = fields.integer_or("linear_num_value_heads", 32, 1, kMaxStateHeads);
+  delta.key_dim = fields.integer_or("linear_key_head_dim", 128, 1, kMaxStateDim);
+  delta.value_dim = fields.integer_or("linear_value_head_dim", 128, 1, kMaxStateDim);
+  delta.tiled = fields.flag_or("linear_heads_tiled", false);  // files of llama.cpp's converter
+  if (delta.value_heads % delta.key_heads != 0)
+    fields.fail("linear_num_value_heads",
+                fmt::format("expected a multiple of linear_num_key_heads, {}", delta.key_heads));
+  return recurrent;
 }
 
 // The whole file.
@@ -387,10 +492,15 @@ void reject_other_activations(const JsonFields& fields, Family family) {
   if (activation != "silu" && activation != "swish") fields.fail("hidden_act", "but only silu is supported");
 }
 
+bool has_experts(Family family) {
+  return family == Family::mixtral || family == Family::qwen3_moe || family == Family::qwen2_moe ||
+         family == Family::lfm2_moe || family == Family::qwen35_moe || family == Family::qwen3_next;
+}
+
 /// The key of a mixture's number of experts; empty: the family has none. Newer configurations of Qwen3 have Mixtral's.
 std::string experts_key(const JsonFields& fields, Family family) {
   if (family == Family::mixtral) return "num_local_experts";
-  if (family != Family::qwen3_moe && family != Family::qwen2_moe) return "";
+  if (!has_experts(family)) return "";
   return fields.find("num_experts") != nullptr ? "num_experts" : "num_local_experts";
 }
 
@@ -424,10 +534,16 @@ void read_dimensions(ModelConfig& config, const JsonFields& fields, const Family
   config.width = fields.integer("hidden_size", 1, kMaxWidth);
   config.heads = fields.integer("num_attention_heads", 1, kMaxHeads);
   config.kv_heads = fields.integer_or("num_key_value_heads", config.heads, 1, kMaxHeads);
-  config.ffn_width = fields.integer("intermediate_size", 1, kMaxFfnWidth);
+  const bool lfm2_name = is_lfm2(row.family) && fields.find("block_ff_dim") != nullptr;
+  const char* ffn_key = lfm2_name ? "block_ff_dim" : "intermediate_size";
+  config.ffn_width = row.family == Family::qwen35_moe  // it has no MLP
+                         ? fields.integer_or("intermediate_size", 1, 1, kMaxFfnWidth)
+                         : fields.integer(ffn_key, 1, kMaxFfnWidth);
   config.vocabulary = fields.integer("vocab_size", 1, kMaxVocabulary);
   config.context = fields.integer("max_position_embeddings", 1, kMaxContext);
-  config.norm_eps = static_cast<float>(fields.number_or("rms_norm_eps", row.norm_eps, 0.0, 1.0));
+  if (row.family == Family::lfm2) config.ffn_width = lfm2_ffn_width(fields, config.ffn_width);
+  const char* eps = is_lfm2(row.family) ? "norm_eps" : "rms_norm_eps";
+  config.norm_eps = static_cast<float>(fields.number_or(eps, row.norm_eps, 0.0, 1.0));
   config.tied_embeddings = fields.flag_or("tie_word_embeddings", row.tied);
 
   if (config.heads % config.kv_heads != 0)
@@ -461,7 +577,7 @@ void read_biases_and_norms(ModelConfig& config, const JsonFields& fields, Family
   }
   config.mlp_bias = fields.flag_or("mlp_bias", false);
   config.qk_norm = family == Family::qwen3 || family == Family::qwen3_moe || family == Family::gemma3 ||
-                   family == Family::exaone4 || family == Family::olmo3;
+                   family == Family::exaone4 || family == Family::olmo3 || is_lfm2(family) || is_delta_hybrid(family);
   config.qk_norm_of_row = family == Family::olmo3;
   config.pre_norms = family != Family::exaone4 && family != Family::olmo3;
   config.post_norms = family == Family::gemma3 || family == Family::glm4 || !config.pre_norms;
@@ -470,27 +586,69 @@ void read_biases_and_norms(ModelConfig& config, const JsonFields& fields, Family
 
 constexpr std::int32_t kMaxExperts = 4096;
 
+/// What a family's configurations leave out of a mixture.
+struct MixtureDefaults {
+  std::int32_t experts, chosen, width, shared;
+};
+
+MixtureDefaults mixture_defaults(Family family) {
+  switch (family) {
+    case Family::qwen2_moe:
+      return {60, 4, 1408, 5632};
+    case Family::qwen35_moe:
+      return {256, 8, 512, 512};
+    case Family::qwen3_next:
+      return {512, 10, 512, 512};
+    case Family::lfm2_moe:
+      return {32, 4, 1792, 0};
+    default:
+      return {128, 8, 768, 0};
+  }
+}
+
+/// Layers of Qwen's that have an MLP all the same: listed ones, and all but every n-th one.
+std::vector<std::int32_t> qwen_dense_layers(const ModelConfig& config, const JsonFields& fields) {
+  const std::int32_t period = fields.integer_or("decoder_sparse_step", 1, 1, kMaxLayers);
+  std::vector<std::int32_t> dense = fields.integers("mlp_only_layers", 0, config.layers - 1);
+  for (std::int32_t layer = 0; layer < config.layers; ++layer)
+    if ((layer + 1) % period != 0) dense.push_back(layer);
+  std::ranges::sort(dense);
+  dense.erase(std::unique(dense.begin(), dense.end()), dense.end());
+  dense.shrink_to_fit();
+  return dense;
+}
+
+/// LFM2's router: the sigmoids of its logits, of which a bias chooses and which are the weights.
+void read_lfm2_router(MixtureConfig& mixture, const JsonFields& fields, std::int32_t layers) {
+  mixture.sigmoid = true;
+  mixture.choice_bias = fields.flag_or("use_expert_bias", true);
+  mixture.normalized = fields.flag_or("norm_topk_prob", true);
+  mixture.weight_sum_eps = 1e-6f;
+  mixture.weight_scale = static_cast<float>(fields.number_or("routed_scaling_factor", 1.0, 1e-6, 1e6));
+  const std::int32_t dense = fields.integer_or("num_dense_layers", 2, 0, kMaxLayers);
+  for (std::int32_t layer = 0; layer < std::min(dense, layers); ++layer) mixture.dense_layers.push_back(layer);
+}
+
 void read_mixture(ModelConfig& config, const JsonFields& fields, Family family) {
   MixtureConfig& mixture = config.mixture;
+  const MixtureDefaults absent = mixture_defaults(family);
   if (family == Family::mixtral) {
     mixture.experts = fields.integer_or("num_local_experts", 8, 1, kMaxExperts);
     mixture.chosen = fields.integer_or("num_experts_per_tok", 2, 1, kMaxExperts);
     mixture.ffn_width = config.ffn_width;
   } else {
-    const bool shared = family == Family::qwen2_moe;
-    mixture.experts = fields.integer_or(experts_key(fields, family), shared ? 60 : 128, 1, kMaxExperts);
-    mixture.chosen = fields.integer_or("num_experts_per_tok", shared ? 4 : 8, 1, kMaxExperts);
-    mixture.ffn_width = fields.integer_or("moe_intermediate_size", shared ? 1408 : 768, 1, kMaxFfnWidth);
-    if (shared) mixture.shared_width = fields.integer_or("shared_expert_intermediate_size", 5632, 1, kMaxFfnWidth);
-    mixture.normalized = fields.flag_or("norm_topk_prob", false);
-    const std::int32_t period = fields.integer_or("decoder_sparse_step", 1, 1, kMaxLayers);
-    std::vector<std::int32_t>& dense = mixture.dense_layers;
-    dense = fields.integers("mlp_only_layers", 0, config.layers - 1);
-    for (std::int32_t layer = 0; layer < config.layers; ++layer)
-      if ((layer + 1) % period != 0) dense.push_back(layer);
-    std::ranges::sort(dense);
-    dense.erase(std::unique(dense.begin(), dense.end()), dense.end());
-    dense.shrink_to_fit();
+    mixture.experts = fields.integer_or(experts_key(fields, family), absent.experts, 1, kMaxExperts);
+    mixture.chosen = fields.integer_or("num_experts_per_tok", absent.chosen, 1, kMaxExperts);
+    mixture.ffn_width = fields.integer_or("moe_intermediate_size", absent.width, 1, kMaxFfnWidth);
+    if (absent.shared > 0)
+      mixture.shared_width = fields.integer_or("shared_expert_intermediate_size", absent.shared, 1, kMaxFfnWidth);
+    if (family == Family::lfm2_moe) {
+      read_lfm2_router(mixture, fields, config.layers);
+    } else {
+      // Qwen3.5 has no such keys: all of its layers have a mixture, whose weights sum up to 1.
+      mixture.normalized = fields.flag_or("norm_topk_prob", is_delta_hybrid(family));
+      if (family != Family::qwen35_moe) mixture.dense_layers = qwen_dense_layers(config, fields);
+    }
   }
   if (mixture.chosen > mixture.experts)
     fields.fail("num_experts_per_tok", fmt::format("expected at most {}, the number of experts", mixture.experts));
@@ -560,6 +718,10 @@ constexpr InnerModel kInnerModels[] = {
     {"glm4", "Glm4ForCausalLM"},
     {"smollm3", "SmolLM3ForCausalLM"},
     {"phi3", "Phi3ForCausalLM"},
+    {"lfm2", "Lfm2ForCausalLM"},
+    {"lfm2_moe", "Lfm2MoeForCausalLM"},
+    {"qwen3_5_text", "Qwen3_5ForCausalLM"},
+    {"qwen3_5_moe_text", "Qwen3_5MoeForCausalLM"},
 };
 
 /// Returns the configuration of the text model of `root`; null: it is one itself.
@@ -607,8 +769,17 @@ ModelConfig parse_config(std::string_view json, const std::string& origin) {
   read_biases_and_norms(config, fields, family);
   if (family == Family::gemma3) read_gemma(config, fields);
   if (family == Family::granite) read_multipliers(config, fields);
-  if (family == Family::mixtral || family == Family::qwen3_moe || family == Family::qwen2_moe)
-    read_mixture(config, fields, family);
+  if (is_lfm2(family)) {
+    config.recurrent = read_lfm2(fields);
+    config.mixers = lfm2_layers(fields, config.layers);
+  }
+  if (is_delta_hybrid(family)) {
+    config.norm_offset = 1.0f;
+    config.attention_gate = fields.flag_or("attn_output_gate", true);
+    config.recurrent = read_delta_net(fields);
+    config.mixers = delta_layers(fields, config.layers);
+  }
+  if (has_experts(family)) read_mixture(config, fields, family);
   read_rope(config, fields, row, origin);
   read_windows(config, fields, family);
   config.eos_tokens = end_tokens(fields.integers("eos_token_id", 0, config.vocabulary - 1), origin);

@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/backend/recurrence.h"
 #include "engine/base/errors.h"
 
 namespace baton {
@@ -76,10 +77,31 @@ struct MixtureConfig {
   std::int32_t chosen = 0;                 // experts of a token
   std::int32_t ffn_width = 0;              // of an expert
   bool normalized = true;                  // the weights of a token's experts sum up to 1
+  bool sigmoid = false;                    // weights are sigmoids of the router's logits, not their softmax
+  bool choice_bias = false;                // a bias is added to what the experts are chosen by, not to their weights
+  float weight_sum_eps = 0.0f;             // added to the sum that normalises
+  float weight_scale = 1.0f;               // multiplies the weights
   std::vector<std::int32_t> dense_layers;  // which have an MLP all the same; ascending, each once
   std::int32_t shared_width = 0;           // of the expert that every token runs through as well; 0: there is none
 
   bool in(std::int32_t layer) const { return experts > 0 && !std::ranges::binary_search(dense_layers, layer); }
+};
+
+/// A part of a layer: a mixer, which reads what its sequence stored at other positions, or a feed-forward part, which
+/// sees its own row alone.
+enum class LayerKind : std::uint8_t { none, attention, short_convolution, delta_net, mamba2, feed_forward, experts };
+inline constexpr std::size_t kLayerKinds = 7;
+
+/// The layers that keep a state instead of keys and values; a model has one kind of them.
+struct RecurrentConfig {
+  std::int32_t conv_length = 0;  // rows that a convolution sees
+  bool conv_bias = false;
+  bool bias = false;  // of the projections
+  DeltaShape delta;
+  ScanShape scan;
+  float least_step = 0.0f, most_step = 0.0f;  // of scan
+  std::int32_t norm_groups = 0;               // scan: groups of the result with an RMSNorm of their own; 0: no norm
+  bool gate_behind_norm = false;  // scan: the gate multiplies the normalised result, not the input of the norm
 };
 
 struct ModelConfig {
@@ -97,6 +119,7 @@ struct ModelConfig {
   bool attention_bias = false;  // biases of q, k, v
   bool output_bias = false;     // bias of o
   bool mlp_bias = false;
+  bool attention_gate = false;    // the result of attention is multiplied by the sigmoid of a gate, [H D]
   bool qk_norm = false;           // RMSNorm of q and k before RoPE, of each head
   bool qk_norm_of_row = false;    // or of all heads of a row together
   bool pre_norms = true;          // RMSNorm of the inputs of attention and MLP
@@ -112,6 +135,8 @@ struct ModelConfig {
   bool interleaved_heads = false;  // checkpoints hold the rotated columns of a head as pairs (2 j, 2 j + 1)
   QueryTemperature temperature;
   MixtureConfig mixture;
+  std::vector<LayerKind> mixers;  // [L], or empty: all attention
+  RecurrentConfig recurrent;
   RopeConfig rope;                       // RopeKind::global
   RopeConfig local_rope;                 // RopeKind::local
   std::vector<RopeKind> rope_kinds;      // [L], or empty: all global
@@ -123,6 +148,9 @@ struct ModelConfig {
 
   RopeKind rope_kind(std::int32_t layer) const {
     return rope_kinds.empty() ? RopeKind::global : rope_kinds[static_cast<std::size_t>(layer)];
+  }
+  LayerKind mixer(std::int32_t layer) const {
+    return mixers.empty() ? LayerKind::attention : mixers[static_cast<std::size_t>(layer)];
   }
   const RopeConfig& rope_of(RopeKind kind) const { return kind == RopeKind::global ? rope : local_rope; }
   /// The columns of a head that are rotated.

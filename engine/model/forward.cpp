@@ -67,11 +67,11 @@ Forward::Forward(Backend& backend, const Model& model)
       rows_(backend, model),
       gates_(backend, model.config),
       outputs_(backend, model) {
-  const LayerContext context{backend_, model_, rows_, timer_, gates_};
+  const LayerContext context{backend_, model_, rows_, timer_, gates_, states_};
   for (const LayerEntry& layer : layers_) {
     for (const LayerKind kind : {layer.mixer, layer.feed}) {
       const auto index = static_cast<std::size_t>(kind);
-      if (!kinds_[index]) kinds_[index] = layer_kinds()[index].make(context);
+      if (kind != LayerKind::none && !kinds_[index]) kinds_[index] = layer_kinds()[index]->make(context);
     }
   }
 }
@@ -94,6 +94,7 @@ std::span<const float> Forward::run(StepRows& rows) {
   check_step(rows, model_.config);
   reserve(rows.size(), static_cast<std::int64_t>(rows.logits_rows.size()));
   rows_.begin(rows);
+  states_.prepare(rows);
   for (const auto& kind : kinds_)
     if (kind) kind->prepare(rows);
   timer_.begin();
@@ -145,7 +146,8 @@ void Forward::rehearse() {
   };
   for (std::int32_t layer = 0; layer < model_.config.layers; ++layer) {
     const LayerEntry& entry = layers_[static_cast<std::size_t>(layer)];
-    for (const LayerKind kind : {entry.mixer, entry.feed}) part(kind).rehearse(layer, run);
+    for (const LayerKind kind : {entry.mixer, entry.feed})
+      if (kind != LayerKind::none) part(kind).rehearse(layer, run);
   }
   run(outputs_.logits(), DType::f32, rows_.normed(), *model_.weights.lm_head, {});
   backend_.wait();
@@ -157,35 +159,56 @@ void Forward::run_before_layer(const StepRows& step, std::int32_t layer) {
   timer_.end_before_layer();
 }
 
-/// Returns the normalised input of the layer's mixer, in the type that its first product reads.
+/// Returns the input of the layer's parts, in the type that its first product reads.
 TensorView Forward::normed_input(std::int32_t layer) const {
   const LayerWeights& w = model_.weights.layers[static_cast<std::size_t>(layer)];
-  return rows_.normed(backend_.operand_type(w.qkv->dtype), rows_.count());
+  return rows_.normed(backend_.operand_type(w.first().dtype), rows_.count());
+}
+
+ConstTensorView Forward::input(std::int32_t layer) const {
+  if (model_.config.pre_norms) return normed_input(layer);
+  return rows_.residual();
 }
 
 void Forward::run_layer(StepRows& step, std::int32_t layer, std::int32_t phase_end) {
-  const ModelConfig& c = model_.config;
   const LayerWeights& w = model_.weights.layers[static_cast<std::size_t>(layer)];
   const LayerEntry& kinds = layers_[static_cast<std::size_t>(layer)];
-  if (!normed_is_in_ && c.pre_norms) backend_.rms_norm(normed_input(layer), rows_.residual(), w.input_norm, c.norm_eps);
-  part(kinds.mixer).run(step, layer, c.pre_norms ? normed_input(layer) : rows_.residual());
-  if (rows_.count() == 0) return;
-  const TensorView x = rows_.residual(), delta = rows_.delta(), normed = normed_input(layer);
-  finish_part(w.attention_post_norm);
-  if (c.pre_norms) {
-    backend_.add_rms_norm(normed, x, delta, w.mlp_norm, c.norm_eps);
-  } else {
-    backend_.add(x, delta);
+  if (kinds.mixer != LayerKind::none) {
+    normalize(layer, w.input_norm);
+    part(kinds.mixer).run(step, layer, input(layer));
+    if (rows_.count() == 0) return;
+    finish_part(w.attention_post_norm);
+    if (kinds.feed == LayerKind::none) return end_layer(step, layer, phase_end);
+    add_and_normalize(layer, w.mlp_norm);
   }
-  part(kinds.feed).run(step, layer, c.pre_norms ? normed : x);
+  normalize(layer, w.mlp_norm);
+  part(kinds.feed).run(step, layer, input(layer));
   finish_part(w.mlp_post_norm);
-  normed_is_in_ = next_norm_is_fused(step, layer, phase_end);
+  end_layer(step, layer, phase_end);
+}
+
+/// Normalises the input of a part, if the residual before it has not done so.
+void Forward::normalize(std::int32_t layer, std::span<const float> norm) {
+  if (!normed_is_in_ && model_.config.pre_norms)
+    backend_.rms_norm(normed_input(layer), rows_.residual(), norm, model_.config.norm_eps);
+  normed_is_in_ = false;
+}
+
+/// Adds the output of a part to the residual stream and normalises the input of the next one, of layer `layer`.
+void Forward::add_and_normalize(std::int32_t layer, std::span<const float> norm) {
+  normed_is_in_ = model_.config.pre_norms;
   if (normed_is_in_) {
-    const LayerWeights& next = model_.weights.layers[static_cast<std::size_t>(layer) + 1];
-    backend_.add_rms_norm(normed_input(layer + 1), x, delta, next.input_norm, c.norm_eps);
+    backend_.add_rms_norm(normed_input(layer), rows_.residual(), rows_.delta(), norm, model_.config.norm_eps);
   } else {
-    backend_.add(x, delta);
+    backend_.add(rows_.residual(), rows_.delta());
   }
+}
+
+void Forward::end_layer(const StepRows& step, std::int32_t layer, std::int32_t phase_end) {
+  if (!next_norm_is_fused(step, layer, phase_end)) return backend_.add(rows_.residual(), rows_.delta());
+  const auto next = static_cast<std::size_t>(layer) + 1;
+  const LayerWeights& w = model_.weights.layers[next];
+  add_and_normalize(layer + 1, layers_[next].mixer == LayerKind::none ? w.mlp_norm : w.input_norm);
 }
 
 /// What happens to the output of attention or of an MLP before it is added to the residual stream.

@@ -76,10 +76,14 @@ class Forward {
   void reserve(std::int64_t rows, std::int64_t logits_rows);
   void run_phase(StepRows& step, std::int32_t begin, std::int32_t end);
   void run_layer(StepRows& step, std::int32_t layer, std::int32_t phase_end);
+  void normalize(std::int32_t layer, std::span<const float> norm);
+  void add_and_normalize(std::int32_t layer, std::span<const float> norm);
+  void end_layer(const StepRows& step, std::int32_t layer, std::int32_t phase_end);
   void finish_part(std::span<const float> post_norm);
   void run_before_layer(const StepRows& step, std::int32_t layer);
   bool can_replay(const StepRows& step, std::int32_t layer) const;
   bool next_norm_is_fused(const StepRows& step, std::int32_t layer, std::int32_t phase_end) const;
+  ConstTensorView input(std::int32_t layer) const;
   TensorView normed_input(std::int32_t layer) const;
   Layer& part(LayerKind kind) { return *kinds_[static_cast<std::size_t>(kind)]; }
 
@@ -93,9 +97,10 @@ class Forward {
   StepTimer timer_;
   LayerRows rows_;
   Gates gates_;
+  StepStates states_;
   std::array<std::unique_ptr<Layer>, kLayerKinds> kinds_;  // null: the model has no layer of the kind
   StepOutputs outputs_;
-  bool normed_is_in_ = false;  // the layer's input norm was fused with the residual before it
+  bool normed_is_in_ = false;  // the input norm of the next part was fused with the residual before it
 };
 
 }  // namespace baton

@@ -56,10 +56,43 @@ constexpr std::pair<std::string_view, std::string_view> kSharedTensors[] = {
     {"mlp.shared_expert.up_proj", "ffn_up_shexp"},
     {"mlp.shared_expert.down_proj", "ffn_down_shexp"}};
 
+/// Those of LFM2.
+constexpr std::pair<std::string_view, std::string_view> kLfm2Tensors[] = {{"operator_norm", "attn_norm"},
+                                                                          {"ffn_norm", "ffn_norm"},
+                                                                          {"self_attn.out_proj", "attn_output"},
+                                                                          {"self_attn.q_layernorm", "attn_q_norm"},
+                                                                          {"self_attn.k_layernorm", "attn_k_norm"},
+                                                                          {"conv.in_proj", "shortconv.in_proj"},
+                                                                          {"conv.conv", "shortconv.conv"},
+                                                                          {"conv.out_proj", "shortconv.out_proj"},
+                                                                          {"feed_forward.gate", "ffn_gate_inp"},
+                                                                          {"feed_forward.w1", "ffn_gate"},
+                                                                          {"feed_forward.w3", "ffn_up"},
+                                                                          {"feed_forward.w2", "ffn_down"}};
+
+/// Those of gated delta nets.
+constexpr std::pair<std::string_view, std::string_view> kDeltaTensors[] = {
+    {"post_attention_layernorm", "post_attention_norm"},
+    {"linear_attn.in_proj_qkv", "attn_qkv"},
+    {"linear_attn.in_proj_z", "attn_gate"},
+    {"linear_attn.in_proj_b", "ssm_beta"},
+    {"linear_attn.in_proj_a", "ssm_alpha"},
+    {"linear_attn.in_proj_ba", "ssm_ba"},
+    {"linear_attn.conv1d", "ssm_conv1d"},
+    {"linear_attn.norm", "ssm_norm"},
+    {"linear_attn.out_proj", "ssm_out"}};
+
+/// Tensors whose names do not end in the kind that they have in checkpoints. "rate": files hold -exp(A_log).
+constexpr std::pair<std::string_view, std::string_view> kWholeNames[] = {
+    {"linear_attn.rate", "ssm_a"},
+    {"linear_attn.dt_bias", "ssm_dt.bias"},
+    {"feed_forward.expert_bias", "exp_probs_b.bias"}};
+
 struct Architecture {
   std::string_view name;        // of general.architecture
   std::string_view class_;      // of config.json
   TensorNames special = {};     // names that other architectures do not have, or not so
+  TensorNames more = {};        // further such names
   bool interleaved = false;     // files hold queries and keys in the order of interleaved RoPE, checkpoints do not
   bool partly_rotated = false;  // heads may be rotated in part
   bool mixture = false;         // a mixture of experts is expected
@@ -79,7 +112,27 @@ constexpr Architecture kArchitectures[] = {
     {.name = "glm4", .class_ = "Glm4ForCausalLM", .special = kGlmNormTensors, .partly_rotated = true},
     {.name = "mistral3", .class_ = "Ministral3ForCausalLM", .interleaved = true},
     {.name = "qwen2moe", .class_ = "Qwen2MoeForCausalLM", .special = kSharedTensors, .mixture = true},
+    {.name = "lfm2", .class_ = "Lfm2ForCausalLM", .special = kLfm2Tensors},
+    {.name = "lfm2moe", .class_ = "Lfm2MoeForCausalLM", .special = kLfm2Tensors, .mixture = true},
+    {.name = "qwen35", .class_ = "Qwen3_5ForCausalLM", .special = kDeltaTensors, .partly_rotated = true},
+    {.name = "qwen35moe",
+     .class_ = "Qwen3_5MoeForCausalLM",
+     .special = kDeltaTensors,
+     .more = kSharedTensors,
+     .partly_rotated = true,
+     .mixture = true},
+    {.name = "qwen3next",
+     .class_ = "Qwen3NextForCausalLM",
+     .special = kDeltaTensors,
+     .more = kSharedTensors,
+     .partly_rotated = true,
+     .mixture = true},
 };
+
+bool is_delta_hybrid(const Architecture& architecture) {
+  return architecture.name == "qwen35" || architecture.name == "qwen35moe" || architecture.name == "qwen3next";
+}
+bool is_lfm2(const Architecture& architecture) { return architecture.name.starts_with("lfm2"); }
 
 const Architecture& architecture_of(const GgufMetadata& metadata) {
   const std::string name = metadata.text("general.architecture");
@@ -109,7 +162,8 @@ struct StoredName {
 };
 
 /// "model.layers.3.self_attn.q_proj.weight" -> "blk.3.attn_q.weight"
-StoredName stored_name(std::string_view name, TensorNames special) {
+StoredName stored_name(std::string_view name, const Architecture& architecture) {
+  if (name == "model.embedding_norm.weight") return {"token_embd_norm.weight"};
   if (name == "model.embed_tokens.weight") return {"token_embd.weight"};
   if (name == "model.norm.weight") return {"output_norm.weight"};
   if (name == "lm_head.weight") return {"output.weight"};
@@ -117,6 +171,8 @@ StoredName stored_name(std::string_view name, TensorNames special) {
   if (!name.starts_with(kLayers)) return {};
   const std::string_view rest = name.substr(kLayers.size());
   const std::size_t dot = rest.find('.'), kind = rest.rfind('.');
+  if (const std::string_view whole = find_name(kWholeNames, rest.substr(dot + 1)); !whole.empty())
+    return {fmt::format("blk.{}.{}", rest.substr(0, dot), whole)};
   std::string_view middle = rest.substr(dot + 1, kind - dot - 1);
   StoredName found;
   std::string_view stored;
@@ -126,7 +182,8 @@ StoredName stored_name(std::string_view name, TensorNames special) {
     found.expert = std::stoll(std::string(middle.substr(0, end)));
     stored = find_name(kMixtureTensors, middle.substr(end + 1));
   } else {
-    stored = find_name(special, middle);
+    stored = find_name(architecture.special, middle);
+    if (stored.empty()) stored = find_name(architecture.more, middle);
     if (stored.empty()) stored = find_name(kLayerTensors, middle);
     if (stored.empty()) stored = find_name(kMixtureTensors, middle);
   }
@@ -169,15 +226,22 @@ void reject_unknown_tensors(const GgufFiles& files, const Architecture& architec
                             std::int64_t blocks) {
   std::set<std::string_view> known = {"attn_rot_embd"};  // angles, which old files stored
   for (const auto& [theirs, stored] : kLayerTensors) known.insert(stored);
-  for (const auto& [theirs, stored] : architecture.special) known.insert(stored);
+  for (const TensorNames names : {architecture.special, architecture.more})
+    for (const auto& [theirs, stored] : names) known.insert(stored);
+  const bool whole_names = is_delta_hybrid(architecture) || is_lfm2(architecture);
   if (mixture)
     for (const auto& [theirs, stored] : kMixtureTensors) known.insert(stored);
   for (const std::string& name : files.tensor_names()) {
     if (name == "token_embd.weight" || name == "output_norm.weight" || name == "output.weight" ||
-        name == "rope_freqs.weight" || (architecture.name == "phi3" && name.starts_with("rope_factors_")))
+        name == "rope_freqs.weight" || (is_lfm2(architecture) && name == "token_embd_norm.weight") ||
+        (architecture.name == "phi3" && name.starts_with("rope_factors_")))
       continue;
     if (is_left_out(name, layers, blocks)) continue;
     const std::size_t first = name.find('.'), dot = name.find('.', first + 1), kind = name.rfind('.');
+    if (whole_names && name.starts_with("blk.") && dot != name.npos &&
+        std::ranges::find(kWholeNames, std::string_view(name).substr(dot + 1), &TensorNames::value_type::second) !=
+            std::end(kWholeNames))
+      continue;
     const bool layer = name.starts_with("blk.") && dot != name.npos && kind > dot;
     if (layer && known.contains(std::string_view(name).substr(dot + 1, kind - dot - 1))) continue;
     throw ModelError(fmt::format("{}: tensor {} is not one of a model of the architecture {} as it is supported",
@@ -200,12 +264,13 @@ constexpr Multiplier kMultipliers[] = {{"embedding_scale", "embedding_multiplier
 void reject_unsupported(const GgufMetadata& metadata, const Architecture& architecture, const std::string& prefix) {
   if (prefix != "llama." && !architecture.mixture && metadata.integer_or(prefix + "expert_count", 0, 0, kMax) != 0)
     metadata.fail(prefix + "expert_count", "but mixtures of experts are not supported for this architecture");
-  for (const char* key : {"expert_shared_count", "expert_group_count", "leading_dense_block_count"})
-    if (metadata.integer_or(prefix + key, 0, 0, kMax) != 0)
-      metadata.fail(prefix + key, "but such mixtures of experts are not supported");
-  constexpr std::int64_t kSoftmax = 1;
-  if (metadata.integer_or(prefix + "expert_gating_func", kSoftmax, 0, kMax) != kSoftmax)
-    metadata.fail(prefix + "expert_gating_func", "expected 1 (softmax)");
+  for (const std::string_view key : {"expert_shared_count", "expert_group_count", "leading_dense_block_count"})
+    if (!(is_lfm2(architecture) && key == "leading_dense_block_count") &&
+        metadata.integer_or(prefix + std::string(key), 0, 0, kMax) != 0)
+      metadata.fail(prefix + std::string(key), "but such mixtures of experts are not supported");
+  const std::int64_t gating = is_lfm2(architecture) ? 2 : 1;
+  if (metadata.integer_or(prefix + "expert_gating_func", gating, 0, kMax) != gating)
+    metadata.fail(prefix + "expert_gating_func", gating == 1 ? "expected 1 (softmax)" : "expected 2 (sigmoid)");
   if (const double scale = metadata.number_or(prefix + "expert_weights_scale", 1.0, 0.0, 1e30);
       scale != 0.0 && scale != 1.0)
     metadata.fail(prefix + "expert_weights_scale", "but weights of experts are not scaled");
@@ -326,14 +391,62 @@ std::int64_t vocabulary_of(const GgufFiles& files) {
 }
 
 void add_mixture(Json& config, const GgufMetadata& metadata, const std::string& prefix, bool mixtral) {
-  const bool shared = prefix == "qwen2moe.";
+  const bool shared = prefix == "qwen2moe." || prefix == "qwen35moe." || prefix == "qwen3next.";
   config[mixtral ? "num_local_experts" : "num_experts"] = metadata.integer(prefix + "expert_count", 1, kMax);
   config["num_experts_per_tok"] = metadata.integer(prefix + "expert_used_count", 1, kMax);
-  config["norm_topk_prob"] = !shared;  // as llama.cpp computes all files of these architectures
+  config["norm_topk_prob"] = prefix != "qwen2moe.";  // as llama.cpp computes all files of these architectures
   if (!mixtral) config["moe_intermediate_size"] = metadata.integer(prefix + "expert_feed_forward_length", 1, kMax);
   if (shared)
     config["shared_expert_intermediate_size"] =
-        metadata.integer_or(prefix + "expert_shared_feed_forward_length", config["intermediate_size"], 1, kMax);
+        prefix == "qwen2moe."
+            ? metadata.integer_or(prefix + "expert_shared_feed_forward_length", config["intermediate_size"], 1, kMax)
+            : metadata.integer(prefix + "expert_shared_feed_forward_length", 1, kMax);
+}
+
+/// KV heads, which files of models with other layers than attention name layer by layer: 0 for those. Adds the layers'
+/// kinds to the configuration then; `other`: the name of those.
+std::int64_t kv_heads_by_layer(Json& config, const GgufMetadata& metadata, const std::string& key, std::int64_t layers,
+                               const char* other) {
+  const std::vector<std::int64_t> heads = metadata.integers(key);
+  if (static_cast<std::int64_t>(heads.size()) < layers)
+    metadata.fail(key, fmt::format("with {} numbers, expected {}, one of each layer", heads.size(), layers));
+  const std::int64_t most = *std::ranges::max_element(heads);
+  for (std::int64_t layer = 0; layer < layers; ++layer) {
+    const std::int64_t here = heads[static_cast<std::size_t>(layer)];
+    if (here != 0 && here != most)
+      metadata.fail(key, fmt::format("expected 0 or {} in each layer, found {}", most, here));
+    config["layer_types"].push_back(here != 0 ? "full_attention" : other);
+  }
+  return std::max<std::int64_t>(most, 1);
+}
+
+void add_lfm2(Json& config, const GgufMetadata& metadata, const std::string& prefix) {
+  config["conv_L_cache"] = metadata.integer(prefix + "shortconv.l_cache", 1, kMax);
+  config["block_auto_adjust_ff_dim"] = false;
+  config["norm_eps"] = config["rms_norm_eps"];
+  config["num_dense_layers"] = metadata.integer_or(prefix + "leading_dense_block_count", 0, 0, kMax);
+}
+
+void add_delta_net(Json& config, const GgufMetadata& metadata, const std::string& prefix) {
+  const auto number = [&](const char* key) { return metadata.integer(prefix + "ssm." + key, 1, kMax); };
+  const std::int64_t heads = number("time_step_rank"), inner = number("inner_size");
+  if (inner % heads != 0)
+    metadata.fail(prefix + "ssm.inner_size", fmt::format("expected a multiple of ssm.time_step_rank, {}", heads));
+  config["linear_conv_kernel_dim"] = number("conv_kernel");
+  config["linear_num_key_heads"] = number("group_count");
+  config["linear_num_value_heads"] = heads;
+  config["linear_key_head_dim"] = number("state_size");
+  config["linear_value_head_dim"] = inner / heads;
+  config["linear_heads_tiled"] = prefix != "qwen3next.";
+  const std::string interval = prefix + "full_attention_interval", recurrent = prefix + "attention.recurrent_layers";
+  if (metadata.contains(interval)) config["full_attention_interval"] = metadata.integer(interval, 1, kMax);
+  if (!metadata.contains(recurrent)) return;
+  const std::vector<bool> flags = metadata.flags(recurrent);
+  const auto layers = config["num_hidden_layers"].get<std::size_t>();
+  if (flags.size() < layers)
+    metadata.fail(recurrent, fmt::format("with {} values, expected {}, one of each layer", flags.size(), layers));
+  for (std::size_t layer = 0; layer < layers; ++layer)
+    config["layer_types"].push_back(flags[layer] ? "linear_attention" : "full_attention");
 }
 
 /// What only some architectures have.
@@ -353,6 +466,8 @@ void add_settings_of(const Architecture& architecture, Json& config, const GgufF
   }
   if (name == "gemma3" || name == "olmo2" || name == "exaone4") add_windows(config, metadata, prefix);
   if (name == "gemma3") add_gemma(config, metadata, prefix);
+  if (is_lfm2(architecture)) add_lfm2(config, metadata, prefix);
+  if (is_delta_hybrid(architecture)) add_delta_net(config, metadata, prefix);
   if (!architecture.multipliers) return;
   for (const Multiplier& one : kMultipliers) {
     const std::string key = prefix + std::string(one.key);
@@ -373,7 +488,10 @@ Json config_json(const GgufFiles& files) {
 
   const std::int64_t width = metadata.integer(prefix + "embedding_length", 1, kMax);
   const std::int64_t heads = metadata.integer(prefix + "attention.head_count", 1, kMax);
-  const std::int64_t kv_heads = metadata.integer_or(prefix + "attention.head_count_kv", heads, 1, kMax);
+  Json config;
+  const std::string kv_key = prefix + "attention.head_count_kv";
+  const std::int64_t kv_heads = is_lfm2(architecture) ? kv_heads_by_layer(config, metadata, kv_key, layers, "conv")
+                                                      : metadata.integer_or(kv_key, heads, 1, kMax);
   const std::int64_t head_dim = metadata.integer_or(prefix + "attention.key_length", width / heads, 1, kMax);
   if (metadata.integer_or(prefix + "attention.value_length", head_dim, 1, kMax) != head_dim)
     metadata.fail(prefix + "attention.value_length", fmt::format("expected {}, the width of keys", head_dim));
@@ -382,19 +500,20 @@ Json config_json(const GgufFiles& files) {
     metadata.fail(prefix + "rope.dimension_count",
                   fmt::format("expected {}: only heads that are rotated as a whole are supported", head_dim));
 
-  Json config = {{"architectures", {std::string(mixtral ? "MixtralForCausalLM" : architecture.class_)}},
+  config.update({{"architectures", {std::string(mixtral ? "MixtralForCausalLM" : architecture.class_)}},
                  {"num_hidden_layers", layers},
                  {"hidden_size", width},
                  {"num_attention_heads", heads},
                  {"num_key_value_heads", kv_heads},
                  {"head_dim", head_dim},
-                 {"intermediate_size", metadata.integer(prefix + "feed_forward_length", 1, kMax)},
                  {"vocab_size", vocabulary_of(files)},
                  {"max_position_embeddings", metadata.integer(prefix + "context_length", 1, kMax)},
                  {"rms_norm_eps", rounded(metadata.number(prefix + "attention.layer_norm_rms_epsilon", 0.0, 1.0))},
                  {"rope_theta", rounded(metadata.number_or(prefix + "rope.freq_base", 10000.0, 0.0, 1e15))},
                  {"tie_word_embeddings", files.find("output.weight") == nullptr},
-                 {"eos_token_id", gguf_eos_tokens(metadata)}};
+                 {"eos_token_id", gguf_eos_tokens(metadata)}});
+  if (architecture.name != "qwen35moe")  // which has no MLP
+    config["intermediate_size"] = metadata.integer(prefix + "feed_forward_length", 1, kMax);
   if (const Json scaling = rope_scaling(metadata, prefix); !scaling.is_null()) config["rope_scaling"] = scaling;
   add_settings_of(architecture, config, files, prefix);
   if (mixture) add_mixture(config, metadata, prefix, mixtral);
@@ -451,11 +570,11 @@ GgufWeights::GgufWeights(const GgufFiles& files, const ModelConfig& config)
     : files_(files), head_dim_(config.head_dim), experts_(config.mixture.experts), architecture_(config.architecture) {}
 
 bool GgufWeights::contains(const std::string& name) const {
-  return files_.find(stored_name(name, architecture_of_class(architecture_).special).tensor) != nullptr;
+  return files_.find(stored_name(name, architecture_of_class(architecture_)).tensor) != nullptr;
 }
 
 StoredWeight GgufWeights::weight(const std::string& name, std::int64_t rows, std::int64_t cols) const {
-  const StoredName at = stored_name(name, architecture_of_class(architecture_).special);
+  const StoredName at = stored_name(name, architecture_of_class(architecture_));
   const std::string &stored = at.tensor, &origin = files_.metadata().origin();
   const GgufTensor* tensor = files_.find(stored);
   if (tensor == nullptr) throw ModelError(fmt::format("{}: tensor \"{}\" ({}) is missing", origin, stored, name));
@@ -482,6 +601,7 @@ StoredWeight GgufWeights::weight(const std::string& name, std::int64_t rows, std
           cols,
           rotated && architecture_of_class(architecture_).interleaved ? head_dim_ : 0,
           0,
+          nullptr,
           [=, this](std::span<std::byte> out, std::int64_t row) {
             files_.read(stored, first + static_cast<std::uint64_t>(row * stride), out);
           }};

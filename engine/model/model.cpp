@@ -19,6 +19,7 @@
 #include "engine/base/system/process.h"
 #include "engine/model/checkpoint_weights.h"
 #include "engine/model/gguf.h"
+#include "engine/model/layers/layer.h"
 #include "engine/model/safetensors.h"
 #include "engine/model/sampler.h"
 
@@ -69,6 +70,12 @@ Model describe_model(const ModelFiles& files, const std::filesystem::path& path,
   ModelConfig config = checked_config(files, path, options);
   ModelText text = checked_text(files, path, config);
   return model_of(files, options, std::move(config), std::move(text));
+}
+
+KvLayout Model::kv_layout() const {
+  KvLayout layout{kv_shape(), config.layers};
+  layout.state_bytes = static_cast<std::size_t>(state_offsets(config).back()) * sizeof(float);
+  return layout;
 }
 
 std::shared_ptr<const Model> open_model(Backend& backend, const std::filesystem::path& path,

@@ -77,7 +77,8 @@ struct Model : ModelText {
   Weights weights;
   GenerationDefaults generation;
   KvShape kv_shape() const { return {config.kv_heads, config.head_dim, options.kv_dtype}; }
-  KvLayout kv_layout() const { return {kv_shape(), config.layers}; }  // nothing kept beside keys and values
+  /// Nothing is kept beside keys, values, and the states of recurrent layers.
+  KvLayout kv_layout() const;
 };
 
 /// A model without its weights and its fingerprint. Throws ModelError with the file and what was expected.

@@ -21,6 +21,7 @@ bool is_whole(const StepRows& rows, std::int32_t layers) {
 
 void StepRows::clear() {
   caches.clear();
+  stepwise.clear();
   unsummed.clear();
   sequence.clear();
   position.clear();
@@ -83,6 +84,55 @@ void check_step(const StepRows& rows, const ModelConfig& config) {
     const RowPath& path = rows.path[static_cast<std::size_t>(row)];
     if (path.leave != layers || path.detection >= 0)
       refuse(fmt::format("found logits of row {}, which may leave early; expected a row through all layers", row));
+  }
+}
+
+void StepStates::prepare(const StepRows& step) {
+  rows_.clear();
+  runs_.clear();
+  begins_.clear();
+  if (std::ranges::none_of(step.caches, [](const KvCache* cache) { return cache->states().kept(); })) return;
+  if (!is_whole(step, step.caches.front()->layout().layers))
+    throw std::invalid_argument("step: rows of a model with recurrent layers run through all layers");
+  std::vector<std::int32_t> own;
+  for (std::size_t cache = 0; cache < step.caches.size(); ++cache) {
+    own.clear();
+    for (std::int32_t row = 0; row < static_cast<std::int32_t>(step.sequence.size()); ++row)
+      if (step.sequence[static_cast<std::size_t>(row)] == static_cast<std::int32_t>(cache)) own.push_back(row);
+    std::ranges::sort(own, {}, [&](std::int32_t row) { return step.position[static_cast<std::size_t>(row)]; });
+    if (!own.empty()) add_runs(step, *step.caches[cache], own);
+  }
+}
+
+/// `rows`: those of the cache, in the order of their positions.
+void StepStates::add_runs(const StepRows& step, KvCache& cache, std::span<const std::int32_t> rows) {
+  SequenceStates& states = cache.states();
+  const std::int32_t begin = cache.length(), end = begin + static_cast<std::int32_t>(rows.size());
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const std::int32_t position = step.position[static_cast<std::size_t>(rows[i])];
+    if (position != begin + static_cast<std::int32_t>(i))
+      throw std::invalid_argument(
+          fmt::format("step: found a row at position {} of a sequence with a state; expected {}", position,
+                      begin + static_cast<std::int32_t>(i)));
+  }
+  if (!states.can_return(begin))
+    throw std::invalid_argument(fmt::format("step: the state behind {} tokens of a sequence is not there", begin));
+  states.keep_between(0, begin);  // a step that failed may have left others
+  std::vector<std::int32_t> ends = states.wanted(begin, end);
+  if (std::ranges::find(step.stepwise, &cache) != step.stepwise.end()) {
+    ends.clear();
+    for (std::int32_t at = begin + 1; at < end; ++at) ends.push_back(at);
+  }
+  ends.push_back(end);
+  begins_.push_back(states.at(begin));
+  const auto floats = [](const std::byte* memory) { return reinterpret_cast<const float*>(memory); };
+  const float* from = begins_.back() ? floats(begins_.back()->data()) : nullptr;
+  for (std::int32_t at = begin; const std::int32_t next : ends) {
+    auto* to = reinterpret_cast<float*>(states.make(next));
+    const auto first = static_cast<std::int32_t>(rows_.size());
+    for (; at < next; ++at) rows_.push_back(rows[static_cast<std::size_t>(at - begin)]);
+    runs_.push_back({first, static_cast<std::int32_t>(rows_.size()), from, to, next != ends.front()});
+    from = to;
   }
 }
 

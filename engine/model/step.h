@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -54,6 +55,7 @@ struct Detection {
 /// row attends to must be committed, placed, or a row of the same step.
 struct StepRows {
   std::vector<KvCache*> caches;
+  std::vector<const KvCache*> stepwise;  // caches that keep the state behind each row, since rows may be dropped again
   std::vector<const KvCache*> unsummed;  // caches whose KvCache::received() the rows of this step leave as it is
   std::vector<std::int32_t> sequence;    // [T] index into caches
   std::vector<std::int32_t> position;    // [T]
@@ -118,6 +120,25 @@ class StepTimer {
   std::size_t alongside_ = 0;             // pending calls of alongside()
   bool marked_ = false;                   // marks of a failed step are left
   bool complete_ = false;
+};
+
+/// The runs of a step's rows through the recurrent layers, and the states between them. All rows run through all
+/// layers, and the rows of a sequence follow its committed ones. Threads: the step's.
+class StepStates {
+ public:
+  /// Finds the runs and takes memory for the states that the step leaves: behind its last row of each sequence, at the
+  /// positions that are wanted, and behind each row of StepRows::stepwise. Does nothing for a model without recurrent
+  /// layers. Throws std::invalid_argument for other rows, BackendError.
+  void prepare(const StepRows& step);
+  /// Returns the rows with the part of the states that begins at `offset` floats.
+  StateRows at(std::int64_t offset) const { return {rows_, runs_, offset}; }
+
+ private:
+  void add_runs(const StepRows& step, KvCache& cache, std::span<const std::int32_t> rows);
+
+  std::vector<std::int32_t> rows_;
+  std::vector<StateRun> runs_;
+  std::vector<std::shared_ptr<const Buffer>> begins_;  // keep the memory of the states that runs begin with
 };
 
 /// The angles of the rows of a layer, of every RoPE of the model.

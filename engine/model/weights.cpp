@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <functional>
 #include <optional>
@@ -45,7 +46,7 @@ std::optional<DType> plain_type(const StoredWeight& weight) {
   if (weight.type == BlockType::f32) type = DType::f32;
   if (weight.type == BlockType::bf16) type = DType::bf16;
   if (weight.type == BlockType::f16) type = DType::f16;
-  return weight.interleaved == 0 ? type : std::nullopt;
+  return weight.interleaved == 0 && !weight.order ? type : std::nullopt;
 }
 
 /// NaN and infinity have all exponent bits set. An f32 value above the largest bf16 would round to infinity there.
@@ -68,6 +69,9 @@ struct WeightPart {
   std::string name;
   std::int64_t rows;
   std::int32_t interleaved = 0, rotated = 0;
+  /// Some rows of a tensor of `stored` rows, in an order of their own; null: all, as above.
+  std::shared_ptr<const std::vector<std::int64_t>> order = nullptr;
+  std::int64_t stored = 0;
 };
 
 class Loader {
@@ -92,10 +96,11 @@ class Loader {
   std::vector<float> vector(const std::vector<WeightPart>& parts) {
     std::vector<float> values;
     for (const WeightPart& part : parts) {
-      const StoredWeight found = read(weight(part, 1, part.rows));
-      std::vector<float> stored(static_cast<std::size_t>(part.rows));
-      dequantize(stored, found.row(0), found.type);
-      check_finite(view_of(stored.data(), 1, part.rows), part.name, true);
+      const std::int64_t length = part.order ? part.stored : part.rows;
+      const StoredWeight found = read(weight(part, 1, length));
+      std::vector<float> stored(static_cast<std::size_t>(length));
+      dequantize(stored, {found.data.get(), static_cast<std::size_t>(row_bytes(found.type, length))}, found.type);
+      check_finite(view_of(stored.data(), 1, length), part.name, true);
       for (std::int64_t i = 0; i < part.rows; ++i) values.push_back(stored[static_cast<std::size_t>(found.place(i))]);
     }
     bytes_ += values.size() * sizeof(float);
@@ -109,11 +114,32 @@ class Loader {
     return values;
   }
 
+  /// The taps of a convolution [columns, length], stored column by column, as [length, columns].
+  std::vector<float> taps(const std::string& name, std::int64_t columns, std::int64_t length) {
+    const StoredWeight found = read(files_.weight(name, columns, length));
+    std::vector<float> row(static_cast<std::size_t>(length)), all(static_cast<std::size_t>(columns * length));
+    for (std::int64_t column = 0; column < columns; ++column) {
+      dequantize(row, found.row(column), found.type);
+      check_finite(view_of(row.data(), 1, length), name, false, column);
+      for (std::int64_t j = 0; j < length; ++j)
+        all[static_cast<std::size_t>(j * columns + column)] = row[static_cast<std::size_t>(j)];
+    }
+    bytes_ += all.size() * sizeof(float);
+    return all;
+  }
+
   bool has(const std::string& name) const { return files_.contains(name); }
   std::size_t bytes() const { return bytes_; }
 
  private:
   StoredWeight weight(const WeightPart& part, std::int64_t rows, std::int64_t cols) const {
+    if (part.order) {
+      const bool vector = rows == 1;
+      StoredWeight some = files_.weight(part.name, vector ? 1 : part.stored, cols).whole();
+      some.order = part.order;
+      some.rows = rows;
+      return some;
+    }
     StoredWeight found = files_.weight(part.name, rows, cols);
     if (found.interleaved == 0) {
       found.interleaved = part.interleaved;
@@ -221,25 +247,31 @@ class Loader {
   double reported_ = 0;
 };
 
+bool is_lfm2(const ModelConfig& config) {
+  return config.architecture == "Lfm2ForCausalLM" || config.architecture == "Lfm2MoeForCausalLM";
+}
+
 /// A gated MLP below `block`, whose gate and up are one tensor in some families.
 struct GatedNames {
   std::string block;
   bool fused = false;
+  const char *gate = "gate_proj", *up = "up_proj", *down_name = "down_proj";
 
   std::vector<WeightPart> gate_up(const char* kind, std::int64_t ffn) const {
     if (fused) return {{block + "gate_up_proj" + kind, 2 * ffn}};
-    return {{block + "gate_proj" + kind, ffn}, {block + "up_proj" + kind, ffn}};
+    return {{block + gate + kind, ffn}, {block + up + kind, ffn}};
   }
   std::vector<WeightPart> down(const char* kind, std::int64_t width) const {
-    return {{block + "down_proj" + kind, width}};
+    return {{block + down_name + kind, width}};
   }
 };
 
 void load_mixture(Loader& loader, const ModelConfig& config, LayerWeights& layer, const std::string& prefix) {
   const std::int64_t width = config.width, ffn = config.mixture.ffn_width;
-  const bool mixtral = config.architecture == "MixtralForCausalLM";
-  const std::string block = prefix + (mixtral ? "block_sparse_moe." : "mlp.");
+  const bool lfm2 = is_lfm2(config), mixtral = config.architecture == "MixtralForCausalLM" || lfm2;
+  const std::string block = prefix + (lfm2 ? "feed_forward." : mixtral ? "block_sparse_moe." : "mlp.");
   layer.router = loader.matrix({{block + "gate.weight", config.mixture.experts}}, width);
+  if (config.mixture.choice_bias) layer.choice_bias = loader.vector({{block + "expert_bias", config.mixture.experts}});
   for (std::int32_t expert = 0; expert < config.mixture.experts; ++expert) {
     const auto part = [&](const char* in_mixtral, const char* name) {
       return fmt::format("{}experts.{}.{}.weight", block, expert, mixtral ? in_mixtral : name);
@@ -261,6 +293,7 @@ struct NormNames {
 };
 
 NormNames norm_names(const ModelConfig& config) {
+  if (is_lfm2(config)) return {.input = "operator_norm", .mlp = "ffn_norm"};
   if (config.architecture == "Glm4ForCausalLM")
     return {.attention_post = "post_self_attn_layernorm", .mlp_post = "post_mlp_layernorm"};
   if (!config.post_norms) return {};
@@ -278,6 +311,16 @@ void load_norms(Loader& loader, const ModelConfig& config, LayerWeights& layer, 
     if (*name != '\0') *norm = loader.norm(prefix + name + ".weight", config.width, config.norm_offset);
 }
 
+/// A part of which the tensor holds two, each in pieces of `piece` outputs that alternate; `which`: the first or the
+/// second.
+WeightPart alternate(WeightPart part, std::int64_t piece, std::int64_t which) {
+  auto order = std::make_shared<std::vector<std::int64_t>>();
+  for (std::int64_t i = 0; i < part.rows; ++i) order->push_back((2 * (i / piece) + which) * piece + i % piece);
+  part.order = std::move(order);
+  part.stored = 2 * part.rows;
+  return part;
+}
+
 void load_attention(Loader& loader, const ModelConfig& config, LayerWeights& layer, const std::string& prefix) {
   const std::int64_t q = std::int64_t{config.heads} * config.head_dim,
                      kv = std::int64_t{config.kv_heads} * config.head_dim;
@@ -285,9 +328,14 @@ void load_attention(Loader& loader, const ModelConfig& config, LayerWeights& lay
   const std::int32_t interleaved = config.interleaved_heads ? config.head_dim : 0;
   const std::int32_t rotated = config.rotated(RopeKind::global);
   // Phi-3 stores q, k, v already stacked, in the order used here.
-  const bool fused = config.architecture == "Phi3ForCausalLM";
+  const bool fused = config.architecture == "Phi3ForCausalLM", lfm2 = is_lfm2(config);
   const auto qkv = [&](const std::string& kind) -> std::vector<WeightPart> {
     if (fused) return {{prefix + "qkv_proj" + kind, q + 2 * kv}};
+    if (config.attention_gate)
+      return {alternate({prefix + "q_proj" + kind, q}, config.head_dim, 0),
+              {prefix + "k_proj" + kind, kv},
+              {prefix + "v_proj" + kind, kv},
+              alternate({prefix + "q_proj" + kind, q}, config.head_dim, 1)};
     return {{prefix + "q_proj" + kind, q, interleaved, rotated},
             {prefix + "k_proj" + kind, kv, interleaved, rotated},
             {prefix + "v_proj" + kind, kv}};
@@ -296,24 +344,109 @@ void load_attention(Loader& loader, const ModelConfig& config, LayerWeights& lay
   if (config.attention_bias) layer.qkv_bias = loader.vector(qkv(".bias"));
   if (config.qk_norm) {
     const bool rows = config.qk_norm_of_row;
-    layer.q_norm = loader.norm(prefix + "q_norm.weight", rows ? q : config.head_dim, config.norm_offset);
-    layer.k_norm = loader.norm(prefix + "k_norm.weight", rows ? kv : config.head_dim, config.norm_offset);
+    const char* norm = lfm2 ? "_layernorm.weight" : "_norm.weight";
+    layer.q_norm = loader.norm(prefix + "q" + norm, rows ? q : config.head_dim, config.norm_offset);
+    layer.k_norm = loader.norm(prefix + "k" + norm, rows ? kv : config.head_dim, config.norm_offset);
   }
-  layer.output = loader.matrix({{prefix + "o_proj.weight", width}}, q);
+  layer.output = loader.matrix({{prefix + (lfm2 ? "out_proj.weight" : "o_proj.weight"), width}}, q);
   if (config.output_bias) layer.output_bias = loader.vector({{prefix + "o_proj.bias", width}});
+}
+
+std::unique_ptr<RecurrentWeights> load_short_convolution(Loader& loader, const ModelConfig& config,
+                                                         const std::string& prefix) {
+  const std::int64_t width = config.width;
+  const RecurrentConfig& recurrent = config.recurrent;
+  auto weights = std::make_unique<RecurrentWeights>();
+  weights->in = loader.matrix({{prefix + "in_proj.weight", 3 * width}}, width);
+  weights->taps = loader.taps(prefix + "conv.weight", width, recurrent.conv_length);
+  weights->out = loader.matrix({{prefix + "out_proj.weight", width}}, width);
+  if (recurrent.bias) {
+    weights->in_bias = loader.vector({{prefix + "in_proj.bias", 3 * width}});
+    weights->out_bias = loader.vector({{prefix + "out_proj.bias", width}});
+  }
+  if (recurrent.conv_bias) weights->conv_bias = loader.vector({{prefix + "conv.bias", width}});
+  return weights;
+}
+
+/// The rates at which states decay: checkpoints hold the logarithm of their negative.
+std::vector<float> load_rates(Loader& loader, const std::string& prefix, std::int64_t heads) {
+  if (loader.has(prefix + "rate")) return loader.vector({{prefix + "rate", heads}});
+  std::vector<float> rates = loader.vector({{prefix + "A_log", heads}});
+  for (float& rate : rates) rate = -std::exp(rate);
+  return rates;
+}
+
+/// Queries, keys, values, gate, write and decay. Checkpoints of Qwen3-Next hold the first four key head by key head in
+/// one tensor, and the last two in another.
+std::vector<WeightPart> delta_projections(const Loader& loader, const DeltaShape& delta, const std::string& prefix) {
+  const std::int64_t heads = delta.key_heads, dk = delta.key_dim;
+  const std::int64_t values = delta.value_cols() / heads, shared = delta.value_heads / heads;
+  const auto piece = [&](const char* name, std::int64_t size, std::int64_t begin, std::int64_t of) {
+    auto order = std::make_shared<std::vector<std::int64_t>>();
+    for (std::int64_t i = 0; i < heads * size; ++i) order->push_back(i / size * of + begin + i % size);
+    return WeightPart{prefix + name, heads * size, 0, 0, std::move(order), heads * of};
+  };
+  std::vector<WeightPart> parts;
+  if (loader.has(prefix + "in_proj_qkvz.weight")) {
+    constexpr const char* kName = "in_proj_qkvz.weight";
+    const std::int64_t of = 2 * dk + 2 * values;
+    parts = {piece(kName, dk, 0, of), piece(kName, dk, dk, of), piece(kName, values, 2 * dk, of),
+             piece(kName, values, 2 * dk + values, of)};
+  } else {
+    parts = {{prefix + "in_proj_qkv.weight", 2 * delta.key_cols() + delta.value_cols()},
+             {prefix + "in_proj_z.weight", delta.value_cols()}};
+  }
+  if (loader.has(prefix + "in_proj_ba.weight")) {
+    parts.push_back(piece("in_proj_ba.weight", shared, 0, 2 * shared));
+    parts.push_back(piece("in_proj_ba.weight", shared, shared, 2 * shared));
+  } else {
+    parts.push_back({prefix + "in_proj_b.weight", delta.value_heads});
+    parts.push_back({prefix + "in_proj_a.weight", delta.value_heads});
+  }
+  return parts;
+}
+
+std::unique_ptr<RecurrentWeights> load_delta_net(Loader& loader, const ModelConfig& config, const std::string& prefix) {
+  const DeltaShape& delta = config.recurrent.delta;
+  auto weights = std::make_unique<RecurrentWeights>();
+  weights->in = loader.matrix(delta_projections(loader, delta, prefix), config.width);
+  weights->taps =
+      loader.taps(prefix + "conv1d.weight", 2 * delta.key_cols() + delta.value_cols(), config.recurrent.conv_length);
+  weights->rate = load_rates(loader, prefix, delta.value_heads);
+  weights->step_bias = loader.vector({{prefix + "dt_bias", delta.value_heads}});
+  weights->norms = {loader.norm(prefix + "norm.weight", delta.value_dim, 0.0f)};
+  weights->out = loader.matrix({{prefix + "out_proj.weight", config.width}}, delta.value_cols());
+  return weights;
+}
+
+void load_mixer(Loader& loader, const ModelConfig& config, LayerWeights& layer, std::int32_t index) {
+  const std::string prefix = fmt::format("model.layers.{}.", index);
+  switch (config.mixer(index)) {
+    case LayerKind::attention:
+      return load_attention(loader, config, layer, prefix + "self_attn.");
+    case LayerKind::short_convolution:
+      layer.recurrent = load_short_convolution(loader, config, prefix + "conv.");
+      return;
+    case LayerKind::delta_net:
+      layer.recurrent = load_delta_net(loader, config, prefix + "linear_attn.");
+      return;
+    default:
+      return;
+  }
 }
 
 LayerWeights load_layer(Loader& loader, const ModelConfig& config, std::int32_t index) {
   const std::string prefix = fmt::format("model.layers.{}.", index);
   LayerWeights layer;
   load_norms(loader, config, layer, prefix);
-  load_attention(loader, config, layer, prefix + "self_attn.");
+  load_mixer(loader, config, layer, index);
   if (config.mixture.in(index)) {
     load_mixture(loader, config, layer, prefix);
     return layer;
   }
   const bool fused = config.architecture == "Phi3ForCausalLM" || config.architecture == "Glm4ForCausalLM";
-  const GatedNames names{prefix + "mlp.", fused};
+  const GatedNames names = is_lfm2(config) ? GatedNames{prefix + "feed_forward.", false, "w1", "w3", "w2"}
+                                           : GatedNames{prefix + "mlp.", fused};
   layer.gate_up = loader.matrix(names.gate_up(".weight", config.ffn_width), config.width);
   if (config.mlp_bias) layer.gate_up_bias = loader.vector(names.gate_up(".bias", config.ffn_width));
   layer.down = loader.matrix(names.down(".weight", config.width), config.ffn_width);
@@ -330,6 +463,12 @@ void Weights::keep_vectors(Device& device) {
          {&layer.input_norm, &layer.qkv_bias, &layer.q_norm, &layer.k_norm, &layer.output_bias,
           &layer.attention_post_norm, &layer.mlp_norm, &layer.gate_up_bias, &layer.down_bias, &layer.mlp_post_norm})
       kept.push_back(device.keep(*vector));
+    if (layer.recurrent == nullptr) continue;
+    const RecurrentWeights& recurrent = *layer.recurrent;
+    for (const auto* vector : {&recurrent.in_bias, &recurrent.taps, &recurrent.conv_bias, &recurrent.rate,
+                               &recurrent.step_bias, &recurrent.skip, &recurrent.out_bias})
+      kept.push_back(device.keep(*vector));
+    for (const std::vector<float>& norm : recurrent.norms) kept.push_back(device.keep(norm));
   }
   kept.push_back(device.keep(final_norm));
 }
@@ -347,7 +486,8 @@ Weights load_weights(Backend& backend, const ModelConfig& config, const WeightSo
   weights.lm_head = tied ? weights.embedding : loader.matrix({{"lm_head.weight", config.vocabulary}}, config.width);
   for (std::int32_t layer = 0; layer < config.layers; ++layer)
     weights.layers.push_back(load_layer(loader, config, layer));
-  weights.final_norm = loader.norm("model.norm.weight", config.width, config.norm_offset);
+  const char* final_norm = is_lfm2(config) ? "model.embedding_norm.weight" : "model.norm.weight";
+  weights.final_norm = loader.norm(final_norm, config.width, config.norm_offset);
   weights.bytes = loader.bytes();
   weights.keep_vectors(backend);
   if (progress) progress(1.0);

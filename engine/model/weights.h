@@ -29,6 +29,9 @@ struct StoredWeight {
   /// a bias's columns.
   std::int32_t interleaved = 0;
   std::int32_t rotated = 0;  // R; 0: D
+  /// Where each output is stored, of a weight that is neither interleaved nor in order; null: as above. Its rows may be
+  /// fewer than the tensor's.
+  std::shared_ptr<const std::vector<std::int64_t>> order = nullptr;
 
   /// Where `data` is nullptr: fills `out` with rows from `first` on, as they are stored. Throws ModelError when they
   /// cannot be read.
@@ -40,11 +43,12 @@ struct StoredWeight {
     const auto bytes = static_cast<std::size_t>(rows * row_bytes(type, cols));
     const auto memory = std::make_shared_for_overwrite<std::byte[]>(bytes);
     read({memory.get(), bytes}, 0);
-    return {memory, type, rows, cols, interleaved, rotated};
+    return {memory, type, rows, cols, interleaved, rotated, order};
   }
 
   /// Where an output is stored.
   std::int64_t place(std::int64_t output) const {
+    if (order) return (*order)[static_cast<std::size_t>(output)];
     if (interleaved == 0) return output;
     const std::int64_t head = output / interleaved * interleaved, at = output % interleaved;
     const std::int64_t pairs = rotated > 0 ? rotated : interleaved, half = pairs / 2;
@@ -77,25 +81,44 @@ struct ExpertWeights {
   std::unique_ptr<Matrix> down;     // [C, F]
 };
 
+/// The mixer of a layer with a state; what its kind has.
+struct RecurrentWeights {
+  std::unique_ptr<Matrix> in;    // [P, C] all projections, stacked: see the kind's file in engine/model/layers/
+  std::vector<float> in_bias;    // [P] or empty
+  std::vector<float> taps;       // [K, columns] of the convolution
+  std::vector<float> conv_bias;  // [columns] or empty
+  std::vector<float> rate;       // [heads] -exp(A_log)
+  std::vector<float> step_bias;  // [heads]
+  std::vector<float> skip;       // [heads] of Mamba2
+  std::vector<std::vector<float>> norms;  // of the result: [Dv], the same for all heads, or one for each group
+  std::unique_ptr<Matrix> out;            // [C, inner]
+  std::vector<float> out_bias;            // [C] or empty
+};
+
 struct LayerWeights {
-  std::vector<float> input_norm;           // [C] or empty
-  std::unique_ptr<Matrix> qkv;             // [(H + 2K) D, C]: q, k, v stacked
-  std::vector<float> qkv_bias;             // [(H + 2K) D] or empty
-  std::vector<float> q_norm;               // [D], [H D] if one norm is of all heads, or empty
-  std::vector<float> k_norm;               // [D], [K D] if one norm is of all heads, or empty
-  std::unique_ptr<Matrix> output;          // [C, H D]
-  std::vector<float> output_bias;          // [C] or empty
-  std::vector<float> attention_post_norm;  // [C] or empty
-  std::vector<float> mlp_norm;             // [C] or empty
-  std::unique_ptr<Matrix> gate_up;         // [2F, C]: gate, up stacked
-  std::vector<float> gate_up_bias;         // [2F] or empty
-  std::unique_ptr<Matrix> down;            // [C, F]
-  std::vector<float> down_bias;            // [C] or empty
-  std::vector<float> mlp_post_norm;        // [C] or empty
-  std::unique_ptr<Matrix> router;          // [E, C] of a mixture of experts, which then has no gate_up and no down
-  std::vector<ExpertWeights> experts;      // [E]
-  ExpertWeights shared;                    // of the expert that every token runs through; null: there is none
-  std::unique_ptr<Matrix> shared_gate;     // [1, C]: its weight is the sigmoid of this product
+  std::vector<float> input_norm;   // [C] or empty
+  std::unique_ptr<Matrix> qkv;     // [(H + 2K) D, C]: q, k, v stacked; behind them a gate [H D, C] if it has one
+  std::vector<float> qkv_bias;     // [(H + 2K) D] or empty
+  std::vector<float> q_norm;       // [D], [H D] if one norm is of all heads, or empty
+  std::vector<float> k_norm;       // [D], [K D] if one norm is of all heads, or empty
+  std::unique_ptr<Matrix> output;  // [C, H D]
+  std::vector<float> output_bias;  // [C] or empty
+  std::vector<float> attention_post_norm;       // [C] or empty
+  std::vector<float> mlp_norm;                  // [C] or empty
+  std::unique_ptr<Matrix> gate_up;              // [2F, C]: gate, up stacked
+  std::vector<float> gate_up_bias;              // [2F] or empty
+  std::unique_ptr<Matrix> down;                 // [C, F]
+  std::vector<float> down_bias;                 // [C] or empty
+  std::vector<float> mlp_post_norm;             // [C] or empty
+  std::unique_ptr<Matrix> router;               // [E, C] of a mixture of experts, which then has no gate_up and no down
+  std::vector<float> choice_bias;               // [E] or empty; see ExpertChoice
+  std::vector<ExpertWeights> experts;           // [E]
+  ExpertWeights shared;                         // of the expert that every token runs through; null: there is none
+  std::unique_ptr<Matrix> shared_gate;          // [1, C]: its weight is the sigmoid of this product
+  std::unique_ptr<RecurrentWeights> recurrent;  // in the place of attention
+
+  /// Returns the matrix of the layer's first product.
+  const Matrix& first() const { return qkv ? *qkv : recurrent ? *recurrent->in : router ? *router : *gate_up; }
 };
 
 struct Weights {

@@ -36,6 +36,8 @@ struct ReuseDecision {
 
 /// Decides about a prompt as its options ask, without a model's calibration.
 ReuseDecision as_asked(const ReuseOptions& reuse);
+/// Decides that a prompt is exact, for a reason that holds for the model.
+ReuseDecision exact_because(const ReuseOptions& reuse, std::string reason);
 /// Decides about an early prompt: as decide(), but the layer range is not checked.
 ReuseDecision decide_early(const ReuseOptions& reuse, const Calibration& calibration, PlaceId place);
 /// Decides about a prompt of a model with L layers. Throws std::invalid_argument when the method needs a layer range

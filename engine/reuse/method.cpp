@@ -112,6 +112,15 @@ ReuseDecision as_asked(const ReuseOptions& reuse) {
   return decision;
 }
 
+ReuseDecision exact_because(const ReuseOptions& reuse, std::string reason) {
+  ReuseDecision decision = as_asked(reuse);
+  decision.exact = true;
+  decision.reason = std::move(reason);
+  decision.range = {};
+  decision.reuse = 0.0;
+  return decision;
+}
+
 ReuseDecision decide_early(const ReuseOptions& reuse, const Calibration& calibration, PlaceId place) {
   ReuseDecision decision = as_asked(reuse);
   if (reuse.method->decide != nullptr) reuse.method->decide(reuse, calibration, place, decision);
@@ -218,6 +227,7 @@ PromptSchedule make_schedule(const ReuseOptions& reuse, const ReuseDecision& dec
     throw std::invalid_argument(fmt::format("{}: expected layers start < detect < end < {}, found {}, {}, {}",
                                             method.name, input.layers, range.start, range.detect, range.end));
   }
+  if (decision.exact && method.traits.segments && !decides(method)) return full_method().schedule({}, decision, input);
   if (method.traits.layers == Layers::group && !range.is_group(input.layers)) {
     throw std::invalid_argument(fmt::format("{}: expected a group of layers start < end < {}, found {} to {}",
                                             method.name, input.layers, range.start, range.end));

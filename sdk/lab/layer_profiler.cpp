@@ -284,7 +284,7 @@ LayerSample compare(const Segment& decoded, const Segment& prefilled) {
   const auto tokens = static_cast<std::size_t>(std::min(decoded.length(), prefilled.length()));
   std::vector<std::vector<double>> deviations;
   for (std::int32_t layer = 0; layer < decoded.layout().layers; ++layer) {
-    const std::vector<float> a = decoded.values_on_host(layer), b = prefilled.values_on_host(layer);
+    const std::vector<float> a = values_on_host(decoded, layer), b = values_on_host(prefilled, layer);
     std::vector<double>& d = deviations.emplace_back();
     for (std::size_t t = 0; t < tokens; ++t) {
       d.push_back(

@@ -35,6 +35,40 @@ class RandomWeights {
     return values;
   }
 
+  /// The mixer of a layer with a state; null: the layer has attention.
+  std::unique_ptr<RecurrentWeights> recurrent(const ModelConfig& config, std::int32_t layer) {
+    const LayerKind kind = config.mixer(layer);
+    if (kind == LayerKind::attention) return nullptr;
+    const DeltaShape& delta = config.recurrent.delta;
+    const ScanShape& scan = config.recurrent.scan;
+    const std::int64_t width = config.width;
+    std::int64_t columns = width, inner = width, projected = 3 * width, heads = 1;
+    if (kind == LayerKind::delta_net) {
+      columns = 2 * delta.key_cols() + delta.value_cols();
+      inner = delta.value_cols();
+      heads = delta.value_heads;
+      projected = columns + inner + 2 * heads;
+    } else if (kind == LayerKind::mamba2) {
+      columns = scan.cols() + 2 * scan.group_cols();
+      inner = scan.cols();
+      heads = scan.heads;
+      projected = columns + inner + heads;
+    }
+    const auto per_input = [](std::int64_t inputs) { return 1.5f / std::sqrt(static_cast<float>(inputs)); };
+    auto weights = std::make_unique<RecurrentWeights>();
+    weights->in = matrix(projected, width, per_input(width));
+    weights->taps = floats(config.recurrent.conv_length * columns, 0.0f, 0.6f);
+    weights->conv_bias = floats(columns, 0.0f, 0.2f);
+    weights->rate = floats(heads, -0.6f, 0.1f);
+    weights->step_bias = floats(heads, 0.0f, 0.5f);
+    weights->skip = floats(heads, 1.0f, 0.3f);
+    if (kind == LayerKind::delta_net) weights->norms = {floats(delta.value_dim, 1.0f, 0.1f)};
+    for (std::int32_t group = 0; kind == LayerKind::mamba2 && group < config.recurrent.norm_groups; ++group)
+      weights->norms.push_back(floats(inner / config.recurrent.norm_groups, 1.0f, 0.1f));
+    weights->out = matrix(width, inner, per_input(inner));
+    return weights;
+  }
+
  private:
   /// Random quants under scales that give values of mean 0 and deviation `scale`, within a rounding to f16.
   std::unique_ptr<Matrix> blocks(std::int64_t rows, std::int64_t cols, float scale) {
@@ -84,6 +118,13 @@ class RandomWeights {
 
 }  // namespace
 
+TinyOptions hybrid_tiny(LayerKind kind) {
+  TinyOptions options;
+  options.layers = 4;
+  options.mixers = {kind, LayerKind::attention, kind, kind};
+  return options;
+}
+
 std::shared_ptr<const Model> make_tiny_model(Backend& backend, const TinyOptions& options) {
   ModelConfig config;
   config.architecture = "LlamaForCausalLM";
@@ -131,6 +172,15 @@ std::shared_ptr<const Model> make_tiny_model(Backend& backend, const TinyOptions
     if (options.experts > 0) config.mixture.shared_width = options.ffn_width / 2;
   }
 
+  config.mixers = options.mixers;
+  config.recurrent = {.conv_length = 4,
+                      .conv_bias = true,
+                      .delta = {.key_heads = 2, .value_heads = 4, .key_dim = 8, .value_dim = 12},
+                      .scan = {.heads = 4, .head_dim = 12, .groups = 2, .state = 8},
+                      .least_step = 0.01f,
+                      .most_step = 2.0f,
+                      .norm_groups = 2};
+
   RandomWeights random(backend, options);
   Weights weights;
   const std::int64_t q_cols = static_cast<std::int64_t>(options.heads) * options.head_dim;
@@ -142,13 +192,14 @@ std::shared_ptr<const Model> make_tiny_model(Backend& backend, const TinyOptions
   for (std::int32_t i = 0; i < options.layers; ++i) {
     LayerWeights layer;
     if (config.pre_norms) layer.input_norm = random.floats(options.width, 1.0f, 0.1f);
-    layer.qkv = random.matrix(qkv_cols, options.width, scale(options.width));
+    layer.recurrent = random.recurrent(config, i);
+    if (!layer.recurrent) layer.qkv = random.matrix(qkv_cols, options.width, scale(options.width));
     if (options.bias) layer.qkv_bias = random.floats(qkv_cols, 0.0f, 0.5f);
     if (config.qk_norm) {
       layer.q_norm = random.floats(options.olmo ? q_cols : options.head_dim, 1.0f, 0.1f);
       layer.k_norm = random.floats(options.olmo ? (qkv_cols - q_cols) / 2 : options.head_dim, 1.0f, 0.1f);
     }
-    layer.output = random.matrix(options.width, q_cols, scale(q_cols));
+    if (!layer.recurrent) layer.output = random.matrix(options.width, q_cols, scale(q_cols));
     if (config.pre_norms) layer.mlp_norm = random.floats(options.width, 1.0f, 0.1f);
     if (config.post_norms) {
       layer.attention_post_norm = random.floats(options.width, 1.0f, 0.1f);
@@ -177,7 +228,7 @@ std::shared_ptr<const Model> make_tiny_model(Backend& backend, const TinyOptions
   if (options.kept) weights.keep_vectors(backend);
   weights.bytes = weights.embedding->bytes;
   for (const LayerWeights& w : weights.layers)
-    weights.bytes += w.qkv->bytes + w.output->bytes + (w.router ? 0 : w.gate_up->bytes + w.down->bytes);
+    weights.bytes += (w.qkv ? w.qkv->bytes + w.output->bytes : 0) + (w.router ? 0 : w.gate_up->bytes + w.down->bytes);
 
   ModelOptions model_options;
   model_options.dtype = options.dtype;

@@ -31,6 +31,7 @@ struct TinyOptions {
   bool gemma = false;  // what Gemma 3 has: norms after attention and MLP, gelu, RoPE of its own where a window is, ...
   bool olmo = false;   // what Olmo 3 has: norms after attention and MLP alone, a norm of all heads of a row
   bool mixed = false;  // Granite's multipliers, GLM's heads rotated in part, Ministral's temperature, a shared expert
+  std::vector<LayerKind> mixers;  // one of each layer; empty: all attention
   DType dtype = DType::bf16;
   std::optional<BlockType> blocks;  // matrices are quantised; widths must be whole blocks
   DType kv_dtype = DType::bf16;
@@ -43,6 +44,9 @@ struct TinyOptions {
 
 /// A model whose matrices are blocks of the type.
 TinyOptions quantized_tiny(BlockType type);
+
+/// A model with attention in its second layer, and recurrent layers of a kind in the others.
+TinyOptions hybrid_tiny(LayerKind kind);
 
 /// Vocabulary: token b is byte b, then <|start|> (256) and <|end|> (257), the EOS.
 std::shared_ptr<const Model> make_tiny_model(Backend& backend, const TinyOptions& options);

@@ -101,6 +101,30 @@ TEST_CASE("random teams: a tiny model gives the answers of full in every way") {
   check_reached(try_teams(model, {}, 1, 0.8, kTeams), kTeams * 4 / 5);
 }
 
+TEST_CASE("random teams: tiny models with recurrent layers give the answers of full in every way") {
+  std::uint64_t first = 31001;
+  for (const LayerKind kind : {LayerKind::short_convolution, LayerKind::delta_net, LayerKind::mamba2}) {
+    TeamModel model{make_cpu_backend(1), nullptr};
+    TinyOptions options = hybrid_tiny(kind);
+    options.width = 32;
+    options.heads = 4;
+    options.head_dim = 8;
+    options.ffn_width = 48;
+    options.context = 4096;
+    options.eos_tokens = {257, 'q', 'T', ';', 4, 0x80, 0xd0};
+    model.model = make_tiny_model(*model.backend, options);
+    const double share = number_of("BATON_RANDOM_TEAMS") ? 1.0 / 3.0 : 0.06;
+    const Reached reached = try_teams(model, {}, first, share, kTeams);
+    first += 1000;
+    if (number_of("BATON_RANDOM_TEAM") || number_of("BATON_RANDOM_TEAMS")) continue;
+    for (const char* name : {"rows ahead", "tokens computed ahead", "tokens from prefixes", "drafted tokens"}) {
+      INFO(name);
+      CHECK(reached.at(name) > 0);
+    }
+    CHECK(reached.at("rectified placeholders") == 0);
+  }
+}
+
 TEST_CASE("random teams: the shipped model gives the answers of full in every way") {
   TeamModel model{make_cpu_backend(1), nullptr};
   model.model = open_model(*model.backend, source_folder() / "samples/models/nano", {});

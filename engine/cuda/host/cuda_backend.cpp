@@ -318,12 +318,71 @@ class CudaKv final : public KvOperations {
   std::vector<float> deviations_;
 };
 
+/// The operations of layers with a state.
+class CudaRecurrence final : public Recurrence {
+ public:
+  explicit CudaRecurrence(CudaDevice& device) : device_(device) {}
+
+  void convolve(TensorView out, ConstTensorView x, const ConvWeights& weights, const StateRows& rows) override {
+    check_convolve(out, x, weights, rows);
+    launch_convolve(device_.stream(), out, x,
+                    {vectors_.put(weights.taps), vectors_.put(weights.bias), weights.length, weights.silu ? 1 : 0},
+                    put(rows));
+  }
+
+  void delta_rule(TensorView out, const DeltaRows& in, const DeltaShape& shape, const DeltaWeights& weights,
+                  const StateRows& rows) override {
+    check_delta_rule(out, in, shape, weights, rows);
+    float* keys = keys_.reserve<float>(rows.size() * 2 * shape.key_cols());
+    launch_delta_rule(device_.stream(), out, in,
+                      {shape.key_heads, shape.value_heads, shape.key_dim, shape.value_dim, shape.tiled ? 1 : 0},
+                      {vectors_.put(weights.rate), vectors_.put(weights.bias), keys}, put(rows));
+  }
+
+  void scan(TensorView out, const ScanRows& in, const ScanShape& shape, const ScanWeights& weights,
+            const StateRows& rows) override {
+    check_scan(out, in, shape, weights, rows);
+    launch_scan(device_.stream(), out, in, {shape.heads, shape.head_dim, shape.groups, shape.state},
+                {vectors_.put(weights.rate), vectors_.put(weights.bias), vectors_.put(weights.skip), weights.least,
+                 weights.most},
+                put(rows));
+  }
+
+ private:
+  DeviceStates put(const StateRows& rows) {
+    runs_on_host_.clear();
+    chains_on_host_.clear();
+    for (const StateRun& run : rows.runs) {
+      if (!run.goes_on) chains_on_host_.push_back(static_cast<std::int32_t>(runs_on_host_.size()));
+      runs_on_host_.push_back({run.begin, run.end, run.from, run.to});
+    }
+    const auto sequences = static_cast<std::int64_t>(chains_on_host_.size());
+    chains_on_host_.push_back(static_cast<std::int32_t>(runs_on_host_.size()));
+    return {rows_.put(rows.rows),
+            runs_.put(std::span<const DeviceRun>(runs_on_host_)),
+            chains_.put(std::span<const std::int32_t>(chains_on_host_)),
+            sequences,
+            rows.size(),
+            rows.offset};
+  }
+
+  CudaDevice& device_;
+  Runtime& runtime_ = device_.shared().runtime;
+  Staging& staging_ = device_.shared().staging;
+  KeptVectors& vectors_ = device_.shared().vectors;
+  KeptArrays rows_{runtime_, staging_}, runs_{runtime_, staging_}, chains_{runtime_, staging_};
+  DeviceScratch keys_{runtime_};
+  std::vector<DeviceRun> runs_on_host_;
+  std::vector<std::int32_t> chains_on_host_;
+};
+
 /// Products, and operations on rows of activations.
 class CudaBackend final : public CudaDevice {
  public:
   using CudaDevice::CudaDevice;
 
   KvOperations& kv() override { return kv_; }
+  Recurrence& recurrence() override { return recurrence_; }
 
   std::unique_ptr<Matrix> load_matrix(std::span<const ConstTensorView> parts, DType dtype,
                                       Activations activations) override {
@@ -450,6 +509,11 @@ class CudaBackend final : public CudaDevice {
     launch_gelu_mul(stream(), out, gate_up);
   }
 
+  void multiply(TensorView x, ConstTensorView by, GateFunction function) override {
+    check_multiply(x, by);
+    launch_multiply(stream(), x, by, function);
+  }
+
   void add_weighted_rows(TensorView x, ConstTensorView in, std::span<const std::int32_t> index,
                          std::span<const float> weight) override {
     check_weighted_rows(x, in, index, weight);
@@ -483,6 +547,7 @@ class CudaBackend final : public CudaDevice {
   TextPairs text_pairs_{shared().runtime, shared().staging};
   const bool f32_gates_ = is_set("BATON_CUDA_GATES", "f32");
   CudaKv kv_{*this};
+  CudaRecurrence recurrence_{*this};
 };
 
 }  // namespace

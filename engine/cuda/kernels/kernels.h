@@ -60,6 +60,55 @@ void launch_add_weighted(Stream stream, TensorView x, ConstTensorView in, const 
 void launch_scale(Stream stream, TensorView x, float factor);  // f32
 void launch_soft_cap(Stream stream, TensorView x, float cap);  // f32
 
+// recurrence.cu. All f32
+/// StateRun in device memory.
+struct DeviceRun {
+  std::int32_t begin = 0;
+  std::int32_t end = 0;
+  const float* from = nullptr;
+  float* to = nullptr;
+};
+/// StateRows in device memory.
+struct DeviceStates {
+  const std::int32_t* rows = nullptr;    // [n]
+  const DeviceRun* runs = nullptr;       //
+  const std::int32_t* chains = nullptr;  // [sequences + 1] the first run of each sequence
+  std::int64_t sequences = 0;
+  std::int64_t count = 0;  // n
+  std::int64_t offset = 0;
+};
+struct DeviceConv {
+  const float* taps = nullptr;  // [length, columns]
+  const float* bias = nullptr;  // [columns] or null
+  std::int32_t length = 0;
+  std::int32_t silu = 0;
+};
+void launch_convolve(Stream stream, TensorView out, ConstTensorView x, const DeviceConv& weights,
+                     const DeviceStates& states);
+/// DeltaShape without padding.
+struct DeltaKernelShape {
+  std::int32_t key_heads, value_heads, key_dim, value_dim, tiled;
+};
+struct DeviceDelta {
+  const float* rate = nullptr;  // [value_heads]
+  const float* bias = nullptr;  // [value_heads]
+  float* keys = nullptr;        // scratch [n, 2 key_heads * key_dim]
+};
+void launch_delta_rule(Stream stream, TensorView out, const DeltaRows& in, const DeltaKernelShape& shape,
+                       const DeviceDelta& weights, const DeviceStates& states);
+struct ScanKernelShape {
+  std::int32_t heads, head_dim, groups, state;
+};
+struct DeviceScan {
+  const float* rate = nullptr;  // [heads]
+  const float* bias = nullptr;  // [heads]
+  const float* skip = nullptr;  // [heads]
+  float least = 0.0f, most = 0.0f;
+};
+void launch_scan(Stream stream, TensorView out, const ScanRows& in, const ScanKernelShape& shape,
+                 const DeviceScan& weights, const DeviceStates& states);
+void launch_multiply(Stream stream, TensorView x, ConstTensorView by, GateFunction function);
+
 // norm.cu. x and delta f32, out f32 or bf16; weight [C] f32
 void launch_rms_norm(Stream stream, TensorView out, ConstTensorView x, const float* weight, float eps);
 void launch_add_rms_norm(Stream stream, TensorView out, TensorView x, ConstTensorView delta, const float* weight,

@@ -29,6 +29,8 @@ class AttentionLayer final : public Layer {
  private:
   std::int64_t q_cols() const { return static_cast<std::int64_t>(config_.heads) * config_.head_dim; }
   std::int64_t kv_cols() const { return static_cast<std::int64_t>(config_.kv_heads) * config_.head_dim; }
+  /// Of the first product: queries, keys, values, and the gate if there is one.
+  std::int64_t product_cols() const { return q_cols() + 2 * kv_cols() + (config_.attention_gate ? q_cols() : 0); }
   KvShape shape() const { return context_.model.kv_shape(); }
   void temper(TensorView q, const RowSpan& span);
   RowSpan stored_rows(const StepRows& step, std::int32_t layer, const RowSpan& rows);
@@ -42,7 +44,7 @@ class AttentionLayer final : public Layer {
   Backend& backend_;
   const ModelConfig& config_;
   LayerRows& rows_;
-  Buffer qkv_;       // [T, (H + 2K) D]
+  Buffer qkv_;       // [T, product_cols()]
   Buffer q_;         // [T, H D] queries of a detection's readers, then of the rows that it leaves
   Buffer attended_;  // [T, H D]
   std::vector<KvSlab> slabs_;
@@ -56,7 +58,7 @@ class AttentionLayer final : public Layer {
 
 void AttentionLayer::allocate(std::int64_t rows) {
   const auto bytes = [&](std::int64_t cols) { return static_cast<std::size_t>(rows * cols) * sizeof(float); };
-  qkv_ = backend_.allocate(bytes(q_cols() + 2 * kv_cols()));
+  qkv_ = backend_.allocate(bytes(product_cols()));
   q_ = backend_.allocate_uninitialized(bytes(q_cols()));  // takes pages when it is used
   attended_ = backend_.allocate(bytes(q_cols()));
 }
@@ -73,7 +75,7 @@ void AttentionLayer::prepare(const StepRows& step) {
 
 void AttentionLayer::run(StepRows& step, std::int32_t layer, ConstTensorView normed) {
   const LayerWeights& w = context_.weights(layer);
-  const TensorView qkv = qkv_.view(DType::f32, rows_.count(), q_cols() + 2 * kv_cols());
+  const TensorView qkv = qkv_.view(DType::f32, rows_.count(), product_cols());
   const TensorView k = qkv.col_range(q_cols(), q_cols() + kv_cols());
   const TensorView v = qkv.col_range(q_cols() + kv_cols(), q_cols() + 2 * kv_cols());
   TensorView q = qkv.col_range(0, q_cols());
@@ -103,8 +105,11 @@ void AttentionLayer::run(StepRows& step, std::int32_t layer, ConstTensorView nor
     context_.timer.end_detection();
     if (rows_.count() == 0) return;
   }
-  const TensorView attended = attended_.view(normed.dtype, rows_.count(), q_cols());
+  const DType type = config_.attention_gate ? DType::f32 : normed.dtype;
+  const TensorView attended = attended_.view(type, rows_.count(), q_cols());
   backend_.kv().attention(attended, q, slabs_, shape(), span, config_.score_scale(), received_);
+  if (config_.attention_gate)
+    backend_.multiply(attended, qkv.col_range(q_cols() + 2 * kv_cols(), product_cols()), GateFunction::sigmoid);
   backend_.matmul(rows_.delta(), attended, *w.output, w.output_bias);
 }
 
@@ -236,6 +241,8 @@ TensorView AttentionLayer::detect(StepRows& step, std::int32_t layer, const RowS
 
 }  // namespace
 
-std::unique_ptr<Layer> make_attention(const LayerContext& context) { return std::make_unique<AttentionLayer>(context); }
+const LayerKindRow kAttentionLayers = {
+    LayerKind::attention, "attention",
+    [](const LayerContext& context) -> std::unique_ptr<Layer> { return std::make_unique<AttentionLayer>(context); }};
 
 }  // namespace baton

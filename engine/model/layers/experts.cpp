@@ -7,7 +7,7 @@
 
 namespace baton {
 
-void ExpertChoice::choose(std::span<const float> logits, const MixtureConfig& mixture) {
+void ExpertChoice::choose(std::span<const float> logits, const MixtureConfig& mixture, std::span<const float> bias) {
   const auto experts = static_cast<std::size_t>(mixture.experts), count = static_cast<std::size_t>(mixture.chosen);
   const std::size_t rows = logits.size() / experts;
   share_.resize(experts);
@@ -18,7 +18,11 @@ void ExpertChoice::choose(std::span<const float> logits, const MixtureConfig& mi
     const std::span<const float> own = logits.subspan(row * experts, experts);
     const float most = *std::max_element(own.begin(), own.end());
     float sum = 0.0f;
-    for (std::size_t e = 0; e < experts; ++e) sum += share_[e] = std::exp(own[e] - most);
+    for (std::size_t e = 0; e < experts; ++e)
+      sum += share_[e] = mixture.sigmoid ? 1.0f / (1.0f + std::exp(-own[e])) : std::exp(own[e] - most);
+    if (mixture.sigmoid) sum = 1.0f;
+    rank_.assign(share_.begin(), share_.end());
+    for (std::size_t e = 0; e < bias.size(); ++e) rank_[e] += bias[e];
     const std::size_t first = chosen_.size();
     float chosen_sum = 0.0f;
     for (std::size_t i = 0; i < count; ++i) {
@@ -28,13 +32,16 @@ void ExpertChoice::choose(std::span<const float> logits, const MixtureConfig& mi
       };
       std::size_t best = experts;
       for (std::size_t e = 0; e < experts; ++e)
-        if ((best == experts || share_[e] > share_[best]) && !taken(e)) best = e;
+        if ((best == experts || rank_[e] > rank_[best]) && !taken(e)) best = e;
       chosen_.push_back(static_cast<std::int32_t>(best));
       chosen_weight_.push_back(share_[best] / sum);
       chosen_sum += chosen_weight_.back();
       ++begin_[best + 1];
     }
-    for (std::size_t i = first; mixture.normalized && i < chosen_.size(); ++i) chosen_weight_[i] /= chosen_sum;
+    for (std::size_t i = first; i < chosen_.size(); ++i) {
+      if (mixture.normalized) chosen_weight_[i] /= chosen_sum + mixture.weight_sum_eps;
+      chosen_weight_[i] *= mixture.weight_scale;
+    }
   }
   for (std::size_t e = 0; e < experts; ++e) begin_[e + 1] += begin_[e];
   rows_.resize(chosen_.size());
@@ -76,7 +83,7 @@ class ExpertLayer final : public Layer {
     backend.matmul(router, normed, *w.router, {});
     router_logits_.resize(static_cast<std::size_t>(count * mixture().experts));
     backend.copy_to_host(std::as_writable_bytes(std::span(router_logits_)), router.data);
-    choice_.choose(router_logits_, mixture());
+    choice_.choose(router_logits_, mixture(), w.choice_bias);
     backend.clear(delta.data, static_cast<std::size_t>(count * width) * sizeof(float));
     if (w.shared_gate != nullptr) run_shared(w, normed);
     for (std::int32_t expert = 0; expert < mixture().experts; ++expert) {
@@ -141,6 +148,8 @@ class ExpertLayer final : public Layer {
 
 }  // namespace
 
-std::unique_ptr<Layer> make_experts(const LayerContext& context) { return std::make_unique<ExpertLayer>(context); }
+const LayerKindRow kExpertsLayers = {
+    LayerKind::experts, "experts",
+    [](const LayerContext& context) -> std::unique_ptr<Layer> { return std::make_unique<ExpertLayer>(context); }};
 
 }  // namespace baton

@@ -40,8 +40,8 @@ class FeedForwardLayer final : public Layer {
 
 }  // namespace
 
-std::unique_ptr<Layer> make_feed_forward(const LayerContext& context) {
-  return std::make_unique<FeedForwardLayer>(context);
-}
+const LayerKindRow kFeedForwardLayers = {
+    LayerKind::feed_forward, "feed-forward",
+    [](const LayerContext& context) -> std::unique_ptr<Layer> { return std::make_unique<FeedForwardLayer>(context); }};
 
 }  // namespace baton

@@ -12,21 +12,42 @@ constexpr std::int64_t kGateRows = 256;
 
 }  // namespace
 
-const std::array<LayerKindRow, kLayerKinds>& layer_kinds() {
-  static constexpr std::array<LayerKindRow, kLayerKinds> kKinds = {{
-      {LayerKind::attention, "attention", make_attention},
-      {LayerKind::feed_forward, "feed-forward", make_feed_forward},
-      {LayerKind::experts, "experts", make_experts},
-  }};
+const std::array<const LayerKindRow*, kLayerKinds>& layer_kinds() {
+  static const std::array<const LayerKindRow*, kLayerKinds> kKinds = {
+      nullptr,        &kAttentionLayers,   &kShortConvolutionLayers, &kDeltaNetLayers,
+      &kMamba2Layers, &kFeedForwardLayers, &kExpertsLayers};
   return kKinds;
 }
 
 std::vector<LayerEntry> layer_list(const ModelConfig& config) {
   std::vector<LayerEntry> layers(static_cast<std::size_t>(config.layers));
   for (std::int32_t layer = 0; layer < config.layers; ++layer) {
-    if (config.mixture.in(layer)) layers[static_cast<std::size_t>(layer)].feed = LayerKind::experts;
+    LayerEntry& entry = layers[static_cast<std::size_t>(layer)];
+    entry.mixer = config.mixer(layer);
+    if (config.mixture.in(layer)) entry.feed = LayerKind::experts;
   }
   return layers;
+}
+
+std::vector<std::int64_t> state_offsets(const ModelConfig& config) {
+  constexpr std::int64_t kAligned = 16;  // floats: a cache line
+  const RecurrentConfig& c = config.recurrent;
+  const auto floats = [&](LayerKind kind) -> std::int64_t {
+    switch (kind) {
+      case LayerKind::short_convolution:
+        return conv_state_floats(config.width, c.conv_length);
+      case LayerKind::delta_net:
+        return conv_state_floats(2 * c.delta.key_cols() + c.delta.value_cols(), c.conv_length) + c.delta.state_floats();
+      case LayerKind::mamba2:
+        return conv_state_floats(c.scan.cols() + 2 * c.scan.group_cols(), c.conv_length) + c.scan.state_floats();
+      default:
+        return 0;
+    }
+  };
+  std::vector<std::int64_t> offsets = {0};
+  for (const LayerEntry& layer : layer_list(config))
+    offsets.push_back((offsets.back() + floats(layer.mixer) + kAligned - 1) / kAligned * kAligned);
+  return offsets;
 }
 
 void Gates::allocate(std::int64_t rows) {

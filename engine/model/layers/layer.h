@@ -19,9 +19,6 @@
 
 namespace baton {
 
-enum class LayerKind : std::uint8_t { attention, feed_forward, experts };
-inline constexpr std::size_t kLayerKinds = 3;
-
 /// The kinds of the two parts of a layer.
 struct LayerEntry {
   LayerKind mixer = LayerKind::attention;
@@ -30,6 +27,10 @@ struct LayerEntry {
 
 /// Returns the model's layers, [L].
 std::vector<LayerEntry> layer_list(const ModelConfig& config);
+
+/// Returns where the states of the layers begin in a state of the model (engine/kv/sequence_states.h), in floats, and
+/// the end of the last one, [L + 1].
+std::vector<std::int64_t> state_offsets(const ModelConfig& config);
 
 /// The gates of a feed-forward part: the product with [gate, up] and what `down` reads. The kinds that have gates share
 /// the memory, because no two parts run at once.
@@ -67,6 +68,7 @@ struct LayerContext {
   LayerRows& rows;
   StepTimer& timer;
   Gates& gates;
+  StepStates& states;
 
   const LayerWeights& weights(std::int32_t layer) const {
     return model.weights.layers[static_cast<std::size_t>(layer)];
@@ -74,8 +76,9 @@ struct LayerContext {
 };
 
 /// All layers of one kind: what they compute, and the working memory that they share, since they run one after another.
-/// State that a sequence keeps for a layer lies in the sequence's cache (KvCache::slab), which a step names: a layer
-/// reads what earlier steps wrote there and writes that of its own rows. Threads: the step's.
+/// What a sequence keeps for a layer lies in the sequence's cache, which a step names: keys and values (KvCache::slab),
+/// or a state (LayerContext::states). A layer reads what earlier steps wrote there and writes that of its own rows.
+/// Threads: the step's.
 class Layer {
  public:
   virtual ~Layer() = default;
@@ -103,13 +106,12 @@ struct LayerKindRow {
   std::string_view name;
   std::unique_ptr<Layer> (*make)(const LayerContext& context);
 };
-/// The rows are in the order of LayerKind.
-const std::array<LayerKindRow, kLayerKinds>& layer_kinds();
+/// The rows are in the order of LayerKind; null: `none`.
+const std::array<const LayerKindRow*, kLayerKinds>& layer_kinds();
 
 // Each is in the file of its kind.
-std::unique_ptr<Layer> make_attention(const LayerContext& context);
-std::unique_ptr<Layer> make_feed_forward(const LayerContext& context);
-std::unique_ptr<Layer> make_experts(const LayerContext& context);
+extern const LayerKindRow kAttentionLayers, kShortConvolutionLayers, kDeltaNetLayers, kMamba2Layers;
+extern const LayerKindRow kFeedForwardLayers, kExpertsLayers;
 
 // ExpertChoice: which experts of a mixture each row runs through, and with which weights.
 
@@ -117,9 +119,10 @@ std::unique_ptr<Layer> make_experts(const LayerContext& context);
 /// result has the same bits whatever other rows share the step.
 class ExpertChoice {
  public:
-  /// Chooses for rows of router logits [T, E]: the softmax of a row, the `chosen` largest of it (the lower index at
-  /// equal values), divided by their sum where the mixture says so.
-  void choose(std::span<const float> logits, const MixtureConfig& mixture);
+  /// Chooses for rows of router logits [T, E]: the softmax of a row, or its sigmoids, the `chosen` largest of it (the
+  /// lower index at equal values), divided by their sum and scaled as the mixture says. `bias` [E] is added to what is
+  /// compared; empty: none.
+  void choose(std::span<const float> logits, const MixtureConfig& mixture, std::span<const float> bias = {});
 
   /// Returns the rows of an expert, ascending; empty: no row runs through it.
   std::span<const std::int32_t> rows(std::int32_t expert) const { return of(rows_, expert); }
@@ -134,6 +137,7 @@ class ExpertChoice {
   }
 
   std::vector<float> share_;          // [E] of one row
+  std::vector<float> rank_;           // [E] of one row: what experts are chosen by
   std::vector<std::int32_t> chosen_;  // [T, chosen] experts of the rows
   std::vector<float> chosen_weight_;  // [T, chosen]
   std::vector<std::size_t> begin_;    // [E + 1] where the rows of each expert begin

@@ -19,6 +19,12 @@ class HostMemory final : public Backend {
   explicit HostMemory(std::unique_ptr<Backend> device) : device_(std::move(device)) {}
 
   KvOperations& kv() override { return kv_; }
+  Recurrence& recurrence() override { return recurrence_; }
+  void multiply(TensorView x, ConstTensorView by, GateFunction function) override {
+    Moved m(*this);
+    device_->multiply(m.view(x), m.view(by), function);
+    m.back();
+  }
   BackendInfo info() const override { return device_->info(); }
 
   Buffer allocate(std::size_t bytes) override { return mirror(device_->allocate(bytes), bytes); }
@@ -171,6 +177,22 @@ class HostMemory final : public Backend {
       return slabs_;
     }
 
+    /// `floats`: of a layer's state.
+    StateRows states(const StateRows& rows, std::int64_t floats) {
+      const auto moved = [&](const float* state) {
+        return state == nullptr ? nullptr
+                                : reinterpret_cast<float*>(
+                                      to_device(reinterpret_cast<std::byte*>(const_cast<float*>(state)),
+                                                static_cast<std::size_t>(rows.offset + floats) * sizeof(float)));
+      };
+      runs_.assign(rows.runs.begin(), rows.runs.end());
+      for (StateRun& run : runs_) {
+        run.from = moved(run.from);
+        run.to = moved(run.to);
+      }
+      return {rows.rows, runs_, rows.offset};
+    }
+
     /// Sends a piece; its place on the device, with the same alignment to 64 bytes.
     std::byte* to_device(std::byte* host, std::size_t bytes) {
       for (const Piece& piece : pieces_) {
@@ -205,6 +227,36 @@ class HostMemory final : public Backend {
     Backend& device_;
     std::vector<Piece> pieces_;
     std::vector<KvSlab> slabs_;
+    std::vector<StateRun> runs_;
+  };
+
+  class MovedRecurrence final : public Recurrence {
+   public:
+    explicit MovedRecurrence(HostMemory& owner) : owner_(owner) {}
+
+    void convolve(TensorView out, ConstTensorView x, const ConvWeights& weights, const StateRows& rows) override {
+      Moved m(owner_);
+      owner_.device_->recurrence().convolve(m.view(out), m.view(x), weights,
+                                            m.states(rows, conv_state_floats(x.cols, weights.length)));
+      m.back();
+    }
+    void delta_rule(TensorView out, const DeltaRows& in, const DeltaShape& shape, const DeltaWeights& weights,
+                    const StateRows& rows) override {
+      Moved m(owner_);
+      owner_.device_->recurrence().delta_rule(m.view(out), {m.view(in.qkv), m.view(in.write), m.view(in.decay)}, shape,
+                                              weights, m.states(rows, shape.state_floats()));
+      m.back();
+    }
+    void scan(TensorView out, const ScanRows& in, const ScanShape& shape, const ScanWeights& weights,
+              const StateRows& rows) override {
+      Moved m(owner_);
+      owner_.device_->recurrence().scan(m.view(out), {m.view(in.xbc), m.view(in.step)}, shape, weights,
+                                        m.states(rows, shape.state_floats()));
+      m.back();
+    }
+
+   private:
+    HostMemory& owner_;
   };
 
   class MovedKv final : public KvOperations {
@@ -281,6 +333,7 @@ class HostMemory final : public Backend {
 
   std::unique_ptr<Backend> device_;
   MovedKv kv_{*this};
+  MovedRecurrence recurrence_{*this};
   std::map<std::byte*, Buffer> owned_;
 };
 

@@ -62,14 +62,14 @@ TEST_CASE("a segment goes to host memory and returns bit for bit", "[segments]")
     std::shared_ptr<const Segment> made = segment_of(37);
     const Segment& origin = *made;
     const std::vector<std::byte> bits = bytes_of(*backend, origin);
-    const std::vector<float> values = origin.values_on_host(2), entropy = origin.entropy,
+    const std::vector<float> values = values_on_host(origin, 2), entropy = origin.entropy,
                              received(origin.received().begin(), origin.received().end());
     const std::vector<TokenId> tokens = origin.tokens();
     const auto bytes = static_cast<std::int64_t>(origin.bytes());
     const auto check = [&](const Segment& segment, bool on_host) {
       REQUIRE(segment.on_host() == on_host);
       CHECK(bytes_of(*backend, segment) == bits);
-      CHECK(same(segment.values_on_host(2), values));
+      CHECK(same(values_on_host(segment, 2), values));
       CHECK(same(segment.received(), received));
       CHECK(same(segment.entropy, entropy));
       CHECK(segment.tokens() == tokens);

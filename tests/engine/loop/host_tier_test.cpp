@@ -31,7 +31,7 @@ bool holds(const Segment& segment, std::int32_t fill) {
   const auto is_fill = [&](float x) { return x == static_cast<float>(fill); };
   for (std::int32_t layer = 0; layer < kLayout.layers; ++layer) {
     const ConstTensorView keys = segment.raw_keys(layer);
-    const std::vector<float> values = segment.values_on_host(layer);
+    const std::vector<float> values = values_on_host(segment, layer);
     if (!std::all_of(keys.f32(), keys.f32() + keys.rows * keys.cols, is_fill)) return false;
     if (!std::all_of(values.begin(), values.end(), is_fill)) return false;
   }

@@ -101,6 +101,9 @@ TEST_CASE("random row sets give bit for bit the logits of one dense pass", "[for
       {"multipliers, heads rotated in part, a temperature", {.head_dim = 24, .mixed = true}},
       {"mixture of experts", {.experts = 6}},
       {"mixture with a shared expert", {.experts = 6, .mixed = true}},
+      {"short convolutions", hybrid_tiny(LayerKind::short_convolution)},
+      {"gated delta nets", hybrid_tiny(LayerKind::delta_net)},
+      {"Mamba2", hybrid_tiny(LayerKind::mamba2)},
   };
   for (std::int32_t id = 0; id < kBlockTypes; ++id) {
     const auto type = static_cast<BlockType>(id);

@@ -18,6 +18,8 @@ inline const HostMatrix& host(const Matrix& matrix) { return dynamic_cast<const 
 class HostBackend : public Backend {
  public:
   KvOperations& kv() override { unused(); }
+  Recurrence& recurrence() override { unused(); }
+  void multiply(TensorView, ConstTensorView, GateFunction) override { unused(); }
   std::unique_ptr<Matrix> load_matrix(std::span<const ConstTensorView> parts, DType dtype,
                                       Activations /*activations*/) override {
     auto matrix = std::make_unique<HostMatrix>();

@@ -61,7 +61,7 @@ std::shared_ptr<const Segment> random_segment(Backend& backend, std::uint64_t se
 
 std::vector<std::vector<float>> values_of(const Segment& segment) {
   std::vector<std::vector<float>> values;
-  for (std::int32_t layer = 0; layer < kLayers; ++layer) values.push_back(segment.values_on_host(layer));
+  for (std::int32_t layer = 0; layer < kLayers; ++layer) values.push_back(values_on_host(segment, layer));
   return values;
 }
 
@@ -109,7 +109,7 @@ TEST_CASE("KV for other models leaves a copy in host memory, which goes with its
   CHECK(author->stats().segments.host_peak_bytes == static_cast<std::int64_t>(copy->bytes()));
   const auto own = author->segment(lent.segment);  // nothing runs: this thread may look
   for (std::int32_t layer = 0; layer < kLayers; ++layer)
-    CHECK(copy->values_on_host(layer) == own->values_on_host(layer));
+    CHECK(values_on_host(*copy, layer) == values_on_host(*own, layer));
   lent.segment = nullptr;
   CHECK(author->stats().segments.exported_bytes == 0);
 }

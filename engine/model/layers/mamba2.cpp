@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// Mamba2 (arXiv 2405.21060), of Granite 4, Falcon-H1 and Nemotron-H: x, B and C go through a short convolution; each
+// head then runs the selective scan. The result is multiplied by the silu of a gate and normalised group by group.
+// RecurrentWeights::in is [gate, x, B, C, step].
+#include "engine/model/layers/layer.h"
+
+namespace baton {
+namespace {
+
+class Mamba2Layer final : public Layer {
+ public:
+  explicit Mamba2Layer(const LayerContext& context)
+      : context_(context),
+        config_(context.model.config.recurrent),
+        shape_(config_.scan),
+        offsets_(state_offsets(context.model.config)) {}
+
+  void allocate(std::int64_t rows) override {
+    const auto bytes = [&](std::int64_t cols) { return static_cast<std::size_t>(rows * cols) * sizeof(float); };
+    projected_ = context_.backend.allocate(bytes(projected_cols()));
+    convolved_ = context_.backend.allocate(bytes(conv_cols()));
+    mixed_ = context_.backend.allocate(bytes(shape_.cols()));
+  }
+
+  void run(StepRows& /*step*/, std::int32_t layer, ConstTensorView normed) override {
+    const RecurrentWeights& w = *context_.weights(layer).recurrent;
+    Backend& backend = context_.backend;
+    const TensorView projected = projected_.view(DType::f32, normed.rows, projected_cols());
+    const TensorView convolved = convolved_.view(DType::f32, normed.rows, conv_cols());
+    const TensorView mixed = mixed_.view(DType::f32, normed.rows, shape_.cols());
+    const std::int64_t conv = shape_.cols(), step = conv + conv_cols();
+    const std::int64_t offset = offsets_[static_cast<std::size_t>(layer)];
+    backend.matmul(projected, normed, *w.in, w.in_bias);
+    backend.recurrence().convolve(convolved, projected.col_range(conv, step),
+                                  {w.taps, w.conv_bias, config_.conv_length, true}, context_.states.at(offset));
+    backend.recurrence().scan(mixed, {convolved, projected.col_range(step, projected_cols())}, shape_,
+                              {w.rate, w.step_bias, w.skip, config_.least_step, config_.most_step},
+                              context_.states.at(offset + conv_state_floats(conv_cols(), config_.conv_length)));
+    normalize(mixed, projected.col_range(0, conv), w);
+    backend.matmul(context_.rows.delta(), mixed, *w.out, w.out_bias);
+  }
+
+  void rehearse(std::int32_t layer, const Product& run) const override {
+    const RecurrentWeights& w = *context_.weights(layer).recurrent;
+    run(projected_, DType::f32, context_.rows.normed(), *w.in, w.in_bias);
+    run(context_.rows.delta_buffer(), DType::f32, mixed_, *w.out, w.out_bias);
+  }
+
+ private:
+  std::int64_t conv_cols() const { return shape_.cols() + 2 * shape_.group_cols(); }
+  std::int64_t projected_cols() const { return shape_.cols() + conv_cols() + shape_.heads; }
+
+  /// Multiplies the result by the silu of its gate, before or behind the norm.
+  void normalize(TensorView mixed, ConstTensorView gate, const RecurrentWeights& w) const {
+    if (!config_.gate_behind_norm) context_.backend.multiply(mixed, gate, GateFunction::silu);
+    for (std::size_t group = 0; group < w.norms.size(); ++group) {
+      const auto width = static_cast<std::int64_t>(w.norms[group].size());
+      const auto begin = static_cast<std::int64_t>(group) * width;
+      const TensorView columns = mixed.col_range(begin, begin + width);
+      context_.backend.rms_norm(columns, columns, w.norms[group], context_.model.config.norm_eps);
+    }
+    if (config_.gate_behind_norm) context_.backend.multiply(mixed, gate, GateFunction::silu);
+  }
+
+  LayerContext context_;
+  const RecurrentConfig& config_;
+  const ScanShape shape_;
+  std::vector<std::int64_t> offsets_;  // [L + 1]
+  Buffer projected_;                   // [T, projected_cols()]
+  Buffer convolved_;                   // [T, conv_cols()]
+  Buffer mixed_;                       // [T, cols]
+};
+
+}  // namespace
+
+const LayerKindRow kMamba2Layers = {
+    LayerKind::mamba2, "Mamba2",
+    [](const LayerContext& context) -> std::unique_ptr<Layer> { return std::make_unique<Mamba2Layer>(context); }};
+
+}  // namespace baton
