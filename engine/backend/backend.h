@@ -191,8 +191,8 @@ struct HeadNorms {
   float eps = 0.0f;
 };
 
-/// What a row is multiplied by: another one as it is, its sigmoid, or its silu.
-enum class GateFunction : std::uint8_t { none, sigmoid, silu };
+/// What a row is multiplied by: another one as it is, its sigmoid, its silu, or what is positive of it.
+enum class GateFunction : std::uint8_t { none, sigmoid, silu, relu };
 
 /// Products, and operations on rows of activations.
 class Operations {
@@ -264,7 +264,7 @@ class Operations {
   /// 0.044715 g^3))). On the CPU, `out` may be gate_up[:, 0:F] itself.
   virtual void gelu_mul(TensorView out, ConstTensorView gate_up) = 0;
 
-  /// x[T, C] *= function(by[T, C]).
+  /// x[T, C] *= function(by[T, C]). `by` may be x.
   virtual void multiply(TensorView x, ConstTensorView by, GateFunction function) = 0;
 
   /// x[index[i]] += weight[i] * in[i], with one rounding. The indices of a call are distinct.

@@ -276,6 +276,7 @@ class CpuBackend final : public HostDevice {
   void multiply(TensorView x, ConstTensorView by, GateFunction function) override {
     check_multiply(x, by);
     const auto row_function = function == GateFunction::none      ? multiply_row
+                              : function == GateFunction::relu    ? multiply_relu_row
                               : function == GateFunction::sigmoid ? multiply_sigmoid_row
                                                                   : multiply_silu_row;
     for_rows(pool_, x.rows, 4 * x.cols, [&](std::int64_t row) { row_function(x.f32(row), by.f32(row), x.cols); });

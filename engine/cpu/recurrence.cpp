@@ -25,6 +25,13 @@ HWY_INLINE Vec sigmoid_of(Tag d, Vec x) {
   return hn::Div(hn::Set(d, 1.0f), hn::Add(hn::Set(d, 1.0f), hn::Exp(d, exponent)));
 }
 
+void multiply_relu(float* x, const float* by, std::int64_t n) {
+  for_each_vector(n, [&](auto d, std::int64_t i) HWY_ATTR {
+    const auto positive = hn::Max(hn::LoadU(d, by + i), hn::Zero(d));
+    hn::StoreU(hn::Mul(hn::LoadU(d, x + i), positive), d, x + i);
+  });
+}
+
 void multiply(float* x, const float* by, std::int64_t n) {
   for_each_vector(n, [&](auto d, std::int64_t i)
                          HWY_ATTR { hn::StoreU(hn::Mul(hn::LoadU(d, x + i), hn::LoadU(d, by + i)), d, x + i); });
@@ -134,6 +141,7 @@ HWY_AFTER_NAMESPACE();
 namespace baton::cpu {
 namespace {
 
+HWY_EXPORT(multiply_relu);
 HWY_EXPORT(multiply);
 HWY_EXPORT(multiply_sigmoid);
 HWY_EXPORT(multiply_silu);
@@ -160,6 +168,7 @@ void write_unit(float* out, const float* x, std::int64_t n, float scale) {
 
 }  // namespace
 
+void multiply_relu_row(float* x, const float* by, std::int64_t n) { HWY_DYNAMIC_DISPATCH(multiply_relu)(x, by, n); }
 void multiply_row(float* x, const float* by, std::int64_t n) { HWY_DYNAMIC_DISPATCH(multiply)(x, by, n); }
 void multiply_sigmoid_row(float* x, const float* by, std::int64_t n) {
   HWY_DYNAMIC_DISPATCH(multiply_sigmoid)(x, by, n);

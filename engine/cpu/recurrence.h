@@ -13,7 +13,8 @@
 
 namespace baton::cpu {
 
-/// x[n] *= by, its sigmoid or its silu.
+/// x[n] *= by, what is positive of it, its sigmoid or its silu; `by` may be x.
+void multiply_relu_row(float* x, const float* by, std::int64_t n);
 void multiply_row(float* x, const float* by, std::int64_t n);
 void multiply_sigmoid_row(float* x, const float* by, std::int64_t n);
 void multiply_silu_row(float* x, const float* by, std::int64_t n);

@@ -459,6 +459,7 @@ class ReferenceBackend final : public HostDevice {
       for (std::int64_t c = 0; c < x.cols; ++c) {
         const float gate = by.f32(t)[c];
         x.f32(t)[c] *= function == GateFunction::none      ? gate
+                       : function == GateFunction::relu    ? std::max(gate, 0.0f)
                        : function == GateFunction::sigmoid ? sigmoid(gate)
                                                            : gate * sigmoid(gate);
       }

@@ -7,6 +7,8 @@
 #include <cctype>
 #include <cmath>
 #include <functional>
+#include <initializer_list>
+#include <limits>
 #include <utility>
 
 #include "engine/base/json_fields.h"
@@ -38,6 +40,10 @@ enum class Family : std::uint8_t {
   qwen35,
   qwen35_moe,
   qwen3_next,
+  granite_hybrid,
+  nemotron,
+  falcon_h1,
+  hunyuan,
 };
 
 /// Attention and gated delta nets.
@@ -107,6 +113,10 @@ constexpr FamilyRow kFamilies[] = {
      .family = Family::qwen35_moe,
      .attention_bias = true,
      .partly_rotated = true},
+    {.name = "GraniteMoeHybridForCausalLM", .family = Family::granite_hybrid, .tied = true, .attention_bias = true},
+    {.name = "NemotronHForCausalLM", .norm_eps = 1e-5, .head_dim = 128, .family = Family::nemotron},
+    {.name = "FalconH1ForCausalLM", .norm_eps = 1e-5, .theta = 1e5, .family = Family::falcon_h1},
+    {.name = "HunYuanDenseV1ForCausalLM", .norm_eps = 1e-5, .family = Family::hunyuan, .attention_bias = true},
     {.name = "Qwen3NextForCausalLM",
      .rotary_factor = 0.25,
      .head_dim = 256,
@@ -166,6 +176,11 @@ void read_scaling(RopeConfig& rope, const ModelConfig& config, const FamilyRow& 
   const std::string type = scaling.text_or("rope_type", scaling.text_or("type", "default"));
   const std::string type_key = scaling.find("rope_type") != nullptr ? "rope_type" : "type";
   if (type == "default") return;
+  if (row.family == Family::hunyuan && type == "dynamic") {  // the base grows once, whatever the context is
+    const double width = config.head_dim, alpha = scaling.number("alpha", 1e-3, 1e9);
+    rope.theta *= std::pow(alpha, width / std::max(width - 2.0, 1.0));
+    return;
+  }
   if (row.longrope && (type == "longrope" || type == "su")) return read_longrope(rope, config, fields, scaling);
   if (type != "linear" && type != "llama3" && type != "yarn")
     scaling.fail(type_key, fmt::format("which is not supported; supported are default, linear, llama3, {}yarn",
@@ -360,6 +375,14 @@ void read_rope(ModelConfig& config, const JsonFields& fields, const FamilyRow& r
   }
 }
 
+/// Granite 4: hybrids have no RoPE.
+bool has_rope(const JsonFields& fields) {
+  constexpr const char* kKey = "position_embedding_type";
+  const std::string type = fields.text_or(kKey, "rope");
+  if (type != "rope" && type != "nope") fields.fail(kKey, "expected rope or nope");
+  return type == "rope";
+}
+
 /// Reads the window of each layer, and which RoPE it has. Throws ModelError for what is not supported, by name.
 void read_windows(ModelConfig& config, const JsonFields& fields, Family family) {
   config.window.assign(config.layers, 0);
@@ -370,7 +393,12 @@ void read_windows(ModelConfig& config, const JsonFields& fields, Family family) 
   if (family == Family::exaone4 && !fields.is_null("sliding_window"))
     return read_periodic_windows(config, fields, 4, RopeKind::global, RopeKind::none);
   if (family == Family::exaone4 || family == Family::granite || family == Family::glm4) return;
-  if (is_lfm2(family) || is_delta_hybrid(family)) return;
+  if (is_lfm2(family) || is_delta_hybrid(family) || family == Family::hunyuan || family == Family::falcon_h1) return;
+  if (family == Family::nemotron || (family == Family::granite_hybrid && !has_rope(fields))) {
+    config.rope_kinds.assign(static_cast<std::size_t>(config.layers), RopeKind::none);
+    return;
+  }
+  if (family == Family::granite_hybrid) return;
   if (family == Family::smollm3) return read_smollm_layers(config, fields);
 
   if (const Json* types = fields.find("layer_types")) {
@@ -389,6 +417,152 @@ void read_windows(ModelConfig& config, const JsonFields& fields, Family family) 
 
 constexpr std::int32_t kMaxConvLength = 64;
 constexpr std::int32_t kMaxStateHeads = 1 << 12, kMaxStateDim = 1 << 12;
+
+/// The kinds of layers by the names that a configuration has for them; of parts that are no mixers: `none`.
+using LayerNames = std::initializer_list<std::pair<std::string_view, LayerKind>>;
+
+std::vector<LayerKind> named_layers(const JsonFields& fields, const char* key, std::int32_t layers, LayerNames names) {
+  const Json* types = fields.find(key);
+  if (types == nullptr || !types->is_array() || types->size() != static_cast<std::size_t>(layers))
+    fields.fail(key, fmt::format("expected a list of {}, one of each layer", layers));
+  std::vector<LayerKind> kinds;
+  for (const Json& type : *types) {
+    const auto* found = std::ranges::find_if(names, [&](const auto& name) { return type == name.first; });
+    if (found == names.end()) {
+      std::string known;
+      for (const auto& [name, kind] : names) known += fmt::format("{}{}", known.empty() ? "" : ", ", name);
+      fields.fail(key, fmt::format("with {}, expected one of {}", describe(type), known));
+    }
+    kinds.push_back(found->second);
+  }
+  return kinds;
+}
+
+/// The bounds of a Mamba2 step: Transformers 5 writes an infinite one as an object.
+void read_step_limits(RecurrentConfig& recurrent, const JsonFields& fields) {
+  recurrent.least_step = 0.0f;
+  recurrent.most_step = std::numeric_limits<float>::max();
+  const Json* limits = fields.find("time_step_limit");
+  if (limits == nullptr) return;
+  if (!limits->is_array() || limits->size() != 2) fields.fail("time_step_limit", "expected two numbers");
+  if ((*limits)[0].is_number()) recurrent.least_step = std::max(0.0f, (*limits)[0].get<float>());
+  if ((*limits)[1].is_number()) recurrent.most_step = std::max(recurrent.least_step, (*limits)[1].get<float>());
+}
+
+RecurrentConfig read_granite_mamba(const JsonFields& fields, std::int32_t width) {
+  RecurrentConfig recurrent;
+  ScanShape& scan = recurrent.scan;
+  scan.heads = fields.integer_or("mamba_n_heads", 128, 1, kMaxStateHeads);
+  const std::int32_t inner = fields.integer_or("mamba_expand", 2, 1, 64) * width;
+  const Json* head = fields.find("mamba_d_head");
+  scan.head_dim = head != nullptr && head->is_number() ? fields.integer("mamba_d_head", 1, kMaxStateDim)
+                                                       : std::max(inner / scan.heads, 1);
+  if (std::int64_t{scan.heads} * scan.head_dim != inner)
+    fields.fail("mamba_n_heads", fmt::format("with heads of {}, expected mamba_expand times the width, {}, in all",
+                                             scan.head_dim, inner));
+  scan.groups = fields.integer_or("mamba_n_groups", 1, 1, kMaxStateHeads);
+  scan.state = fields.integer_or("mamba_d_state", 256, 1, kMaxStateDim);
+  if (scan.heads % scan.groups != 0)
+    fields.fail("mamba_n_groups", fmt::format("expected a divisor of mamba_n_heads, {}", scan.heads));
+  recurrent.conv_length = fields.integer_or("mamba_d_conv", 4, 1, kMaxConvLength);
+  recurrent.conv_bias = fields.flag_or("mamba_conv_bias", true);
+  recurrent.bias = fields.flag_or("mamba_proj_bias", false);
+  recurrent.norm_groups = 1;  // of all groups together
+  read_step_limits(recurrent, fields);
+  return recurrent;
+}
+
+/// Falcon-H1's projections are multiplied on both sides of Mamba2. What multiplies the input of a linear map multiplies
+/// its result as well.
+RecurrentConfig read_falcon_mamba(const JsonFields& fields, std::int32_t width) {
+  const auto factor = [&](const char* key) { return static_cast<float>(fields.number_or(key, 1.0, 1e-6, 1e6)); };
+  RecurrentConfig recurrent;
+  ScanShape& scan = recurrent.scan;
+  const std::int32_t expanded = fields.integer_or("mamba_expand", 2, 1, 64) * width;
+  const std::int32_t inner = fields.integer_or("mamba_d_ssm", expanded, 1, kMaxStateHeads * 64);
+  scan.heads = fields.integer_or("mamba_n_heads", 128, 1, kMaxStateHeads);
+  const Json* head = fields.find("mamba_d_head");
+  scan.head_dim = head != nullptr && head->is_number() ? fields.integer("mamba_d_head", 1, kMaxStateDim)
+                                                       : std::max(inner / scan.heads, 1);
+  if (std::int64_t{scan.heads} * scan.head_dim != inner)
+    fields.fail("mamba_n_heads",
+                fmt::format("with heads of {}, expected mamba_d_ssm, {}, in all", scan.head_dim, inner));
+  scan.groups = fields.integer_or("mamba_n_groups", 1, 1, kMaxStateHeads);
+  scan.state = fields.integer_or("mamba_d_state", 256, 1, kMaxStateDim);
+  if (scan.heads % scan.groups != 0)
+    fields.fail("mamba_n_groups", fmt::format("expected a divisor of mamba_n_heads, {}", scan.heads));
+  recurrent.conv_length = fields.integer_or("mamba_d_conv", 4, 1, kMaxConvLength);
+  recurrent.conv_bias = fields.flag_or("mamba_conv_bias", true);
+  recurrent.bias = fields.flag_or("mamba_proj_bias", false);
+  recurrent.norm_groups = fields.flag_or("mamba_rms_norm", false) ? scan.groups : 0;
+  recurrent.gate_behind_norm = recurrent.norm_groups > 0 && fields.flag_or("mamba_norm_before_gate", true);
+  recurrent.out_multiplier = factor("ssm_out_multiplier");
+  const Json* parts = fields.find("ssm_multipliers");
+  if (parts != nullptr && (!parts->is_array() || parts->size() != 5 ||
+                           !std::ranges::all_of(*parts, [](const Json& one) { return one.is_number(); })))
+    fields.fail("ssm_multipliers", "expected five numbers");
+  recurrent.multipliers.assign(5, factor("ssm_in_multiplier"));
+  for (std::size_t i = 0; parts != nullptr && i < 5; ++i) recurrent.multipliers[i] *= (*parts)[i].get<float>();
+  if (std::ranges::all_of(recurrent.multipliers, [](float one) { return one == 1.0f; })) recurrent.multipliers.clear();
+  read_step_limits(recurrent, fields);
+  return recurrent;
+}
+
+std::vector<LayerKind> granite_layers(const JsonFields& fields, std::int32_t layers) {
+  const char* key = fields.find("layer_types") != nullptr ? "layer_types" : "layers_block_type";
+  return named_layers(fields, key, layers,
+                      {{"mamba", LayerKind::mamba2},
+                       {"linear_attention", LayerKind::mamba2},
+                       {"attention", LayerKind::attention},
+                       {"full_attention", LayerKind::attention}});
+}
+
+RecurrentConfig read_nemotron_mamba(const JsonFields& fields) {
+  RecurrentConfig recurrent;
+  ScanShape& scan = recurrent.scan;
+  scan.heads = fields.integer_or("mamba_num_heads", 128, 1, kMaxStateHeads);
+  scan.head_dim = fields.integer_or("mamba_head_dim", 64, 1, kMaxStateDim);
+  scan.groups = fields.integer_or("n_groups", 8, 1, kMaxStateHeads);
+  scan.state = fields.integer_or("ssm_state_size", 128, 1, kMaxStateDim);
+  if (scan.heads % scan.groups != 0)
+    fields.fail("n_groups", fmt::format("expected a divisor of mamba_num_heads, {}", scan.heads));
+  recurrent.conv_length = fields.integer_or("conv_kernel", 4, 1, kMaxConvLength);
+  recurrent.conv_bias = fields.flag_or("use_conv_bias", true);
+  recurrent.bias = fields.flag_or("use_bias", false);
+  recurrent.norm_groups = scan.groups;
+  read_step_limits(recurrent, fields);
+  return recurrent;
+}
+
+/// The kinds of Nemotron's parts, by letters or by names: M, *, -, E.
+struct NemotronLayers {
+  std::vector<LayerKind> mixers;
+  std::vector<std::int32_t> dense;  // those without experts
+};
+
+NemotronLayers nemotron_layers(const JsonFields& fields) {
+  constexpr const char *kLetters = "hybrid_override_pattern", *kNames = "layers_block_type";
+  std::string pattern = fields.text_or(kLetters, "");
+  if (const Json* names = fields.find(kNames); names != nullptr && names->is_array() && !names->empty()) {
+    pattern.clear();
+    for (const Json& name : *names) {
+      const bool mamba = name == "mamba" || name == "linear_attention";
+      const bool attention = name == "attention" || name == "full_attention";
+      if (!mamba && !attention && name != "mlp" && name != "moe")
+        fields.fail(kNames, fmt::format("with {}, expected mamba, attention, mlp or moe", describe(name)));
+      pattern += mamba ? 'M' : attention ? '*' : name == "moe" ? 'E' : '-';
+    }
+  }
+  if (pattern.empty() || pattern.find_first_not_of("M*-E") != pattern.npos || pattern.size() > 4096)
+    fields.fail(kLetters, "expected letters of M (Mamba2), * (attention), - (MLP) and E (experts), one of each layer");
+  NemotronLayers layers;
+  for (std::size_t layer = 0; layer < pattern.size(); ++layer) {
+    const char letter = pattern[layer];
+    layers.mixers.push_back(letter == 'M' ? LayerKind::mamba2 : letter == '*' ? LayerKind::attention : LayerKind::none);
+    if (letter != 'E') layers.dense.push_back(static_cast<std::int32_t>(layer));
+  }
+  return layers;
+}
 
 /// Which layers have attention and which are of another kind, from their names in "layer_types", or from
 /// `is_attention`; `name`: of the other kind.
@@ -483,6 +657,11 @@ const FamilyRow& read_family(ModelConfig& config, const JsonFields& fields) {
 }
 
 void reject_other_activations(const JsonFields& fields, Family family) {
+  if (family == Family::nemotron) {
+    if (fields.text_or("mlp_hidden_act", "relu2") != "relu2")
+      fields.fail("mlp_hidden_act", "but only relu2 is supported for this architecture");
+    return;
+  }
   if (family == Family::gemma3) {
     if (fields.text_or("hidden_activation", "gelu_pytorch_tanh") != "gelu_pytorch_tanh")
       fields.fail("hidden_activation", "but only gelu_pytorch_tanh is supported for this architecture");
@@ -493,13 +672,15 @@ void reject_other_activations(const JsonFields& fields, Family family) {
 }
 
 bool has_experts(Family family) {
+  if (family == Family::granite_hybrid || family == Family::nemotron) return true;
   return family == Family::mixtral || family == Family::qwen3_moe || family == Family::qwen2_moe ||
          family == Family::lfm2_moe || family == Family::qwen35_moe || family == Family::qwen3_next;
 }
 
 /// The key of a mixture's number of experts; empty: the family has none. Newer configurations of Qwen3 have Mixtral's.
 std::string experts_key(const JsonFields& fields, Family family) {
-  if (family == Family::mixtral) return "num_local_experts";
+  if (family == Family::mixtral || family == Family::granite_hybrid) return "num_local_experts";
+  if (family == Family::nemotron) return "n_routed_experts";
   if (!has_experts(family)) return "";
   return fields.find("num_experts") != nullptr ? "num_experts" : "num_local_experts";
 }
@@ -530,19 +711,24 @@ void reject_unsupported(const JsonFields& fields, const FamilyRow& row) {
 }
 
 void read_dimensions(ModelConfig& config, const JsonFields& fields, const FamilyRow& row) {
-  config.layers = fields.integer("num_hidden_layers", 1, kMaxLayers);
+  config.layers = row.family == Family::nemotron ? static_cast<std::int32_t>(nemotron_layers(fields).mixers.size())
+                                                 : fields.integer("num_hidden_layers", 1, kMaxLayers);
   config.width = fields.integer("hidden_size", 1, kMaxWidth);
   config.heads = fields.integer("num_attention_heads", 1, kMaxHeads);
   config.kv_heads = fields.integer_or("num_key_value_heads", config.heads, 1, kMaxHeads);
   const bool lfm2_name = is_lfm2(row.family) && fields.find("block_ff_dim") != nullptr;
-  const char* ffn_key = lfm2_name ? "block_ff_dim" : "intermediate_size";
+  const char* ffn_key = lfm2_name                              ? "block_ff_dim"
+                        : row.family == Family::granite_hybrid ? "shared_intermediate_size"
+                                                               : "intermediate_size";
   config.ffn_width = row.family == Family::qwen35_moe  // it has no MLP
                          ? fields.integer_or("intermediate_size", 1, 1, kMaxFfnWidth)
                          : fields.integer(ffn_key, 1, kMaxFfnWidth);
   config.vocabulary = fields.integer("vocab_size", 1, kMaxVocabulary);
   config.context = fields.integer("max_position_embeddings", 1, kMaxContext);
   if (row.family == Family::lfm2) config.ffn_width = lfm2_ffn_width(fields, config.ffn_width);
-  const char* eps = is_lfm2(row.family) ? "norm_eps" : "rms_norm_eps";
+  const char* eps = is_lfm2(row.family)              ? "norm_eps"
+                    : row.family == Family::nemotron ? "layer_norm_epsilon"
+                                                     : "rms_norm_eps";
   config.norm_eps = static_cast<float>(fields.number_or(eps, row.norm_eps, 0.0, 1.0));
   config.tied_embeddings = fields.flag_or("tie_word_embeddings", row.tied);
 
@@ -579,6 +765,7 @@ void read_biases_and_norms(ModelConfig& config, const JsonFields& fields, Family
   config.qk_norm = family == Family::qwen3 || family == Family::qwen3_moe || family == Family::gemma3 ||
                    family == Family::exaone4 || family == Family::olmo3 || is_lfm2(family) || is_delta_hybrid(family);
   config.qk_norm_of_row = family == Family::olmo3;
+  if (family == Family::hunyuan) config.qk_norm = config.norm_behind_rope = fields.flag_or("use_qk_norm", true);
   config.pre_norms = family != Family::exaone4 && family != Family::olmo3;
   config.post_norms = family == Family::gemma3 || family == Family::glm4 || !config.pre_norms;
   config.interleaved_heads = family == Family::glm4;
@@ -629,10 +816,46 @@ void read_lfm2_router(MixtureConfig& mixture, const JsonFields& fields, std::int
   for (std::int32_t layer = 0; layer < std::min(dense, layers); ++layer) mixture.dense_layers.push_back(layer);
 }
 
+/// Granite's mixture: the usual MLP is the expert that all tokens share, and none of its experts is there in small
+/// models.
+MixtureConfig granite_mixture(const JsonFields& fields, std::int32_t shared_width) {
+  MixtureConfig mixture;
+  mixture.experts = fields.integer_or("num_local_experts", 0, 0, kMaxExperts);
+  if (mixture.experts == 0) return mixture;
+  mixture.chosen = fields.integer("num_experts_per_tok", 1, kMaxExperts);
+  mixture.ffn_width = fields.integer("intermediate_size", 1, kMaxFfnWidth);
+  mixture.shared_width = shared_width;
+  mixture.shared_gate = false;
+  return mixture;
+}
+
+MixtureConfig nemotron_mixture(const JsonFields& fields, const NemotronLayers& layers) {
+  MixtureConfig mixture;
+  if (layers.dense.size() == layers.mixers.size()) return mixture;
+  for (const char* key : {"n_group", "topk_group"})
+    if (fields.integer_or(key, 1, 1, kMaxExperts) != 1) fields.fail(key, "but groups of experts are not supported");
+  mixture.experts = fields.integer("n_routed_experts", 1, kMaxExperts);
+  mixture.chosen = fields.integer("num_experts_per_tok", 1, kMaxExperts);
+  mixture.ffn_width = fields.integer("moe_intermediate_size", 1, kMaxFfnWidth);
+  mixture.latent_width = fields.integer_or("moe_latent_size", 0, 1, kMaxWidth);
+  mixture.shared_width = fields.integer_or("moe_shared_expert_intermediate_size", 0, 1, kMaxFfnWidth);
+  mixture.shared_gate = false;
+  mixture.sigmoid = mixture.choice_bias = true;
+  mixture.normalized = fields.flag_or("norm_topk_prob", true);
+  mixture.weight_sum_eps = 1e-20f;
+  mixture.weight_scale = static_cast<float>(fields.number_or("routed_scaling_factor", 1.0, 1e-6, 1e6));
+  mixture.dense_layers = layers.dense;
+  return mixture;
+}
+
 void read_mixture(ModelConfig& config, const JsonFields& fields, Family family) {
   MixtureConfig& mixture = config.mixture;
   const MixtureDefaults absent = mixture_defaults(family);
-  if (family == Family::mixtral) {
+  if (family == Family::granite_hybrid) {
+    mixture = granite_mixture(fields, config.ffn_width);
+  } else if (family == Family::nemotron) {
+    mixture = nemotron_mixture(fields, nemotron_layers(fields));
+  } else if (family == Family::mixtral) {
     mixture.experts = fields.integer_or("num_local_experts", 8, 1, kMaxExperts);
     mixture.chosen = fields.integer_or("num_experts_per_tok", 2, 1, kMaxExperts);
     mixture.ffn_width = config.ffn_width;
@@ -670,6 +893,24 @@ void read_multipliers(ModelConfig& config, const JsonFields& fields) {
   config.residual_scale = static_cast<float>(number("residual_multiplier"));
   config.score_multiplier = static_cast<float>(number("attention_multiplier"));
   config.logit_scale = static_cast<float>(1.0 / number("logits_scaling"));
+}
+
+/// Falcon-H1's multipliers outside of Mamba2. Those of attention's input and of keys multiply scores, and that of its
+/// input multiplies values, too.
+void read_falcon_multipliers(ModelConfig& config, const JsonFields& fields) {
+  const auto number = [&](const char* key) { return fields.number_or(key, 1.0, 1e-6, 1e6); };
+  const double in = number("attention_in_multiplier");
+  config.embedding_scale = static_cast<float>(number("embedding_multiplier"));
+  config.logit_scale = static_cast<float>(number("lm_head_multiplier"));
+  config.score_multiplier =
+      static_cast<float>(in * in * number("key_multiplier") / std::sqrt(static_cast<double>(config.head_dim)));
+  config.attention_multiplier = static_cast<float>(in * number("attention_out_multiplier"));
+  const Json* mlp = fields.find("mlp_multipliers");
+  if (mlp == nullptr) return;
+  if (!mlp->is_array() || mlp->size() != 2 || !(*mlp)[0].is_number() || !(*mlp)[1].is_number())
+    fields.fail("mlp_multipliers", "expected two numbers");
+  config.gate_multiplier = (*mlp)[0].get<float>();
+  config.feed_multiplier = (*mlp)[1].get<float>();
 }
 
 std::size_t count_distinct(std::span<const std::int32_t> ids) {
@@ -755,8 +996,25 @@ std::vector<std::string> other_parts(const Json& root) {
 
 }  // namespace
 
+/// Python writes infinite numbers as words that JSON does not have, as in "time_step_limit": [0.0, Infinity].
+std::string without_infinity(std::string_view json) {
+  constexpr std::string_view kWord = "Infinity";
+  std::string text;
+  bool quoted = false;
+  for (std::size_t i = 0; i < json.size(); ++i) {
+    if (json[i] == '"' && (i == 0 || json[i - 1] != '\\')) quoted = !quoted;
+    if (!quoted && json.substr(i).starts_with(kWord)) {
+      text += "null";
+      i += kWord.size() - 1;
+      continue;
+    }
+    text += json[i];
+  }
+  return text;
+}
+
 ModelConfig parse_config(std::string_view json, const std::string& origin) {
-  const JsonDocument root = parse_json(json, origin);
+  const JsonDocument root = parse_json(without_infinity(json), origin);
   const Json inner = inner_model(*root, origin);
   const JsonFields fields(inner.is_null() ? *root : inner, origin);
 
@@ -768,7 +1026,22 @@ ModelConfig parse_config(std::string_view json, const std::string& origin) {
   read_dimensions(config, fields, row);
   read_biases_and_norms(config, fields, family);
   if (family == Family::gemma3) read_gemma(config, fields);
-  if (family == Family::granite) read_multipliers(config, fields);
+  if (family == Family::granite || family == Family::granite_hybrid) read_multipliers(config, fields);
+  if (family == Family::granite_hybrid) {
+    config.recurrent = read_granite_mamba(fields, config.width);
+    config.mixers = granite_layers(fields, config.layers);
+  }
+  if (family == Family::falcon_h1) {
+    read_falcon_multipliers(config, fields);
+    config.recurrent = read_falcon_mamba(fields, config.width);
+    config.mixers.assign(static_cast<std::size_t>(config.layers), LayerKind::parallel);
+  }
+  if (family == Family::nemotron) {
+    config.recurrent = read_nemotron_mamba(fields);
+    config.mixers = nemotron_layers(fields).mixers;
+    config.single_parts = true;
+    config.activation = GateActivation::relu_squared;
+  }
   if (is_lfm2(family)) {
     config.recurrent = read_lfm2(fields);
     config.mixers = lfm2_layers(fields, config.layers);

@@ -69,7 +69,8 @@ struct QueryTemperature {
 };
 
 /// The activation of the gate of an MLP.
-enum class GateActivation : std::uint8_t { silu, gelu_tanh };
+/// relu_squared: the MLP has no gate.
+enum class GateActivation : std::uint8_t { silu, gelu_tanh, relu_squared };
 
 /// A mixture of experts in the place of the MLP: a token runs through the experts that a router chooses for it.
 struct MixtureConfig {
@@ -83,20 +84,34 @@ struct MixtureConfig {
   float weight_scale = 1.0f;               // multiplies the weights
   std::vector<std::int32_t> dense_layers;  // which have an MLP all the same; ascending, each once
   std::int32_t shared_width = 0;           // of the expert that every token runs through as well; 0: there is none
+  bool shared_gate = true;                 // its result is multiplied by the sigmoid of a product
+  std::int32_t latent_width = 0;           // of what experts read and write, projected from and to C; 0: C itself
 
   bool in(std::int32_t layer) const { return experts > 0 && !std::ranges::binary_search(dense_layers, layer); }
 };
 
 /// A part of a layer: a mixer, which reads what its sequence stored at other positions, or a feed-forward part, which
 /// sees its own row alone.
-enum class LayerKind : std::uint8_t { none, attention, short_convolution, delta_net, mamba2, feed_forward, experts };
-inline constexpr std::size_t kLayerKinds = 7;
+/// parallel: attention and Mamba2 over the same input.
+enum class LayerKind : std::uint8_t {
+  none,
+  attention,
+  short_convolution,
+  delta_net,
+  mamba2,
+  parallel,
+  feed_forward,
+  experts
+};
+inline constexpr std::size_t kLayerKinds = 8;
 
 /// The layers that keep a state instead of keys and values; a model has one kind of them.
 struct RecurrentConfig {
   std::int32_t conv_length = 0;  // rows that a convolution sees
   bool conv_bias = false;
-  bool bias = false;  // of the projections
+  bool bias = false;               // of the projections
+  std::vector<float> multipliers;  // of the projections: gate, x, B, C, step of Mamba2; empty: none
+  float out_multiplier = 1.0f;     // of the result, in a parallel layer
   DeltaShape delta;
   ScanShape scan;
   float least_step = 0.0f, most_step = 0.0f;  // of scan
@@ -119,23 +134,28 @@ struct ModelConfig {
   bool attention_bias = false;  // biases of q, k, v
   bool output_bias = false;     // bias of o
   bool mlp_bias = false;
-  bool attention_gate = false;    // the result of attention is multiplied by the sigmoid of a gate, [H D]
-  bool qk_norm = false;           // RMSNorm of q and k before RoPE, of each head
-  bool qk_norm_of_row = false;    // or of all heads of a row together
-  bool pre_norms = true;          // RMSNorm of the inputs of attention and MLP
-  bool post_norms = false;        // RMSNorm of the outputs of attention and MLP, before they are added
-  float norm_offset = 0.0f;       // added to the weights of norms as they are stored
-  float embedding_scale = 1.0f;   // multiplies embeddings
-  float residual_scale = 1.0f;    // multiplies the outputs of attention and MLP, before they are added
-  float query_divisor = 0.0f;     // scores are divided by its square root; 0: by that of D
-  float score_multiplier = 0.0f;  // or are multiplied by this; 0: they are not
-  float logit_scale = 1.0f;       // multiplies logits
-  float logit_cap = 0.0f;         // logits become cap * tanh(logit / cap); 0: none
+  bool attention_gate = false;        // the result of attention is multiplied by the sigmoid of a gate, [H D]
+  bool qk_norm = false;               // RMSNorm of q and k before RoPE, of each head
+  bool qk_norm_of_row = false;        // or of all heads of a row together
+  bool norm_behind_rope = false;      // q and k are normalised behind RoPE, head by head
+  bool pre_norms = true;              // RMSNorm of the inputs of attention and MLP
+  bool post_norms = false;            // RMSNorm of the outputs of attention and MLP, before they are added
+  float norm_offset = 0.0f;           // added to the weights of norms as they are stored
+  float embedding_scale = 1.0f;       // multiplies embeddings
+  float residual_scale = 1.0f;        // multiplies the outputs of attention and MLP, before they are added
+  float query_divisor = 0.0f;         // scores are divided by its square root; 0: by that of D
+  float score_multiplier = 0.0f;      // or are multiplied by this; 0: they are not
+  float logit_scale = 1.0f;           // multiplies logits
+  float logit_cap = 0.0f;             // logits become cap * tanh(logit / cap); 0: none
+  float attention_multiplier = 1.0f;  // of the result of attention, in a parallel layer
+  float gate_multiplier = 1.0f;       // of an MLP's gate before its activation
+  float feed_multiplier = 1.0f;       // of an MLP's result
   GateActivation activation = GateActivation::silu;
   bool interleaved_heads = false;  // checkpoints hold the rotated columns of a head as pairs (2 j, 2 j + 1)
   QueryTemperature temperature;
   MixtureConfig mixture;
   std::vector<LayerKind> mixers;  // [L], or empty: all attention
+  bool single_parts = false;      // a layer has a mixer or, if that is `none`, a feed-forward part
   RecurrentConfig recurrent;
   RopeConfig rope;                       // RopeKind::global
   RopeConfig local_rope;                 // RopeKind::local

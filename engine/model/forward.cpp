@@ -183,6 +183,7 @@ void Forward::run_layer(StepRows& step, std::int32_t layer, std::int32_t phase_e
   }
   normalize(layer, w.mlp_norm);
   part(kinds.feed).run(step, layer, input(layer));
+  if (const float factor = model_.config.feed_multiplier; factor != 1.0f) backend_.scale(rows_.delta(), factor);
   finish_part(w.mlp_post_norm);
   end_layer(step, layer, phase_end);
 }

@@ -160,7 +160,6 @@ class GgufWeights final : public WeightSource {
   const GgufFiles& files_;
   std::int32_t head_dim_;
   std::int32_t experts_;
-  std::string architecture_;  // of config.json
 };
 
 // The tokenizer of a GGUF file, in the terms of Hugging Face's tokenizer.json.

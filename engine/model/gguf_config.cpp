@@ -8,6 +8,8 @@
 #include <charconv>
 #include <cmath>
 #include <cstring>
+#include <functional>
+#include <numeric>
 #include <optional>
 #include <set>
 #include <span>
@@ -57,18 +59,22 @@ constexpr std::pair<std::string_view, std::string_view> kSharedTensors[] = {
     {"mlp.shared_expert.down_proj", "ffn_down_shexp"}};
 
 /// Those of LFM2.
-constexpr std::pair<std::string_view, std::string_view> kLfm2Tensors[] = {{"operator_norm", "attn_norm"},
-                                                                          {"ffn_norm", "ffn_norm"},
-                                                                          {"self_attn.out_proj", "attn_output"},
-                                                                          {"self_attn.q_layernorm", "attn_q_norm"},
-                                                                          {"self_attn.k_layernorm", "attn_k_norm"},
-                                                                          {"conv.in_proj", "shortconv.in_proj"},
-                                                                          {"conv.conv", "shortconv.conv"},
-                                                                          {"conv.out_proj", "shortconv.out_proj"},
-                                                                          {"feed_forward.gate", "ffn_gate_inp"},
-                                                                          {"feed_forward.w1", "ffn_gate"},
-                                                                          {"feed_forward.w3", "ffn_up"},
-                                                                          {"feed_forward.w2", "ffn_down"}};
+constexpr std::pair<std::string_view, std::string_view> kLfm2Tensors[] = {
+    {"conv.in_proj", "shortconv.in_proj"}, {"conv.conv", "shortconv.conv"}, {"conv.out_proj", "shortconv.out_proj"}};
+
+/// Those of Mamba2.
+constexpr std::pair<std::string_view, std::string_view> kMambaTensors[] = {{"mamba.in_proj", "ssm_in"},
+                                                                           {"mamba.conv1d", "ssm_conv1d"},
+                                                                           {"mamba.norm", "ssm_norm"},
+                                                                           {"mamba.out_proj", "ssm_out"}};
+constexpr std::pair<std::string_view, std::string_view> kNemotronTensors[] = {
+    {"mamba.in_proj", "ssm_in"},
+    {"mamba.conv1d", "ssm_conv1d"},
+    {"mamba.norm", "ssm_norm"},
+    {"mamba.out_proj", "ssm_out"},
+    {"mlp.latent_in", "ffn_latent_down"},
+    {"mlp.latent_out", "ffn_latent_up"},
+    {"post_attention_layernorm", "attn_norm"}};
 
 /// Those of gated delta nets.
 constexpr std::pair<std::string_view, std::string_view> kDeltaTensors[] = {
@@ -84,9 +90,10 @@ constexpr std::pair<std::string_view, std::string_view> kDeltaTensors[] = {
 
 /// Tensors whose names do not end in the kind that they have in checkpoints. "rate": files hold -exp(A_log).
 constexpr std::pair<std::string_view, std::string_view> kWholeNames[] = {
-    {"linear_attn.rate", "ssm_a"},
-    {"linear_attn.dt_bias", "ssm_dt.bias"},
-    {"feed_forward.expert_bias", "exp_probs_b.bias"}};
+    {"linear_attn.rate", "ssm_a"}, {"linear_attn.dt_bias", "ssm_dt.bias"},
+    {"mamba.rate", "ssm_a"},       {"mamba.dt_bias", "ssm_dt.bias"},
+    {"mamba.D", "ssm_d"},          {"mlp.expert_bias", "exp_probs_b.bias"}};
+constexpr std::pair<std::string_view, std::string_view> kFalconNorm = {"post_attention_layernorm.weight", "ffn_norm"};
 
 struct Architecture {
   std::string_view name;        // of general.architecture
@@ -97,6 +104,8 @@ struct Architecture {
   bool partly_rotated = false;  // heads may be rotated in part
   bool mixture = false;         // a mixture of experts is expected
   bool multipliers = false;     // Granite's
+  bool whole_names = false;     // some tensors are named as in kWholeNames
+  bool sigmoid_router = false;  // the weights of experts are sigmoids
 };
 constexpr Architecture kArchitectures[] = {
     {.name = "llama", .class_ = "LlamaForCausalLM", .interleaved = true},
@@ -113,26 +122,56 @@ constexpr Architecture kArchitectures[] = {
     {.name = "mistral3", .class_ = "Ministral3ForCausalLM", .interleaved = true},
     {.name = "qwen2moe", .class_ = "Qwen2MoeForCausalLM", .special = kSharedTensors, .mixture = true},
     {.name = "lfm2", .class_ = "Lfm2ForCausalLM", .special = kLfm2Tensors},
-    {.name = "lfm2moe", .class_ = "Lfm2MoeForCausalLM", .special = kLfm2Tensors, .mixture = true},
-    {.name = "qwen35", .class_ = "Qwen3_5ForCausalLM", .special = kDeltaTensors, .partly_rotated = true},
+    {.name = "lfm2moe",
+     .class_ = "Lfm2MoeForCausalLM",
+     .special = kLfm2Tensors,
+     .mixture = true,
+     .whole_names = true,
+     .sigmoid_router = true},
+    {.name = "granitehybrid",
+     .class_ = "GraniteMoeHybridForCausalLM",
+     .special = kMambaTensors,
+     .more = kSharedTensors,
+     .interleaved = true,
+     .mixture = true,
+     .multipliers = true,
+     .whole_names = true},
+    {.name = "nemotron_h", .class_ = "NemotronHForCausalLM", .special = kNemotronTensors, .whole_names = true},
+    {.name = "nemotron_h_moe",
+     .class_ = "NemotronHForCausalLM",
+     .special = kNemotronTensors,
+     .more = kSharedTensors,
+     .mixture = true,
+     .whole_names = true,
+     .sigmoid_router = true},
+    {.name = "falcon-h1", .class_ = "FalconH1ForCausalLM", .special = kMambaTensors, .whole_names = true},
+    {.name = "hunyuan-dense", .class_ = "HunYuanDenseV1ForCausalLM"},
+    {.name = "qwen35",
+     .class_ = "Qwen3_5ForCausalLM",
+     .special = kDeltaTensors,
+     .partly_rotated = true,
+     .whole_names = true},
     {.name = "qwen35moe",
      .class_ = "Qwen3_5MoeForCausalLM",
      .special = kDeltaTensors,
      .more = kSharedTensors,
      .partly_rotated = true,
-     .mixture = true},
+     .mixture = true,
+     .whole_names = true},
     {.name = "qwen3next",
      .class_ = "Qwen3NextForCausalLM",
      .special = kDeltaTensors,
      .more = kSharedTensors,
      .partly_rotated = true,
-     .mixture = true},
+     .mixture = true,
+     .whole_names = true},
 };
 
 bool is_delta_hybrid(const Architecture& architecture) {
   return architecture.name == "qwen35" || architecture.name == "qwen35moe" || architecture.name == "qwen3next";
 }
 bool is_lfm2(const Architecture& architecture) { return architecture.name.starts_with("lfm2"); }
+bool is_nemotron(const Architecture& architecture) { return architecture.name.starts_with("nemotron"); }
 
 const Architecture& architecture_of(const GgufMetadata& metadata) {
   const std::string name = metadata.text("general.architecture");
@@ -142,12 +181,6 @@ const Architecture& architecture_of(const GgufMetadata& metadata) {
     names.push_back(one.name);
   }
   metadata.fail("general.architecture", fmt::format("expected one of {}", fmt::join(names, ", ")));
-}
-
-/// That of a class of config.json. Files of Mixtral are of the architecture "llama".
-const Architecture& architecture_of_class(std::string_view name) {
-  const auto* found = std::ranges::find(kArchitectures, name, &Architecture::class_);
-  return found == std::end(kArchitectures) ? kArchitectures[0] : *found;
 }
 
 std::string_view find_name(TensorNames names, std::string_view theirs) {
@@ -163,14 +196,15 @@ struct StoredName {
 
 /// "model.layers.3.self_attn.q_proj.weight" -> "blk.3.attn_q.weight"
 StoredName stored_name(std::string_view name, const Architecture& architecture) {
-  if (name == "model.embedding_norm.weight") return {"token_embd_norm.weight"};
   if (name == "model.embed_tokens.weight") return {"token_embd.weight"};
-  if (name == "model.norm.weight") return {"output_norm.weight"};
+  if (name == "model.norm.weight") return {is_lfm2(architecture) ? "token_embd_norm.weight" : "output_norm.weight"};
   if (name == "lm_head.weight") return {"output.weight"};
   constexpr std::string_view kLayers = "model.layers.", kExperts = ".experts.";
   if (!name.starts_with(kLayers)) return {};
   const std::string_view rest = name.substr(kLayers.size());
   const std::size_t dot = rest.find('.'), kind = rest.rfind('.');
+  if (architecture.name == "falcon-h1" && rest.substr(dot + 1) == kFalconNorm.first)
+    return {fmt::format("blk.{}.{}", rest.substr(0, dot), kFalconNorm.second)};
   if (const std::string_view whole = find_name(kWholeNames, rest.substr(dot + 1)); !whole.empty())
     return {fmt::format("blk.{}.{}", rest.substr(0, dot), whole)};
   std::string_view middle = rest.substr(dot + 1, kind - dot - 1);
@@ -228,7 +262,6 @@ void reject_unknown_tensors(const GgufFiles& files, const Architecture& architec
   for (const auto& [theirs, stored] : kLayerTensors) known.insert(stored);
   for (const TensorNames names : {architecture.special, architecture.more})
     for (const auto& [theirs, stored] : names) known.insert(stored);
-  const bool whole_names = is_delta_hybrid(architecture) || is_lfm2(architecture);
   if (mixture)
     for (const auto& [theirs, stored] : kMixtureTensors) known.insert(stored);
   for (const std::string& name : files.tensor_names()) {
@@ -238,7 +271,10 @@ void reject_unknown_tensors(const GgufFiles& files, const Architecture& architec
       continue;
     if (is_left_out(name, layers, blocks)) continue;
     const std::size_t first = name.find('.'), dot = name.find('.', first + 1), kind = name.rfind('.');
-    if (whole_names && name.starts_with("blk.") && dot != name.npos &&
+    if (architecture.name == "falcon-h1" && dot != name.npos &&
+        std::string_view(name).substr(dot + 1) == kFalconNorm.second)
+      continue;
+    if (architecture.whole_names && name.starts_with("blk.") && dot != name.npos &&
         std::ranges::find(kWholeNames, std::string_view(name).substr(dot + 1), &TensorNames::value_type::second) !=
             std::end(kWholeNames))
       continue;
@@ -265,14 +301,13 @@ void reject_unsupported(const GgufMetadata& metadata, const Architecture& archit
   if (prefix != "llama." && !architecture.mixture && metadata.integer_or(prefix + "expert_count", 0, 0, kMax) != 0)
     metadata.fail(prefix + "expert_count", "but mixtures of experts are not supported for this architecture");
   for (const std::string_view key : {"expert_shared_count", "expert_group_count", "leading_dense_block_count"})
-    if (!(is_lfm2(architecture) && key == "leading_dense_block_count") &&
-        metadata.integer_or(prefix + std::string(key), 0, 0, kMax) != 0)
+    if (!architecture.sigmoid_router && metadata.integer_or(prefix + std::string(key), 0, 0, kMax) != 0)
       metadata.fail(prefix + std::string(key), "but such mixtures of experts are not supported");
-  const std::int64_t gating = is_lfm2(architecture) ? 2 : 1;
+  const std::int64_t gating = architecture.sigmoid_router ? 2 : 1;
   if (metadata.integer_or(prefix + "expert_gating_func", gating, 0, kMax) != gating)
     metadata.fail(prefix + "expert_gating_func", gating == 1 ? "expected 1 (softmax)" : "expected 2 (sigmoid)");
   if (const double scale = metadata.number_or(prefix + "expert_weights_scale", 1.0, 0.0, 1e30);
-      scale != 0.0 && scale != 1.0)
+      scale != 0.0 && scale != 1.0 && !architecture.sigmoid_router)
     metadata.fail(prefix + "expert_weights_scale", "but weights of experts are not scaled");
   for (const std::string_view key :
        {std::string_view("logit_scale"), std::string_view("residual_scale"), std::string_view("embedding_scale"),
@@ -410,7 +445,7 @@ std::int64_t kv_heads_by_layer(Json& config, const GgufMetadata& metadata, const
   const std::vector<std::int64_t> heads = metadata.integers(key);
   if (static_cast<std::int64_t>(heads.size()) < layers)
     metadata.fail(key, fmt::format("with {} numbers, expected {}, one of each layer", heads.size(), layers));
-  const std::int64_t most = *std::ranges::max_element(heads);
+  const std::int64_t most = std::clamp<std::int64_t>(*std::ranges::max_element(heads), 0, kMax);
   for (std::int64_t layer = 0; layer < layers; ++layer) {
     const std::int64_t here = heads[static_cast<std::size_t>(layer)];
     if (here != 0 && here != most)
@@ -420,11 +455,97 @@ std::int64_t kv_heads_by_layer(Json& config, const GgufMetadata& metadata, const
   return std::max<std::int64_t>(most, 1);
 }
 
+/// KV heads, which some files name layer by layer though all have the same.
+std::int64_t kv_heads_of(const GgufMetadata& metadata, const std::string& key, std::int64_t heads) {
+  const GgufValue* found = metadata.find(key);
+  if (found == nullptr || found->type != GgufType::array) return metadata.integer_or(key, heads, 1, kMax);
+  const std::vector<std::int64_t> all = metadata.integers(key);
+  if (all.empty() || all.front() < 1 || std::ranges::any_of(all, [&](std::int64_t one) { return one != all.front(); }))
+    metadata.fail(key, "expected the same number of at least 1 in all layers");
+  return all.front();
+}
+
 void add_lfm2(Json& config, const GgufMetadata& metadata, const std::string& prefix) {
   config["conv_L_cache"] = metadata.integer(prefix + "shortconv.l_cache", 1, kMax);
   config["block_auto_adjust_ff_dim"] = false;
   config["norm_eps"] = config["rms_norm_eps"];
   config["num_dense_layers"] = metadata.integer_or(prefix + "leading_dense_block_count", 0, 0, kMax);
+}
+
+/// The shapes of Mamba2 in both families' terms.
+void add_granite_mamba(Json& config, const GgufMetadata& metadata, const std::string& prefix) {
+  const auto number = [&](const char* key) { return metadata.integer(prefix + "ssm." + key, 1, kMax); };
+  const std::int64_t inner = number("inner_size"), width = config["hidden_size"], heads = number("time_step_rank");
+  if (inner % width != 0 || inner % heads != 0)
+    metadata.fail(prefix + "ssm.inner_size",
+                  fmt::format("expected a multiple of the width, {}, and of ssm.time_step_rank, {}", width, heads));
+  config["mamba_expand"] = inner / width;
+  config["mamba_n_heads"] = heads;
+  config["mamba_d_head"] = inner / heads;
+  config["mamba_n_groups"] = number("group_count");
+  config["mamba_d_state"] = number("state_size");
+  config["mamba_d_conv"] = number("conv_kernel");
+  config["position_embedding_type"] = metadata.flag_or(prefix + "rope.scaling.finetuned", true) ? "rope" : "nope";
+  const std::int64_t experts = metadata.integer_or(prefix + "expert_count", 0, 0, kMax);
+  config["num_local_experts"] = experts;
+  config["num_experts_per_tok"] = metadata.integer_or(prefix + "expert_used_count", 0, 0, kMax);
+  config["shared_intermediate_size"] =
+      metadata.integer_or(prefix + "expert_shared_feed_forward_length", config["intermediate_size"], 1, kMax);
+}
+
+/// All multipliers are in the weights of such files.
+void add_falcon_mamba(Json& config, const GgufFiles& files, const std::string& prefix) {
+  const GgufMetadata& metadata = files.metadata();
+  const auto number = [&](const char* key) { return metadata.integer(prefix + "ssm." + key, 1, kMax); };
+  config["mamba_d_ssm"] = number("inner_size");
+  config["mamba_n_heads"] = number("time_step_rank");
+  config["mamba_n_groups"] = number("group_count");
+  config["mamba_d_state"] = number("state_size");
+  config["mamba_d_conv"] = number("conv_kernel");
+  config["mamba_rms_norm"] = files.find("blk.0.ssm_norm.weight") != nullptr;
+  config["mamba_norm_before_gate"] = false;  // as llama.cpp computes all such files
+}
+
+void add_nemotron(Json& config, const GgufFiles& files, const std::string& prefix) {
+  const GgufMetadata& metadata = files.metadata();
+  const auto number = [&](const char* key) { return metadata.integer(prefix + "ssm." + key, 1, kMax); };
+  const std::int64_t inner = number("inner_size"), heads = number("time_step_rank");
+  if (inner % heads != 0)
+    metadata.fail(prefix + "ssm.inner_size", fmt::format("expected a multiple of ssm.time_step_rank, {}", heads));
+  config["mamba_num_heads"] = heads;
+  config["mamba_head_dim"] = inner / heads;
+  config["n_groups"] = number("group_count");
+  config["ssm_state_size"] = number("state_size");
+  config["conv_kernel"] = number("conv_kernel");
+  config["layer_norm_epsilon"] = config["rms_norm_eps"];
+  const std::string key = prefix + "feed_forward_length";
+  const std::vector<std::int64_t> widths = metadata.integers(key);
+  const std::size_t layers = config["layer_types"].size();
+  if (widths.size() < layers)
+    metadata.fail(key, fmt::format("with {} numbers, expected {}, one of each layer", widths.size(), layers));
+  std::int64_t width = 1;
+  for (std::size_t layer = 0; layer < layers; ++layer) {
+    std::string type = config["layer_types"][layer] == "full_attention" ? "attention" : "mamba";
+    if (widths[layer] > 0) {
+      type = files.find(fmt::format("blk.{}.ffn_gate_inp.weight", layer)) != nullptr ? "moe" : "mlp";
+      if (type == "mlp") width = widths[layer];
+    }
+    config["layers_block_type"].push_back(type);
+  }
+  config.erase("layer_types");
+  config["intermediate_size"] = width;
+  if (!metadata.contains(prefix + "expert_count")) return;
+  config["n_routed_experts"] = metadata.integer(prefix + "expert_count", 1, kMax);
+  config["num_experts_per_tok"] = metadata.integer(prefix + "expert_used_count", 1, kMax);
+  config["moe_intermediate_size"] = metadata.integer(prefix + "expert_feed_forward_length", 1, kMax);
+  config["n_group"] = metadata.integer_or(prefix + "expert_group_count", 1, 0, kMax);
+  config["norm_topk_prob"] = metadata.flag_or(prefix + "expert_weights_norm", false);
+  config["routed_scaling_factor"] = rounded(metadata.number_or(prefix + "expert_weights_scale", 1.0, 0.0, 1e6));
+  if (const std::int64_t latent = metadata.integer_or(prefix + "moe_latent_size", 0, 0, kMax); latent > 0)
+    config["moe_latent_size"] = latent;
+  if (const std::int64_t shared = metadata.integer_or(prefix + "expert_shared_feed_forward_length", 0, 0, kMax);
+      shared > 0)
+    config["moe_shared_expert_intermediate_size"] = shared;
 }
 
 void add_delta_net(Json& config, const GgufMetadata& metadata, const std::string& prefix) {
@@ -468,6 +589,9 @@ void add_settings_of(const Architecture& architecture, Json& config, const GgufF
   if (name == "gemma3") add_gemma(config, metadata, prefix);
   if (is_lfm2(architecture)) add_lfm2(config, metadata, prefix);
   if (is_delta_hybrid(architecture)) add_delta_net(config, metadata, prefix);
+  if (name == "granitehybrid") add_granite_mamba(config, metadata, prefix);
+  if (is_nemotron(architecture)) add_nemotron(config, files, prefix);
+  if (name == "falcon-h1") add_falcon_mamba(config, files, prefix);
   if (!architecture.multipliers) return;
   for (const Multiplier& one : kMultipliers) {
     const std::string key = prefix + std::string(one.key);
@@ -490,12 +614,16 @@ Json config_json(const GgufFiles& files) {
   const std::int64_t heads = metadata.integer(prefix + "attention.head_count", 1, kMax);
   Json config;
   const std::string kv_key = prefix + "attention.head_count_kv";
-  const std::int64_t kv_heads = is_lfm2(architecture) ? kv_heads_by_layer(config, metadata, kv_key, layers, "conv")
-                                                      : metadata.integer_or(kv_key, heads, 1, kMax);
+  const bool by_layer = is_lfm2(architecture) || is_nemotron(architecture) || architecture.name == "granitehybrid";
+  const char* other = is_lfm2(architecture) ? "conv" : "mamba";
+  const std::int64_t kv_heads =
+      by_layer ? kv_heads_by_layer(config, metadata, kv_key, layers, other) : kv_heads_of(metadata, kv_key, heads);
   const std::int64_t head_dim = metadata.integer_or(prefix + "attention.key_length", width / heads, 1, kMax);
   if (metadata.integer_or(prefix + "attention.value_length", head_dim, 1, kMax) != head_dim)
     metadata.fail(prefix + "attention.value_length", fmt::format("expected {}, the width of keys", head_dim));
-  const std::int64_t rotated = metadata.integer_or(prefix + "rope.dimension_count", head_dim, 1, kMax);
+  const std::int64_t rotated = is_nemotron(architecture)  // without RoPE
+                                   ? head_dim
+                                   : metadata.integer_or(prefix + "rope.dimension_count", head_dim, 1, kMax);
   if (rotated > head_dim || (rotated != head_dim && !architecture.partly_rotated))
     metadata.fail(prefix + "rope.dimension_count",
                   fmt::format("expected {}: only heads that are rotated as a whole are supported", head_dim));
@@ -512,11 +640,12 @@ Json config_json(const GgufFiles& files) {
                  {"rope_theta", rounded(metadata.number_or(prefix + "rope.freq_base", 10000.0, 0.0, 1e15))},
                  {"tie_word_embeddings", files.find("output.weight") == nullptr},
                  {"eos_token_id", gguf_eos_tokens(metadata)}});
-  if (architecture.name != "qwen35moe")  // which has no MLP
+  if (architecture.name != "qwen35moe" && !is_nemotron(architecture))  // which have no MLP, or not in all layers
     config["intermediate_size"] = metadata.integer(prefix + "feed_forward_length", 1, kMax);
   if (const Json scaling = rope_scaling(metadata, prefix); !scaling.is_null()) config["rope_scaling"] = scaling;
   add_settings_of(architecture, config, files, prefix);
-  if (mixture) add_mixture(config, metadata, prefix, mixtral);
+  if (mixture && !is_nemotron(architecture) && architecture.name != "granitehybrid")
+    add_mixture(config, metadata, prefix, mixtral);
   if (architecture.partly_rotated)
     config["partial_rotary_factor"] = static_cast<double>(rotated) / static_cast<double>(head_dim);
   if (architecture.name == "phi3") add_longrope(config, files, prefix, rotated);
@@ -567,14 +696,22 @@ ModelConfig gguf_config(const GgufFiles& files, const Json& changes) {
 }
 
 GgufWeights::GgufWeights(const GgufFiles& files, const ModelConfig& config)
-    : files_(files), head_dim_(config.head_dim), experts_(config.mixture.experts), architecture_(config.architecture) {}
+    : files_(files), head_dim_(config.head_dim), experts_(config.mixture.experts) {}
 
 bool GgufWeights::contains(const std::string& name) const {
-  return files_.find(stored_name(name, architecture_of_class(architecture_)).tensor) != nullptr;
+  return files_.find(stored_name(name, architecture_of(files_.metadata())).tensor) != nullptr;
 }
 
+namespace {
+
+std::int64_t product_of(const std::vector<std::int64_t>& shape) {
+  return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
+}
+
+}  // namespace
+
 StoredWeight GgufWeights::weight(const std::string& name, std::int64_t rows, std::int64_t cols) const {
-  const StoredName at = stored_name(name, architecture_of_class(architecture_));
+  const StoredName at = stored_name(name, architecture_of(files_.metadata()));
   const std::string &stored = at.tensor, &origin = files_.metadata().origin();
   const GgufTensor* tensor = files_.find(stored);
   if (tensor == nullptr) throw ModelError(fmt::format("{}: tensor \"{}\" ({}) is missing", origin, stored, name));
@@ -588,7 +725,7 @@ StoredWeight GgufWeights::weight(const std::string& name, std::int64_t rows, std
   }
   std::vector<std::int64_t> shape = rows == 1 ? std::vector<std::int64_t>{cols} : std::vector<std::int64_t>{rows, cols};
   if (at.expert >= 0) shape = {experts_, rows, cols};
-  if (rows == 1 && tensor->shape == std::vector<std::int64_t>{1, cols}) shape = tensor->shape;  // a matrix of one row
+  if (rows == 1 && product_of(tensor->shape) == cols) shape = tensor->shape;  // a vector, in whatever form
   if (tensor->shape != shape)
     throw ModelError(
         fmt::format("{} has shape [{}], expected [{}]", where, fmt::join(tensor->shape, ", "), fmt::join(shape, ", ")));
@@ -599,7 +736,7 @@ StoredWeight GgufWeights::weight(const std::string& name, std::int64_t rows, std
           *tensor->type,
           rows,
           cols,
-          rotated && architecture_of_class(architecture_).interleaved ? head_dim_ : 0,
+          rotated && architecture_of(files_.metadata()).interleaved ? head_dim_ : 0,
           0,
           nullptr,
           [=, this](std::span<std::byte> out, std::int64_t row) {

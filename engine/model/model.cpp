@@ -449,8 +449,12 @@ class Folder final : public ModelFiles {
 
   std::string tokenizer_file() const override { return (path_ / "tokenizer.json").string(); }
   const WeightSource& weights() override {
-    if (!weights_) weights_.emplace(files(), parse_config(config_, (path_ / "config.json").string()).quantization);
-    return *weights_;
+    if (!renamed_) {
+      parsed_ = parse_config(config_, (path_ / "config.json").string());
+      weights_.emplace(files(), parsed_.quantization);
+      renamed_.emplace(*weights_, parsed_);
+    }
+    return *renamed_;
   }
   std::string fingerprint(const std::stop_token& stop) override { return files().fingerprint(config_, stop); }
   std::size_t bytes() override { return files().total_bytes(); }
@@ -474,7 +478,9 @@ class Folder final : public ModelFiles {
   fs::path path_;
   std::string config_;
   std::optional<SafetensorsFolder> files_;
+  ModelConfig parsed_;
   std::optional<CheckpointWeights> weights_;
+  std::optional<RenamedWeights> renamed_;
 };
 
 bool is_gguf(const fs::path& path) {

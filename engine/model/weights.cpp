@@ -10,6 +10,7 @@
 #include <optional>
 #include <span>
 #include <stdexcept>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -247,44 +248,62 @@ class Loader {
   double reported_ = 0;
 };
 
-bool is_lfm2(const ModelConfig& config) {
-  return config.architecture == "Lfm2ForCausalLM" || config.architecture == "Lfm2MoeForCausalLM";
-}
-
-/// A gated MLP below `block`, whose gate and up are one tensor in some families.
+/// An MLP below `block`, whose gate and up are one tensor in some families, or which has no gate.
 struct GatedNames {
   std::string block;
   bool fused = false;
-  const char *gate = "gate_proj", *up = "up_proj", *down_name = "down_proj";
+  bool gated = true;
 
   std::vector<WeightPart> gate_up(const char* kind, std::int64_t ffn) const {
+    if (!gated) return {{block + "up_proj" + kind, ffn}};
     if (fused) return {{block + "gate_up_proj" + kind, 2 * ffn}};
-    return {{block + gate + kind, ffn}, {block + up + kind, ffn}};
+    return {{block + "gate_proj" + kind, ffn}, {block + "up_proj" + kind, ffn}};
   }
   std::vector<WeightPart> down(const char* kind, std::int64_t width) const {
-    return {{block + down_name + kind, width}};
+    return {{block + "down_proj" + kind, width}};
   }
 };
 
+/// The names of an MLP. GGUF files hold the tensors of Phi-3 and GLM-4 fused under the name of `up` alone.
+GatedNames gated_names(const Loader& loader, const ModelConfig& config, const std::string& block) {
+  const bool always = config.architecture == "Phi3ForCausalLM" || config.architecture == "Glm4ForCausalLM";
+  const bool gated = config.activation != GateActivation::relu_squared;
+  const bool one = !loader.has(block + "gate_proj.weight") && loader.has(block + "gate_up_proj.weight");
+  return {block, gated && (always || one), gated};
+}
+
+void load_shared_expert(Loader& loader, const ModelConfig& config, LayerWeights& layer, const std::string& block) {
+  const std::int64_t shared = config.mixture.shared_width;
+  const GatedNames names = gated_names(loader, config, block + "shared_expert.");
+  layer.shared = {loader.matrix(names.gate_up(".weight", shared), config.width),
+                  loader.matrix(names.down(".weight", config.width), shared)};
+  if (config.mixture.shared_gate)
+    layer.shared_gate = loader.matrix({{block + "shared_expert_gate.weight", 1}}, config.width);
+}
+
 void load_mixture(Loader& loader, const ModelConfig& config, LayerWeights& layer, const std::string& prefix) {
-  const std::int64_t width = config.width, ffn = config.mixture.ffn_width;
-  const bool lfm2 = is_lfm2(config), mixtral = config.architecture == "MixtralForCausalLM" || lfm2;
-  const std::string block = prefix + (lfm2 ? "feed_forward." : mixtral ? "block_sparse_moe." : "mlp.");
-  layer.router = loader.matrix({{block + "gate.weight", config.mixture.experts}}, width);
-  if (config.mixture.choice_bias) layer.choice_bias = loader.vector({{block + "expert_bias", config.mixture.experts}});
-  for (std::int32_t expert = 0; expert < config.mixture.experts; ++expert) {
-    const auto part = [&](const char* in_mixtral, const char* name) {
-      return fmt::format("{}experts.{}.{}.weight", block, expert, mixtral ? in_mixtral : name);
-    };
-    layer.experts.push_back({loader.matrix({{part("w1", "gate_proj"), ffn}, {part("w3", "up_proj"), ffn}}, width),
-                             loader.matrix({{part("w2", "down_proj"), width}}, ffn)});
+  const MixtureConfig& mixture = config.mixture;
+  const std::int64_t width = mixture.latent_width > 0 ? mixture.latent_width : config.width, ffn = mixture.ffn_width;
+  const bool mixtral = config.architecture == "MixtralForCausalLM";
+  const std::string block = prefix + (mixtral ? "block_sparse_moe." : "mlp.");
+  layer.router = loader.matrix({{block + "gate.weight", mixture.experts}}, config.width);
+  if (mixture.choice_bias) layer.choice_bias = loader.vector({{block + "expert_bias", mixture.experts}});
+  for (std::int32_t expert = 0; expert < mixture.experts; ++expert) {
+    const std::string own = fmt::format("{}experts.{}.", block, expert);
+    if (mixtral) {
+      layer.experts.push_back({loader.matrix({{own + "w1.weight", ffn}, {own + "w3.weight", ffn}}, width),
+                               loader.matrix({{own + "w2.weight", width}}, ffn)});
+      continue;
+    }
+    const GatedNames names = gated_names(loader, config, own);
+    layer.experts.push_back(
+        {loader.matrix(names.gate_up(".weight", ffn), width), loader.matrix(names.down(".weight", width), ffn)});
   }
-  if (const std::int64_t shared = config.mixture.shared_width; shared > 0) {
-    const GatedNames names{block + "shared_expert."};
-    layer.shared = {loader.matrix(names.gate_up(".weight", shared), width),
-                    loader.matrix(names.down(".weight", width), shared)};
-    layer.shared_gate = loader.matrix({{block + "shared_expert_gate.weight", 1}}, width);
+  if (mixture.latent_width > 0) {
+    layer.latent_in = loader.matrix({{block + "latent_in.weight", width}}, config.width);
+    layer.latent_out = loader.matrix({{block + "latent_out.weight", config.width}}, width);
   }
+  if (mixture.shared_width > 0) load_shared_expert(loader, config, layer, block);
 }
 
 /// Where the norms of a layer are stored; empty: it has no such norm.
@@ -293,7 +312,6 @@ struct NormNames {
 };
 
 NormNames norm_names(const ModelConfig& config) {
-  if (is_lfm2(config)) return {.input = "operator_norm", .mlp = "ffn_norm"};
   if (config.architecture == "Glm4ForCausalLM")
     return {.attention_post = "post_self_attn_layernorm", .mlp_post = "post_mlp_layernorm"};
   if (!config.post_norms) return {};
@@ -303,12 +321,15 @@ NormNames norm_names(const ModelConfig& config) {
           .mlp_post = "post_feedforward_layernorm"};
 }
 
-void load_norms(Loader& loader, const ModelConfig& config, LayerWeights& layer, const std::string& prefix) {
+void load_norms(Loader& loader, const ModelConfig& config, LayerWeights& layer, std::int32_t index) {
+  const std::string prefix = fmt::format("model.layers.{}.", index);
+  const bool mixes = config.mixer(index) != LayerKind::none;
   const NormNames names = norm_names(config);
-  for (const auto& [name, norm] :
-       {std::pair(names.input, &layer.input_norm), std::pair(names.attention_post, &layer.attention_post_norm),
-        std::pair(names.mlp, &layer.mlp_norm), std::pair(names.mlp_post, &layer.mlp_post_norm)})
-    if (*name != '\0') *norm = loader.norm(prefix + name + ".weight", config.width, config.norm_offset);
+  for (const auto& [name, norm, there] : {std::tuple(names.input, &layer.input_norm, mixes),
+                                          std::tuple(names.attention_post, &layer.attention_post_norm, mixes),
+                                          std::tuple(names.mlp, &layer.mlp_norm, !config.single_parts || !mixes),
+                                          std::tuple(names.mlp_post, &layer.mlp_post_norm, true)})
+    if (there && *name != '\0') *norm = loader.norm(prefix + name + ".weight", config.width, config.norm_offset);
 }
 
 /// A part of which the tensor holds two, each in pieces of `piece` outputs that alternate; `which`: the first or the
@@ -321,132 +342,158 @@ WeightPart alternate(WeightPart part, std::int64_t piece, std::int64_t which) {
   return part;
 }
 
-void load_attention(Loader& loader, const ModelConfig& config, LayerWeights& layer, const std::string& prefix) {
-  const std::int64_t q = std::int64_t{config.heads} * config.head_dim,
-                     kv = std::int64_t{config.kv_heads} * config.head_dim;
-  const std::int64_t width = config.width;
-  const std::int32_t interleaved = config.interleaved_heads ? config.head_dim : 0;
-  const std::int32_t rotated = config.rotated(RopeKind::global);
-  // Phi-3 stores q, k, v already stacked, in the order used here.
-  const bool fused = config.architecture == "Phi3ForCausalLM", lfm2 = is_lfm2(config);
-  const auto qkv = [&](const std::string& kind) -> std::vector<WeightPart> {
-    if (fused) return {{prefix + "qkv_proj" + kind, q + 2 * kv}};
-    if (config.attention_gate)
-      return {alternate({prefix + "q_proj" + kind, q}, config.head_dim, 0),
-              {prefix + "k_proj" + kind, kv},
-              {prefix + "v_proj" + kind, kv},
-              alternate({prefix + "q_proj" + kind, q}, config.head_dim, 1)};
-    return {{prefix + "q_proj" + kind, q, interleaved, rotated},
-            {prefix + "k_proj" + kind, kv, interleaved, rotated},
-            {prefix + "v_proj" + kind, kv}};
-  };
-  layer.qkv = loader.matrix(qkv(".weight"), width);
-  if (config.attention_bias) layer.qkv_bias = loader.vector(qkv(".bias"));
-  if (config.qk_norm) {
-    const bool rows = config.qk_norm_of_row;
-    const char* norm = lfm2 ? "_layernorm.weight" : "_norm.weight";
-    layer.q_norm = loader.norm(prefix + "q" + norm, rows ? q : config.head_dim, config.norm_offset);
-    layer.k_norm = loader.norm(prefix + "k" + norm, rows ? kv : config.head_dim, config.norm_offset);
-  }
-  layer.output = loader.matrix({{prefix + (lfm2 ? "out_proj.weight" : "o_proj.weight"), width}}, q);
-  if (config.output_bias) layer.output_bias = loader.vector({{prefix + "o_proj.bias", width}});
-}
+/// Reads the mixer of one layer.
+class MixerReader {
+ public:
+  MixerReader(Loader& loader, const ModelConfig& config, std::int32_t layer)
+      : loader_(loader), config_(config), kind_(config.mixer(layer)), prefix_(fmt::format("model.layers.{}.", layer)) {}
 
-std::unique_ptr<RecurrentWeights> load_short_convolution(Loader& loader, const ModelConfig& config,
-                                                         const std::string& prefix) {
-  const std::int64_t width = config.width;
-  const RecurrentConfig& recurrent = config.recurrent;
-  auto weights = std::make_unique<RecurrentWeights>();
-  weights->in = loader.matrix({{prefix + "in_proj.weight", 3 * width}}, width);
-  weights->taps = loader.taps(prefix + "conv.weight", width, recurrent.conv_length);
-  weights->out = loader.matrix({{prefix + "out_proj.weight", width}}, width);
-  if (recurrent.bias) {
-    weights->in_bias = loader.vector({{prefix + "in_proj.bias", 3 * width}});
-    weights->out_bias = loader.vector({{prefix + "out_proj.bias", width}});
+  void read(LayerWeights& layer) {
+    if (kind_ == LayerKind::attention || kind_ == LayerKind::parallel) read_attention(layer, prefix_ + "self_attn.");
+    if (kind_ == LayerKind::attention || kind_ == LayerKind::none) return;
+    layer.recurrent = std::make_unique<RecurrentWeights>();
+    if (kind_ == LayerKind::short_convolution) return read_short_convolution(*layer.recurrent, prefix_ + "conv.");
+    if (kind_ == LayerKind::delta_net) return read_delta_net(*layer.recurrent, prefix_ + "linear_attn.");
+    read_mamba2(*layer.recurrent, prefix_ + "mamba.");
   }
-  if (recurrent.conv_bias) weights->conv_bias = loader.vector({{prefix + "conv.bias", width}});
-  return weights;
-}
 
-/// The rates at which states decay: checkpoints hold the logarithm of their negative.
-std::vector<float> load_rates(Loader& loader, const std::string& prefix, std::int64_t heads) {
-  if (loader.has(prefix + "rate")) return loader.vector({{prefix + "rate", heads}});
-  std::vector<float> rates = loader.vector({{prefix + "A_log", heads}});
-  for (float& rate : rates) rate = -std::exp(rate);
-  return rates;
-}
-
-/// Queries, keys, values, gate, write and decay. Checkpoints of Qwen3-Next hold the first four key head by key head in
-/// one tensor, and the last two in another.
-std::vector<WeightPart> delta_projections(const Loader& loader, const DeltaShape& delta, const std::string& prefix) {
-  const std::int64_t heads = delta.key_heads, dk = delta.key_dim;
-  const std::int64_t values = delta.value_cols() / heads, shared = delta.value_heads / heads;
-  const auto piece = [&](const char* name, std::int64_t size, std::int64_t begin, std::int64_t of) {
-    auto order = std::make_shared<std::vector<std::int64_t>>();
-    for (std::int64_t i = 0; i < heads * size; ++i) order->push_back(i / size * of + begin + i % size);
-    return WeightPart{prefix + name, heads * size, 0, 0, std::move(order), heads * of};
-  };
-  std::vector<WeightPart> parts;
-  if (loader.has(prefix + "in_proj_qkvz.weight")) {
-    constexpr const char* kName = "in_proj_qkvz.weight";
-    const std::int64_t of = 2 * dk + 2 * values;
-    parts = {piece(kName, dk, 0, of), piece(kName, dk, dk, of), piece(kName, values, 2 * dk, of),
-             piece(kName, values, 2 * dk + values, of)};
-  } else {
-    parts = {{prefix + "in_proj_qkv.weight", 2 * delta.key_cols() + delta.value_cols()},
-             {prefix + "in_proj_z.weight", delta.value_cols()}};
+ private:
+  void read_attention(LayerWeights& layer, const std::string& prefix) {
+    const std::int64_t q = std::int64_t{config_.heads} * config_.head_dim,
+                       kv = std::int64_t{config_.kv_heads} * config_.head_dim;
+    const std::int64_t width = config_.width;
+    const std::int32_t interleaved = config_.interleaved_heads ? config_.head_dim : 0;
+    const std::int32_t rotated = config_.rotated(RopeKind::global);
+    // Phi-3 stores q, k, v already stacked, in the order used here.
+    const bool fused = config_.architecture == "Phi3ForCausalLM";
+    const auto qkv = [&](const std::string& kind) -> std::vector<WeightPart> {
+      if (fused) return {{prefix + "qkv_proj" + kind, q + 2 * kv}};
+      if (config_.attention_gate)
+        return {alternate({prefix + "q_proj" + kind, q}, config_.head_dim, 0),
+                {prefix + "k_proj" + kind, kv},
+                {prefix + "v_proj" + kind, kv},
+                alternate({prefix + "q_proj" + kind, q}, config_.head_dim, 1)};
+      return {{prefix + "q_proj" + kind, q, interleaved, rotated},
+              {prefix + "k_proj" + kind, kv, interleaved, rotated},
+              {prefix + "v_proj" + kind, kv}};
+    };
+    layer.qkv = loader_.matrix(qkv(".weight"), width);
+    if (config_.attention_bias) layer.qkv_bias = loader_.vector(qkv(".bias"));
+    if (config_.qk_norm) {
+      const bool rows = config_.qk_norm_of_row;
+      layer.q_norm = loader_.norm(prefix + "q_norm.weight", rows ? q : config_.head_dim, config_.norm_offset);
+      layer.k_norm = loader_.norm(prefix + "k_norm.weight", rows ? kv : config_.head_dim, config_.norm_offset);
+    }
+    if (config_.norm_behind_rope) {  // the weights of both norms multiply queries: scores are the same
+      for (std::size_t i = 0; i < layer.q_norm.size(); ++i) layer.q_norm[i] *= layer.k_norm[i];
+      std::ranges::fill(layer.k_norm, 1.0f);
+    }
+    layer.output = loader_.matrix({{prefix + "o_proj.weight", width}}, q);
+    if (config_.output_bias) layer.output_bias = loader_.vector({{prefix + "o_proj.bias", width}});
   }
-  if (loader.has(prefix + "in_proj_ba.weight")) {
-    parts.push_back(piece("in_proj_ba.weight", shared, 0, 2 * shared));
-    parts.push_back(piece("in_proj_ba.weight", shared, shared, 2 * shared));
-  } else {
-    parts.push_back({prefix + "in_proj_b.weight", delta.value_heads});
-    parts.push_back({prefix + "in_proj_a.weight", delta.value_heads});
-  }
-  return parts;
-}
 
-std::unique_ptr<RecurrentWeights> load_delta_net(Loader& loader, const ModelConfig& config, const std::string& prefix) {
-  const DeltaShape& delta = config.recurrent.delta;
-  auto weights = std::make_unique<RecurrentWeights>();
-  weights->in = loader.matrix(delta_projections(loader, delta, prefix), config.width);
-  weights->taps =
-      loader.taps(prefix + "conv1d.weight", 2 * delta.key_cols() + delta.value_cols(), config.recurrent.conv_length);
-  weights->rate = load_rates(loader, prefix, delta.value_heads);
-  weights->step_bias = loader.vector({{prefix + "dt_bias", delta.value_heads}});
-  weights->norms = {loader.norm(prefix + "norm.weight", delta.value_dim, 0.0f)};
-  weights->out = loader.matrix({{prefix + "out_proj.weight", config.width}}, delta.value_cols());
-  return weights;
-}
-
-void load_mixer(Loader& loader, const ModelConfig& config, LayerWeights& layer, std::int32_t index) {
-  const std::string prefix = fmt::format("model.layers.{}.", index);
-  switch (config.mixer(index)) {
-    case LayerKind::attention:
-      return load_attention(loader, config, layer, prefix + "self_attn.");
-    case LayerKind::short_convolution:
-      layer.recurrent = load_short_convolution(loader, config, prefix + "conv.");
-      return;
-    case LayerKind::delta_net:
-      layer.recurrent = load_delta_net(loader, config, prefix + "linear_attn.");
-      return;
-    default:
-      return;
+  void read_short_convolution(RecurrentWeights& weights, const std::string& prefix) {
+    const std::int64_t width = config_.width;
+    const RecurrentConfig& recurrent = config_.recurrent;
+    weights.in = loader_.matrix({{prefix + "in_proj.weight", 3 * width}}, width);
+    weights.taps = loader_.taps(prefix + "conv.weight", width, recurrent.conv_length);
+    weights.out = loader_.matrix({{prefix + "out_proj.weight", width}}, width);
+    if (recurrent.bias) {
+      weights.in_bias = loader_.vector({{prefix + "in_proj.bias", 3 * width}});
+      weights.out_bias = loader_.vector({{prefix + "out_proj.bias", width}});
+    }
+    if (recurrent.conv_bias) weights.conv_bias = loader_.vector({{prefix + "conv.bias", width}});
   }
-}
+
+  /// The rates at which states decay: checkpoints hold the logarithm of their negative.
+  std::vector<float> rates(const std::string& prefix, std::int64_t heads) {
+    if (loader_.has(prefix + "rate")) return loader_.vector({{prefix + "rate", heads}});
+    std::vector<float> read = loader_.vector({{prefix + "A_log", heads}});
+    for (float& rate : read) rate = -std::exp(rate);
+    return read;
+  }
+
+  /// Queries, keys, values, gate, write and decay. Checkpoints of Qwen3-Next hold the first four key head by key head
+  /// in one tensor, and the last two in another.
+  std::vector<WeightPart> delta_projections(const DeltaShape& delta, const std::string& prefix) const {
+    const std::int64_t heads = delta.key_heads, dk = delta.key_dim;
+    const std::int64_t values = delta.value_cols() / heads, shared = delta.value_heads / heads;
+    const auto piece = [&](const char* name, std::int64_t size, std::int64_t begin, std::int64_t of) {
+      auto order = std::make_shared<std::vector<std::int64_t>>();
+      for (std::int64_t i = 0; i < heads * size; ++i) order->push_back(i / size * of + begin + i % size);
+      return WeightPart{prefix + name, heads * size, 0, 0, std::move(order), heads * of};
+    };
+    std::vector<WeightPart> parts;
+    if (loader_.has(prefix + "in_proj_qkvz.weight")) {
+      constexpr const char* kName = "in_proj_qkvz.weight";
+      const std::int64_t of = 2 * dk + 2 * values;
+      parts = {piece(kName, dk, 0, of), piece(kName, dk, dk, of), piece(kName, values, 2 * dk, of),
+               piece(kName, values, 2 * dk + values, of)};
+    } else {
+      parts = {{prefix + "in_proj_qkv.weight", 2 * delta.key_cols() + delta.value_cols()},
+               {prefix + "in_proj_z.weight", delta.value_cols()}};
+    }
+    if (loader_.has(prefix + "in_proj_ba.weight")) {
+      parts.push_back(piece("in_proj_ba.weight", shared, 0, 2 * shared));
+      parts.push_back(piece("in_proj_ba.weight", shared, shared, 2 * shared));
+    } else {
+      parts.push_back({prefix + "in_proj_b.weight", delta.value_heads});
+      parts.push_back({prefix + "in_proj_a.weight", delta.value_heads});
+    }
+    return parts;
+  }
+
+  void read_delta_net(RecurrentWeights& weights, const std::string& prefix) {
+    const DeltaShape& delta = config_.recurrent.delta;
+    weights.in = loader_.matrix(delta_projections(delta, prefix), config_.width);
+    weights.taps = loader_.taps(prefix + "conv1d.weight", 2 * delta.key_cols() + delta.value_cols(),
+                                config_.recurrent.conv_length);
+    weights.rate = rates(prefix, delta.value_heads);
+    weights.step_bias = loader_.vector({{prefix + "dt_bias", delta.value_heads}});
+    weights.norms = {loader_.norm(prefix + "norm.weight", delta.value_dim, 0.0f)};
+    weights.out = loader_.matrix({{prefix + "out_proj.weight", config_.width}}, delta.value_cols());
+  }
+
+  void read_mamba2(RecurrentWeights& weights, const std::string& prefix) {
+    const RecurrentConfig& recurrent = config_.recurrent;
+    const ScanShape& scan = recurrent.scan;
+    const std::int64_t columns = scan.cols() + 2 * scan.group_cols(), projected = scan.cols() + columns + scan.heads;
+    weights.in = loader_.matrix({{prefix + "in_proj.weight", projected}}, config_.width);
+    weights.taps = loader_.taps(prefix + "conv1d.weight", columns, recurrent.conv_length);
+    if (recurrent.conv_bias) weights.conv_bias = loader_.vector({{prefix + "conv1d.bias", columns}});
+    weights.rate = rates(prefix, scan.heads);
+    weights.step_bias = loader_.vector({{prefix + "dt_bias", scan.heads}});
+    weights.skip = loader_.vector({{prefix + "D", scan.heads}});
+    if (recurrent.norm_groups > 0) {
+      const std::vector<float> norm = loader_.vector({{prefix + "norm.weight", scan.cols()}});
+      const auto width = static_cast<std::ptrdiff_t>(norm.size()) / recurrent.norm_groups;
+      for (std::int32_t group = 0; group < recurrent.norm_groups; ++group)
+        weights.norms.emplace_back(norm.begin() + group * width, norm.begin() + (group + 1) * width);
+    }
+    weights.out = loader_.matrix({{prefix + "out_proj.weight", config_.width}}, scan.cols());
+    if (recurrent.bias) {
+      weights.in_bias = loader_.vector({{prefix + "in_proj.bias", projected}});
+      weights.out_bias = loader_.vector({{prefix + "out_proj.bias", config_.width}});
+    }
+  }
+
+  Loader& loader_;
+  const ModelConfig& config_;
+  LayerKind kind_;
+  std::string prefix_;
+};
 
 LayerWeights load_layer(Loader& loader, const ModelConfig& config, std::int32_t index) {
   const std::string prefix = fmt::format("model.layers.{}.", index);
   LayerWeights layer;
-  load_norms(loader, config, layer, prefix);
-  load_mixer(loader, config, layer, index);
+  load_norms(loader, config, layer, index);
+  MixerReader(loader, config, index).read(layer);
+  if (config.single_parts && config.mixer(index) != LayerKind::none) return layer;
   if (config.mixture.in(index)) {
     load_mixture(loader, config, layer, prefix);
     return layer;
   }
-  const bool fused = config.architecture == "Phi3ForCausalLM" || config.architecture == "Glm4ForCausalLM";
-  const GatedNames names = is_lfm2(config) ? GatedNames{prefix + "feed_forward.", false, "w1", "w3", "w2"}
-                                           : GatedNames{prefix + "mlp.", fused};
+  const GatedNames names = gated_names(loader, config, prefix + "mlp.");
   layer.gate_up = loader.matrix(names.gate_up(".weight", config.ffn_width), config.width);
   if (config.mlp_bias) layer.gate_up_bias = loader.vector(names.gate_up(".bias", config.ffn_width));
   layer.down = loader.matrix(names.down(".weight", config.width), config.ffn_width);
@@ -454,7 +501,112 @@ LayerWeights load_layer(Loader& loader, const ModelConfig& config, std::int32_t 
   return layer;
 }
 
+/// Names of a family's checkpoints: each pair's first text becomes the second wherever it is in a name.
+struct CheckpointNames {
+  std::string_view architecture;
+  std::span<const std::pair<std::string_view, std::string_view>> changes;
+};
+constexpr std::pair<std::string_view, std::string_view> kLfm2Names[] = {
+    {"model.norm", "model.embedding_norm"},
+    {"input_layernorm", "operator_norm"},
+    {"post_attention_layernorm", "ffn_norm"},
+    {"o_proj", "out_proj"},
+    {"q_norm", "q_layernorm"},
+    {"k_norm", "k_layernorm"},
+    {"mlp.", "feed_forward."},
+    {"gate_proj", "w1"},
+    {"up_proj", "w3"},
+    {"down_proj", "w2"},
+};
+constexpr std::pair<std::string_view, std::string_view> kGraniteHybridNames[] = {
+    {"mlp.gate.", "block_sparse_moe.router.layer."},
+    {"mlp.shared_expert.", "mlp."},
+    {"mlp.gate_up_proj", "shared_mlp.input_linear"},
+    {"mlp.down_proj", "shared_mlp.output_linear"},
+    {"mlp.experts.", "block_sparse_moe.experts."}};
+constexpr std::pair<std::string_view, std::string_view> kNemotronNames[] = {
+    {"model.embed_tokens", "backbone.embeddings"},
+    {"model.norm", "backbone.norm_f"},
+    {"model.layers.", "backbone.layers."},
+    {"input_layernorm", "norm"},
+    {"post_attention_layernorm", "norm"},
+    {"self_attn.", "mixer."},
+    {"mamba.", "mixer."},
+    {"mlp.expert_bias", "mixer.gate.e_score_correction_bias"},
+    {"mlp.shared_expert.", "mixer.shared_experts."},
+    {"mlp.latent_in", "mixer.fc1_latent_proj"},
+    {"mlp.latent_out", "mixer.fc2_latent_proj"},
+    {"mlp.", "mixer."},
+};
+constexpr std::pair<std::string_view, std::string_view> kFalconNames[] = {
+    {"model.norm", "model.final_layernorm"},
+    {"post_attention_layernorm", "pre_ff_layernorm"},
+    {"mlp.", "feed_forward."},
+};
+constexpr std::pair<std::string_view, std::string_view> kHunYuanNames[] = {{"q_norm", "query_layernorm"},
+                                                                           {"k_norm", "key_layernorm"}};
+constexpr CheckpointNames kCheckpointNames[] = {
+    {"Lfm2ForCausalLM", kLfm2Names},
+    {"Lfm2MoeForCausalLM", kLfm2Names},
+    {"GraniteMoeHybridForCausalLM", kGraniteHybridNames},
+    {"NemotronHForCausalLM", kNemotronNames},
+    {"FalconH1ForCausalLM", kFalconNames},
+    {"HunYuanDenseV1ForCausalLM", kHunYuanNames},
+};
+
+std::string name_in_checkpoint(std::string name, const std::string& architecture) {
+  const auto* found = std::ranges::find(kCheckpointNames, architecture, &CheckpointNames::architecture);
+  if (found == std::end(kCheckpointNames)) return name;
+  for (const auto& [ours, theirs] : found->changes)
+    if (const std::size_t at = name.find(ours); at != name.npos) name.replace(at, ours.size(), theirs);
+  return name;
+}
+
+/// A matrix of one expert in a tensor of all experts: "block.experts.3.gate_up_proj.weight".
+struct ExpertPlace {
+  std::string stack;
+  std::int64_t expert = -1;
+};
+
+ExpertPlace expert_place(const std::string& name) {
+  constexpr std::string_view kExperts = ".experts.";
+  const std::size_t at = name.find(kExperts);
+  if (at == name.npos) return {};
+  const std::size_t begin = at + kExperts.size(), end = name.find('.', begin);
+  const std::string block = name.substr(0, at + 1), rest = name.substr(end + 1);
+  const char* tensor = rest == "gate_up_proj.weight" ? "input_linear.weight"
+                       : rest == "down_proj.weight"  ? "output_linear.weight"
+                                                     : nullptr;
+  if (tensor == nullptr) return {};
+  return {block + tensor, std::stoll(name.substr(begin, end - begin))};
+}
+
 }  // namespace
+
+bool RenamedWeights::contains(const std::string& name) const {
+  const std::string theirs = name_in_checkpoint(name, config_.architecture);
+  if (files_.contains(theirs)) return true;
+  const ExpertPlace place = expert_place(theirs);
+  return place.expert >= 0 && files_.contains(place.stack);
+}
+
+StoredWeight RenamedWeights::weight(const std::string& name, std::int64_t rows, std::int64_t cols) const {
+  const std::string theirs = name_in_checkpoint(name, config_.architecture);
+  const ExpertPlace place = expert_place(theirs);
+  if (place.expert >= 0 && !files_.contains(theirs) && files_.contains(place.stack))
+    return expert(place.stack, place.expert, rows, cols);
+  return files_.weight(theirs, rows, cols);
+}
+
+StoredWeight RenamedWeights::expert(const std::string& stack, std::int64_t expert, std::int64_t rows,
+                                    std::int64_t cols) const {
+  if (stack_ != stack) {
+    whole_ = files_.weight(stack, config_.mixture.experts, rows * cols).whole();
+    stack_ = stack;
+  }
+  const std::int64_t bytes = row_bytes(whole_.type, rows * cols);
+  return {{whole_.data, whole_.data.get() + expert * bytes}, whole_.type, rows, cols};
+}
 
 void Weights::keep_vectors(Device& device) {
   kept.clear();
@@ -486,8 +638,7 @@ Weights load_weights(Backend& backend, const ModelConfig& config, const WeightSo
   weights.lm_head = tied ? weights.embedding : loader.matrix({{"lm_head.weight", config.vocabulary}}, config.width);
   for (std::int32_t layer = 0; layer < config.layers; ++layer)
     weights.layers.push_back(load_layer(loader, config, layer));
-  const char* final_norm = is_lfm2(config) ? "model.embedding_norm.weight" : "model.norm.weight";
-  weights.final_norm = loader.norm(final_norm, config.width, config.norm_offset);
+  weights.final_norm = loader.norm("model.norm.weight", config.width, config.norm_offset);
   weights.bytes = loader.bytes();
   weights.keep_vectors(backend);
   if (progress) progress(1.0);

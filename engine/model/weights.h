@@ -73,6 +73,26 @@ class WeightSource {
   virtual std::size_t total_bytes() const = 0;
 };
 
+/// The weights of a checkpoint of which tensors have other names than those of a Llama, or hold all experts. Asked for
+/// by the usual names.
+class RenamedWeights final : public WeightSource {
+ public:
+  /// Both must outlive it.
+  RenamedWeights(const WeightSource& files, const ModelConfig& config) : files_(files), config_(config) {}
+
+  bool contains(const std::string& name) const override;
+  StoredWeight weight(const std::string& name, std::int64_t rows, std::int64_t cols) const override;
+  std::size_t total_bytes() const override { return files_.total_bytes(); }
+
+ private:
+  StoredWeight expert(const std::string& stack, std::int64_t expert, std::int64_t rows, std::int64_t cols) const;
+
+  const WeightSource& files_;
+  const ModelConfig& config_;
+  mutable std::string stack_;  // the tensor of all experts that was read last
+  mutable StoredWeight whole_;
+};
+
 // The weights of a model on a backend.
 
 /// One expert of a mixture.
@@ -114,7 +134,9 @@ struct LayerWeights {
   std::vector<float> choice_bias;               // [E] or empty; see ExpertChoice
   std::vector<ExpertWeights> experts;           // [E]
   ExpertWeights shared;                         // of the expert that every token runs through; null: there is none
-  std::unique_ptr<Matrix> shared_gate;          // [1, C]: its weight is the sigmoid of this product
+  std::unique_ptr<Matrix> shared_gate;          // [1, C]: its weight is the sigmoid of this product; null: 1
+  std::unique_ptr<Matrix> latent_in;            // [W, C]: experts run on this product; null: on the layer's input
+  std::unique_ptr<Matrix> latent_out;           // [C, W]
   std::unique_ptr<RecurrentWeights> recurrent;  // in the place of attention
 
   /// Returns the matrix of the layer's first product.

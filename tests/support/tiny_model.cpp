@@ -42,13 +42,14 @@ class RandomWeights {
     const DeltaShape& delta = config.recurrent.delta;
     const ScanShape& scan = config.recurrent.scan;
     const std::int64_t width = config.width;
+    const bool scanned = kind == LayerKind::mamba2 || kind == LayerKind::parallel;
     std::int64_t columns = width, inner = width, projected = 3 * width, heads = 1;
     if (kind == LayerKind::delta_net) {
       columns = 2 * delta.key_cols() + delta.value_cols();
       inner = delta.value_cols();
       heads = delta.value_heads;
       projected = columns + inner + 2 * heads;
-    } else if (kind == LayerKind::mamba2) {
+    } else if (scanned) {
       columns = scan.cols() + 2 * scan.group_cols();
       inner = scan.cols();
       heads = scan.heads;
@@ -63,7 +64,7 @@ class RandomWeights {
     weights->step_bias = floats(heads, 0.0f, 0.5f);
     weights->skip = floats(heads, 1.0f, 0.3f);
     if (kind == LayerKind::delta_net) weights->norms = {floats(delta.value_dim, 1.0f, 0.1f)};
-    for (std::int32_t group = 0; kind == LayerKind::mamba2 && group < config.recurrent.norm_groups; ++group)
+    for (std::int32_t group = 0; scanned && group < config.recurrent.norm_groups; ++group)
       weights->norms.push_back(floats(inner / config.recurrent.norm_groups, 1.0f, 0.1f));
     weights->out = matrix(width, inner, per_input(inner));
     return weights;
@@ -193,13 +194,14 @@ std::shared_ptr<const Model> make_tiny_model(Backend& backend, const TinyOptions
     LayerWeights layer;
     if (config.pre_norms) layer.input_norm = random.floats(options.width, 1.0f, 0.1f);
     layer.recurrent = random.recurrent(config, i);
-    if (!layer.recurrent) layer.qkv = random.matrix(qkv_cols, options.width, scale(options.width));
+    const bool attends = config.mixer(i) == LayerKind::attention || config.mixer(i) == LayerKind::parallel;
+    if (attends) layer.qkv = random.matrix(qkv_cols, options.width, scale(options.width));
     if (options.bias) layer.qkv_bias = random.floats(qkv_cols, 0.0f, 0.5f);
     if (config.qk_norm) {
       layer.q_norm = random.floats(options.olmo ? q_cols : options.head_dim, 1.0f, 0.1f);
       layer.k_norm = random.floats(options.olmo ? (qkv_cols - q_cols) / 2 : options.head_dim, 1.0f, 0.1f);
     }
-    if (!layer.recurrent) layer.output = random.matrix(options.width, q_cols, scale(q_cols));
+    if (attends) layer.output = random.matrix(options.width, q_cols, scale(q_cols));
     if (config.pre_norms) layer.mlp_norm = random.floats(options.width, 1.0f, 0.1f);
     if (config.post_norms) {
       layer.attention_post_norm = random.floats(options.width, 1.0f, 0.1f);

@@ -137,7 +137,10 @@ __global__ void multiply_rows(float* x, std::int64_t x_stride, const float* by, 
   const std::int64_t c = static_cast<std::int64_t>(blockIdx.y) * kConvThreads + threadIdx.x;
   if (c >= cols) return;
   const float gate = by[blockIdx.x * by_stride + c];
-  const float factor = function == 0 ? gate : function == 1 ? sigmoid(gate) : gate * sigmoid(gate);
+  const float factor = function == 0   ? gate
+                       : function == 3 ? fmaxf(gate, 0.0f)
+                       : function == 1 ? sigmoid(gate)
+                                       : gate * sigmoid(gate);
   x[blockIdx.x * x_stride + c] *= factor;
 }
 

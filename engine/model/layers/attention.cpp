@@ -92,6 +92,7 @@ void AttentionLayer::run(StepRows& step, std::int32_t layer, ConstTensorView nor
     backend_.rms_norm(k, k, w.k_norm, config_.norm_eps);
     norms = {};
   }
+  if (config_.norm_behind_rope) norms.q = {};  // the weights of k's norm are ones, and its length does not change
   temper(q, span);
   const bool detecting = detects(step, layer);
   if (detecting) {
@@ -99,6 +100,7 @@ void AttentionLayer::run(StepRows& step, std::int32_t layer, ConstTensorView nor
     compare_values(step, layer, span, v);  // before the cached values are overwritten
   }
   backend_.kv().norm_store_rope({q, k, v}, norms, slabs_, shape(), stored, rows_.angles(layer));
+  if (config_.norm_behind_rope) backend_.head_rms_norm(q, w.q_norm, config_.norm_eps);
   if (detecting) {
     q = detect(step, layer, span, q);
     span = rows_.span_of(layer);

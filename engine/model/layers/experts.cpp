@@ -69,6 +69,8 @@ class ExpertLayer final : public Layer {
     router_ = floats(mixture().experts);
     in_ = floats(context_.model.config.width);
     out_ = floats(context_.model.config.width);
+    latent_ = floats(mixture().latent_width);
+    sum_ = floats(mixture().latent_width);
   }
 
   /// The host chooses the experts.
@@ -77,28 +79,39 @@ class ExpertLayer final : public Layer {
   void run(StepRows& /*step*/, std::int32_t layer, ConstTensorView normed) override {
     Backend& backend = context_.backend;
     const LayerWeights& w = context_.weights(layer);
-    const std::int64_t width = context_.model.config.width, count = normed.rows;
+    const std::int64_t count = normed.rows;
     const TensorView delta = context_.rows.delta();
     const TensorView router = router_.view(DType::f32, count, mixture().experts);
     backend.matmul(router, normed, *w.router, {});
     router_logits_.resize(static_cast<std::size_t>(count * mixture().experts));
     backend.copy_to_host(std::as_writable_bytes(std::span(router_logits_)), router.data);
     choice_.choose(router_logits_, mixture(), w.choice_bias);
-    backend.clear(delta.data, static_cast<std::size_t>(count * width) * sizeof(float));
-    if (w.shared_gate != nullptr) run_shared(w, normed);
+    ConstTensorView input = normed;
+    TensorView sum = delta;
+    if (w.latent_in != nullptr) {
+      const TensorView latent = latent_.view(DType::f32, count, width());
+      backend.matmul(latent, normed, *w.latent_in, {});
+      input = latent;
+      sum = sum_.view(DType::f32, count, width());
+    }
+    backend.clear(sum.data, static_cast<std::size_t>(count * width()) * sizeof(float));
+    if (w.latent_in == nullptr) run_shared(w, normed);
     for (std::int32_t expert = 0; expert < mixture().experts; ++expert) {
       const std::span<const std::int32_t> rows = choice_.rows(expert);
       if (rows.empty()) continue;
       const ExpertWeights& own = w.experts[static_cast<std::size_t>(expert)];
       const auto n = static_cast<std::int64_t>(rows.size());
-      const TensorView in = in_.view(normed.dtype, n, width), out = out_.view(DType::f32, n, width);
+      const TensorView in = in_.view(input.dtype, n, width()), out = out_.view(DType::f32, n, width());
       const TensorView gate_up = context_.gates.gate_up(*own.gate_up, {}, n);
-      backend.gather_rows(in, normed, rows);
+      backend.gather_rows(in, input, rows);
       backend.matmul(gate_up, in, *own.gate_up, {});
       const TensorView hidden = context_.gates.gated(gate_up, *own.down);
       backend.matmul(out, hidden, *own.down, {});
-      backend.add_weighted_rows(delta, out, rows, choice_.weights(expert));
+      backend.add_weighted_rows(sum, out, rows, choice_.weights(expert));
     }
+    if (w.latent_in == nullptr) return;
+    backend.matmul(delta, sum, *w.latent_out, {});
+    run_shared(w, normed);
   }
 
   void rehearse(std::int32_t layer, const Product& run) const override {
@@ -110,23 +123,30 @@ class ExpertLayer final : public Layer {
       run(out_, DType::f32, gates.operand_memory(), *one.down, {});
     };
     for (const ExpertWeights& one : w.experts) run_expert(one);
+    if (w.shared.gate_up != nullptr) run_expert(w.shared);
     if (w.shared_gate == nullptr) return;
-    run_expert(w.shared);
     run(router_, DType::f32, context_.rows.normed(), *w.shared_gate, {});
   }
 
  private:
   const MixtureConfig& mixture() const { return context_.model.config.mixture; }
+  /// Columns of what the experts read and write.
+  std::int64_t width() const {
+    return mixture().latent_width > 0 ? mixture().latent_width : context_.model.config.width;
+  }
 
-  /// Adds the expert that every row runs through, weighted by the sigmoid of its own product.
+  /// Adds the expert that every row runs through, if there is one, weighted by the sigmoid of its own product or by 1.
   void run_shared(const LayerWeights& w, ConstTensorView normed) {
+    if (w.shared.gate_up == nullptr) return;
     Backend& backend = context_.backend;
     const std::int64_t count = normed.rows;
-    const TensorView gate = router_.view(DType::f32, count, 1);
-    backend.matmul(gate, normed, *w.shared_gate, {});
-    shared_weight_.resize(static_cast<std::size_t>(count));
-    backend.copy_to_host(std::as_writable_bytes(std::span(shared_weight_)), gate.data);
-    for (float& one : shared_weight_) one = 1.0f / (1.0f + std::exp(-one));
+    shared_weight_.assign(static_cast<std::size_t>(count), 1.0f);
+    if (w.shared_gate != nullptr) {
+      const TensorView gate = router_.view(DType::f32, count, 1);
+      backend.matmul(gate, normed, *w.shared_gate, {});
+      backend.copy_to_host(std::as_writable_bytes(std::span(shared_weight_)), gate.data);
+      for (float& one : shared_weight_) one = 1.0f / (1.0f + std::exp(-one));
+    }
     all_rows_.resize(static_cast<std::size_t>(count));
     std::iota(all_rows_.begin(), all_rows_.end(), 0);
     const TensorView gate_up = context_.gates.gate_up(*w.shared.gate_up, {}, count);
@@ -140,6 +160,8 @@ class ExpertLayer final : public Layer {
   Buffer router_;                     // [T, E] logits of the router
   Buffer in_;                         // [T, C] rows of one expert
   Buffer out_;                        // [T, C]
+  Buffer latent_;                     // [T, W] what experts read, if that is not the layer's input
+  Buffer sum_;                        // [T, W] and the sum of what they write
   std::vector<float> router_logits_;  // [T, E]
   std::vector<float> shared_weight_;  // [T]
   std::vector<std::int32_t> all_rows_;

@@ -14,8 +14,8 @@ constexpr std::int64_t kGateRows = 256;
 
 const std::array<const LayerKindRow*, kLayerKinds>& layer_kinds() {
   static const std::array<const LayerKindRow*, kLayerKinds> kKinds = {
-      nullptr,        &kAttentionLayers,   &kShortConvolutionLayers, &kDeltaNetLayers,
-      &kMamba2Layers, &kFeedForwardLayers, &kExpertsLayers};
+      nullptr,        &kAttentionLayers, &kShortConvolutionLayers, &kDeltaNetLayers,
+      &kMamba2Layers, &kParallelLayers,  &kFeedForwardLayers,      &kExpertsLayers};
   return kKinds;
 }
 
@@ -25,6 +25,7 @@ std::vector<LayerEntry> layer_list(const ModelConfig& config) {
     LayerEntry& entry = layers[static_cast<std::size_t>(layer)];
     entry.mixer = config.mixer(layer);
     if (config.mixture.in(layer)) entry.feed = LayerKind::experts;
+    if (config.single_parts && entry.mixer != LayerKind::none) entry.feed = LayerKind::none;
   }
   return layers;
 }
@@ -38,6 +39,7 @@ std::vector<std::int64_t> state_offsets(const ModelConfig& config) {
         return conv_state_floats(config.width, c.conv_length);
       case LayerKind::delta_net:
         return conv_state_floats(2 * c.delta.key_cols() + c.delta.value_cols(), c.conv_length) + c.delta.state_floats();
+      case LayerKind::parallel:
       case LayerKind::mamba2:
         return conv_state_floats(c.scan.cols() + 2 * c.scan.group_cols(), c.conv_length) + c.scan.state_floats();
       default:
@@ -61,7 +63,9 @@ void Gates::allocate(std::int64_t rows) {
 }
 
 DType Gates::type(const Matrix& gate_up, std::span<const float> bias) const {
-  return bias.empty() ? backend_.gate_type(gate_up.dtype) : DType::f32;
+  const bool plain =
+      !bias.empty() || config_.gate_multiplier != 1.0f || config_.activation == GateActivation::relu_squared;
+  return plain ? DType::f32 : backend_.gate_type(gate_up.dtype);
 }
 
 TensorView Gates::gate_up(const Matrix& weight, std::span<const float> bias, std::int64_t rows) const {
@@ -70,6 +74,11 @@ TensorView Gates::gate_up(const Matrix& weight, std::span<const float> bias, std
 
 TensorView Gates::gated(TensorView gate_up, const Matrix& down) {
   const std::int64_t ffn = gate_up.cols / 2;
+  if (config_.gate_multiplier != 1.0f) backend_.scale(gate_up.col_range(0, ffn), config_.gate_multiplier);
+  if (config_.activation == GateActivation::relu_squared) {
+    backend_.multiply(gate_up, gate_up, GateFunction::relu);
+    return gate_up;
+  }
   const TensorView hidden =
       on_host_ ? gate_up.col_range(0, ffn) : hidden_.view(backend_.operand_type(down.dtype), gate_up.rows, ffn);
   if (config_.activation == GateActivation::silu) {

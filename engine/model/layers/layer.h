@@ -44,7 +44,7 @@ class Gates {
   std::int64_t max_rows() const { return max_rows_; }
   /// Returns the memory of the product, [rows, 2F], in the type that it may have.
   TensorView gate_up(const Matrix& weight, std::span<const float> bias, std::int64_t rows) const;
-  /// Returns the operand of `down`, [rows, F]; on the CPU in the place of the gates.
+  /// Returns the operand of `down`, [rows, F]; on the CPU, and of an MLP without gates, in the place of the product.
   TensorView gated(TensorView gate_up, const Matrix& down);
   /// Returns the type of a product that only gated() reads.
   DType type(const Matrix& gate_up, std::span<const float> bias) const;
@@ -110,7 +110,7 @@ struct LayerKindRow {
 const std::array<const LayerKindRow*, kLayerKinds>& layer_kinds();
 
 // Each is in the file of its kind.
-extern const LayerKindRow kAttentionLayers, kShortConvolutionLayers, kDeltaNetLayers, kMamba2Layers;
+extern const LayerKindRow kAttentionLayers, kShortConvolutionLayers, kDeltaNetLayers, kMamba2Layers, kParallelLayers;
 extern const LayerKindRow kFeedForwardLayers, kExpertsLayers;
 
 // ExpertChoice: which experts of a mixture each row runs through, and with which weights.

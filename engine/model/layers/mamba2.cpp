@@ -2,6 +2,8 @@
 // Mamba2 (arXiv 2405.21060), of Granite 4, Falcon-H1 and Nemotron-H: x, B and C go through a short convolution; each
 // head then runs the selective scan. The result is multiplied by the silu of a gate and normalised group by group.
 // RecurrentWeights::in is [gate, x, B, C, step].
+#include <array>
+
 #include "engine/model/layers/layer.h"
 
 namespace baton {
@@ -31,6 +33,7 @@ class Mamba2Layer final : public Layer {
     const std::int64_t conv = shape_.cols(), step = conv + conv_cols();
     const std::int64_t offset = offsets_[static_cast<std::size_t>(layer)];
     backend.matmul(projected, normed, *w.in, w.in_bias);
+    scale_parts(projected);
     backend.recurrence().convolve(convolved, projected.col_range(conv, step),
                                   {w.taps, w.conv_bias, config_.conv_length, true}, context_.states.at(offset));
     backend.recurrence().scan(mixed, {convolved, projected.col_range(step, projected_cols())}, shape_,
@@ -49,6 +52,14 @@ class Mamba2Layer final : public Layer {
  private:
   std::int64_t conv_cols() const { return shape_.cols() + 2 * shape_.group_cols(); }
   std::int64_t projected_cols() const { return shape_.cols() + conv_cols() + shape_.heads; }
+
+  /// Multiplies each part of the projections as the model says.
+  void scale_parts(TensorView projected) const {
+    const std::int64_t conv = shape_.cols(), groups = shape_.group_cols(), step = conv + conv_cols();
+    const std::array<std::int64_t, 6> ends = {0, conv, 2 * conv, 2 * conv + groups, step, projected_cols()};
+    for (std::size_t i = 0; i < config_.multipliers.size(); ++i)
+      context_.backend.scale(projected.col_range(ends[i], ends[i + 1]), config_.multipliers[i]);
+  }
 
   /// Multiplies the result by the silu of its gate, before or behind the norm.
   void normalize(TensorView mixed, ConstTensorView gate, const RecurrentWeights& w) const {

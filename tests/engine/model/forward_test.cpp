@@ -104,6 +104,7 @@ TEST_CASE("random row sets give bit for bit the logits of one dense pass", "[for
       {"short convolutions", hybrid_tiny(LayerKind::short_convolution)},
       {"gated delta nets", hybrid_tiny(LayerKind::delta_net)},
       {"Mamba2", hybrid_tiny(LayerKind::mamba2)},
+      {"attention and Mamba2 in one layer", hybrid_tiny(LayerKind::parallel)},
   };
   for (std::int32_t id = 0; id < kBlockTypes; ++id) {
     const auto type = static_cast<BlockType>(id);

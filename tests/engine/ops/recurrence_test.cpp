@@ -254,6 +254,19 @@ TEST_CASE("the delta rule by hand") {
   });
 }
 
+TEST_CASE("squares of what is positive") {
+  for_each_backend([](Backend& backend) {
+    Random random(15);
+    const Values x = random.values(3, 41);
+    Rows out(backend, x);
+    backend.multiply(out.view(), out.view(), GateFunction::relu);
+    const auto expected = [&](std::int64_t row, std::int64_t col) {
+      return std::max(x.at(row, col), 0.0f) * std::max(x.at(row, col), 0.0f);
+    };
+    require_close(out.read(), expected, [](std::int64_t, std::int64_t) { return 1e-6f; });
+  });
+}
+
 TEST_CASE("products with gates") {
   for_each_backend([](Backend& backend) {
     Random random(13);
