@@ -98,7 +98,8 @@ class Loader {
     std::vector<float> values;
     for (const WeightPart& part : parts) {
       const std::int64_t length = part.order ? part.stored : part.rows;
-      const StoredWeight found = read(weight(part, 1, length));
+      const StoredWeight found =
+          read(part.order ? some(part, files_.weight(part.name, 1, length), 1) : weight(part, 1, length));
       std::vector<float> stored(static_cast<std::size_t>(length));
       dequantize(stored, {found.data.get(), static_cast<std::size_t>(row_bytes(found.type, length))}, found.type);
       check_finite(view_of(stored.data(), 1, length), part.name, true);
@@ -134,19 +135,21 @@ class Loader {
 
  private:
   StoredWeight weight(const WeightPart& part, std::int64_t rows, std::int64_t cols) const {
-    if (part.order) {
-      const bool vector = rows == 1;
-      StoredWeight some = files_.weight(part.name, vector ? 1 : part.stored, cols).whole();
-      some.order = part.order;
-      some.rows = rows;
-      return some;
-    }
+    if (part.order) return some(part, files_.weight(part.name, part.stored, cols), rows);
     StoredWeight found = files_.weight(part.name, rows, cols);
     if (found.interleaved == 0) {
       found.interleaved = part.interleaved;
       found.rotated = part.rotated;
     }
     return found;
+  }
+
+  /// The part's rows of a tensor.
+  static StoredWeight some(const WeightPart& part, const StoredWeight& tensor, std::int64_t rows) {
+    StoredWeight whole = tensor.whole();
+    whole.order = part.order;
+    whole.rows = rows;
+    return whole;
   }
 
   StoredWeight read(const StoredWeight& weight) {
@@ -562,9 +565,9 @@ std::string name_in_checkpoint(std::string name, const std::string& architecture
   return name;
 }
 
-/// A matrix of one expert in a tensor of all experts: "block.experts.3.gate_up_proj.weight".
+/// The tensors that may hold the matrices of all experts, for the name of one: "block.experts.3.gate_up_proj.weight".
 struct ExpertPlace {
-  std::string stack;
+  std::vector<std::string> stacks;
   std::int64_t expert = -1;
 };
 
@@ -574,28 +577,30 @@ ExpertPlace expert_place(const std::string& name) {
   if (at == name.npos) return {};
   const std::size_t begin = at + kExperts.size(), end = name.find('.', begin);
   const std::string block = name.substr(0, at + 1), rest = name.substr(end + 1);
-  const char* tensor = rest == "gate_up_proj.weight" ? "input_linear.weight"
-                       : rest == "down_proj.weight"  ? "output_linear.weight"
-                                                     : nullptr;
-  if (tensor == nullptr) return {};
-  return {block + tensor, std::stoll(name.substr(begin, end - begin))};
+  const std::int64_t expert = std::stoll(name.substr(begin, end - begin));
+  if (rest == "gate_up_proj.weight") return {{block + "input_linear.weight", block + "experts.gate_up_proj"}, expert};
+  if (rest == "down_proj.weight") return {{block + "output_linear.weight", block + "experts.down_proj"}, expert};
+  return {};
 }
 
 }  // namespace
 
+/// The tensor of all experts in which the matrix is; empty: it has a tensor of its own.
+std::string RenamedWeights::stack_of(const std::string& theirs) const {
+  for (const std::string& stack : expert_place(theirs).stacks)
+    if (files_.contains(stack)) return stack;
+  return "";
+}
+
 bool RenamedWeights::contains(const std::string& name) const {
   const std::string theirs = name_in_checkpoint(name, config_.architecture);
-  if (files_.contains(theirs)) return true;
-  const ExpertPlace place = expert_place(theirs);
-  return place.expert >= 0 && files_.contains(place.stack);
+  return !stack_of(theirs).empty() || files_.contains(theirs);
 }
 
 StoredWeight RenamedWeights::weight(const std::string& name, std::int64_t rows, std::int64_t cols) const {
   const std::string theirs = name_in_checkpoint(name, config_.architecture);
-  const ExpertPlace place = expert_place(theirs);
-  if (place.expert >= 0 && !files_.contains(theirs) && files_.contains(place.stack))
-    return expert(place.stack, place.expert, rows, cols);
-  return files_.weight(theirs, rows, cols);
+  const std::string stack = stack_of(theirs);
+  return stack.empty() ? files_.weight(theirs, rows, cols) : expert(stack, expert_place(theirs).expert, rows, cols);
 }
 
 StoredWeight RenamedWeights::expert(const std::string& stack, std::int64_t expert, std::int64_t rows,

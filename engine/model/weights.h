@@ -85,6 +85,7 @@ class RenamedWeights final : public WeightSource {
   std::size_t total_bytes() const override { return files_.total_bytes(); }
 
  private:
+  std::string stack_of(const std::string& theirs) const;
   StoredWeight expert(const std::string& stack, std::int64_t expert, std::int64_t rows, std::int64_t cols) const;
 
   const WeightSource& files_;
