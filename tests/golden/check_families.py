@@ -115,7 +115,7 @@ def make_folder(name, seed, folder):
     model.save_pretrained(folder)
     # llama.cpp opens no Gemma 3n without the unused tensors of the published files.
     if name in random_families.DRAWN and (seed % 2 or name == "gemma3n_e2b"):
-        random_families.spell_as_published(config, folder, seed)
+        random_families.spell_as_published(folder, config, seed)
     write_tokenizer(folder, config.vocab_size)
     return model.eval()
 
@@ -130,10 +130,11 @@ class Oracle:
         with in_double():
             for module in list(self.double.modules()):
                 for key, child in list(module.named_children()):
-                    if type(child).__name__.endswith("RotaryEmbedding"):
+                    if type(child).__name__.endswith("RotaryEmbedding") and "Vision" not in type(child).__name__:
                         setattr(module, key, type(child)(child.config))
         draw = torch.Generator().manual_seed(seed)
-        self.prompts = [torch.randint(3, self.model.config.vocab_size, (length,), generator=draw).tolist()
+        vocabulary = self.model.config.get_text_config().vocab_size
+        self.prompts = [torch.randint(3, vocabulary, (length,), generator=draw).tolist()
                         for length in PROMPTS]
         self.logits = [self.run(self.model, ids)[-1] for ids in self.prompts]
         with in_double():
@@ -313,7 +314,7 @@ class Family:
         made = make_folder(self.name, seed, path)
         oracle = Oracle(path, made, seed)
         ask(given.program, path, oracle, self.folder, seed)
-        if not given.gguf:
+        if not given.gguf or self.name in random_families.FOLDERS_ONLY:
             return
         file, refused = convert(given.gguf, path, self.name)
         if file is None:

@@ -215,8 +215,9 @@ def gemma3n_e2b(draw):
     kind, config, sizes = gemma3n(draw)
     layers = draw.choice([22, 25])
     return kind, config, dict(
-        sizes, num_hidden_layers=layers, intermediate_size=1024, num_kv_shared_layers=layers - 20, hidden_size_per_layer_input=256,
-        laurel_rank=64, layer_types=[FULL if i % 5 == 4 else SLIDING for i in range(layers)],
+        sizes, num_hidden_layers=layers, intermediate_size=1024, num_kv_shared_layers=layers - 20,
+        hidden_size_per_layer_input=256, laurel_rank=64,
+        layer_types=[FULL if i % 5 == 4 else SLIDING for i in range(layers)],
         activation_sparsity_pattern=[0.95] * 10 + [0.0] * (layers - 10))
 
 
@@ -262,7 +263,6 @@ def falcon_h1(draw):
     heads, kv = heads_of(draw)
     groups, width = draw.choice([1, 1, 2]), draw.choice([16, 32])
     mamba_heads = groups * draw.choice([2, 3, 4])
-    norm = draw.random() < 0.5
 
     def multipliers(count):
         return [round(draw.uniform(0.4, 1.6), 3) for _ in range(count)]
@@ -275,9 +275,15 @@ def falcon_h1(draw):
         head_dim=draw.choice([16, 24, 32]), rms_norm_eps=1e-5, mamba_d_ssm=mamba_heads * width, mamba_d_head=width,
         mamba_n_heads=mamba_heads, mamba_n_groups=groups, mamba_d_state=draw.choice([16, 32]), mamba_d_conv=4,
         mamba_chunk_size=draw.choice([16, 64, 256]), mamba_conv_bias=True, mamba_proj_bias=False,
-        mamba_rms_norm=norm, mamba_norm_before_gate=draw.random() < 0.5, rope_parameters=default_rope(1e11),
-        mlp_multipliers=multipliers(2), ssm_multipliers=multipliers(5), tie_word_embeddings=draw.random() < 0.3,
+        mamba_rms_norm=draw.random() < 0.5, mamba_norm_before_gate=False, rope_parameters=default_rope(1e11),
+        mlp_multipliers=multipliers(2), ssm_multipliers=multipliers(5), tie_word_embeddings=False,
         **dict(zip(alone, multipliers(len(alone)))))
+
+
+def falcon_h1_folder(draw):
+    """What a GGUF file cannot say: the norm before the gate, and multipliers of a matrix that is tied."""
+    kind, config, sizes = falcon_h1(draw)
+    return kind, config, dict(sizes, mamba_norm_before_gate=True, tie_word_embeddings=draw.random() < 0.5)
 
 
 def nemotron_sizes(draw, kinds):
@@ -325,8 +331,12 @@ DRAWN = {
     "gpt_oss": gpt_oss, "gpt_oss_rounded": gpt_oss_rounded, "gemma4": gemma4, "gemma4_dense": gemma4_dense,
     "gemma4_moe": gemma4_moe, "gemma3n": gemma3n, "gemma3n_e2b": gemma3n_e2b, "granite_hybrid": granite_hybrid,
     "granite_hybrid_moe": granite_hybrid_moe, "granite_hybrid_rope": granite_hybrid_rope, "falcon_h1": falcon_h1,
-    "nemotron_h": nemotron_h, "nemotron_h_moe": nemotron_h_moe, "hunyuan_dense": hunyuan_dense,
+    "falcon_h1_folder": falcon_h1_folder, "nemotron_h": nemotron_h, "nemotron_h_moe": nemotron_h_moe,
+    "hunyuan_dense": hunyuan_dense,
 }
+
+# Compared as folders alone.
+FOLDERS_ONLY = ("falcon_h1_folder",)
 
 
 # --- The spelling of published checkpoints ---------------------------------------------------------------------------
@@ -473,18 +483,40 @@ def fused_experts(config, tensors):
     return fused
 
 
-def spell_as_published(config, folder, seed):
+VISION = dict(depth=1, hidden_size=32, intermediate_size=32, num_heads=2, num_position_embeddings=16)
+GEMMA_VISION = dict(hidden_size=32, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2,
+                    num_key_value_heads=2, head_dim=16)
+
+# Text models that are published inside one that sees: the model type, the class, and more keys. Transformers opens a
+# whole Gemma 3n with the package timm alone.
+INSIDE = {
+    "qwen3_5_text": ("qwen3_5", "Qwen3_5ForConditionalGeneration", dict(vision_config=VISION)),
+    "qwen3_5_moe_text": ("qwen3_5_moe", "Qwen3_5MoeForConditionalGeneration", dict(vision_config=VISION)),
+    "gemma4_text": ("gemma4", "Gemma4ForConditionalGeneration", dict(vision_config=GEMMA_VISION, audio_config=None)),
+}
+
+
+def spell_as_published(folder, config, seed):
     """Turns a saved folder into the form of the published checkpoints: config.json and tensors."""
-    written = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(published(written)))
+    written = published(json.loads((folder / "config.json").read_text()))
     file = folder / "model.safetensors"
     tensors = safetensors.torch.load_file(file)
     if config.model_type in ("gemma3n_text", "gemma4_text"):
         tensors |= unused_tensors(config, tensors, seed)
-    elif config.model_type == "qwen3_5_moe_text":
+    if config.model_type == "qwen3_5_moe_text":
         tensors |= fused_experts(config, tensors)
-    else:
-        return
+    if config.model_type in INSIDE:
+        model_type, architecture, more = INSIDE[config.model_type]
+        if model_type.startswith("qwen"):
+            more = dict(more, vision_config=dict(more["vision_config"], out_hidden_size=config.hidden_size))
+        written.pop("architectures")
+        written = dict(architectures=[architecture], model_type=model_type, text_config=written,
+                       tie_word_embeddings=config.tie_word_embeddings, torch_dtype="float32", **more)
+        tensors = {name.replace("model.", "model.language_model.", 1) if name.startswith("model.") else name: value
+                   for name, value in tensors.items()}
+    if config.model_type.startswith("qwen3_"):  # of the layer that predicts further tokens
+        tensors["mtp.norm.weight"] = torch.ones(config.hidden_size)
+    (folder / "config.json").write_text(json.dumps(written))
     safetensors.torch.save_file({name: value.contiguous() for name, value in tensors.items()}, file, {"format": "pt"})
 
 
