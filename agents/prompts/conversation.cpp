@@ -55,22 +55,22 @@ bool can_continue(const std::vector<PromptMessage>& turn) {
   return last != turn.rend() && last->role != "assistant";
 }
 
-std::vector<PromptPart> continuing_frame(const ModelText& model, const Conversation& conversation,
-                                         const std::vector<PromptMessage>& next, const CallableTools* tools,
-                                         const std::stop_token& stop, TextIds* texts) {
+std::vector<FramePart> continuing_frame(const ModelText& model, const Conversation& conversation,
+                                        const std::vector<PromptMessage>& next, const CallableTools* tools,
+                                        const std::stop_token& stop, TextIds* texts) {
   // Templates want a question before an answer; what it is has no effect on what follows the answer.
   std::vector<PromptMessage> messages = {{"user", {{"question"}}}, {"assistant", {{"", kAnswer}}}};
   messages.insert(messages.end(), next.begin(), next.end());
-  const std::vector<PromptPart> whole = build_frame(model, messages, tools, stop, texts);
+  const std::vector<FramePart> whole = build_frame(model, messages, tools, stop, texts);
   const auto answer = std::find_if(whole.begin(), whole.end(), [](const auto& part) { return part.slot == kAnswer; });
-  std::vector<PromptPart> frame = {{{}, conversation.tokens}};
+  std::vector<FramePart> frame = {{{}, conversation.tokens, {}, {}}};
   frame.insert(frame.end(), answer + 1, whole.end());
   return frame;
 }
 
-std::vector<PromptPart> shortened_frame(const ModelText& model, const Conversation& conversation, std::size_t kept,
-                                        const std::vector<PromptMessage>& next, const CallableTools* tools,
-                                        const std::stop_token& stop, TextIds* texts) {
+std::vector<FramePart> shortened_frame(const ModelText& model, const Conversation& conversation, std::size_t kept,
+                                       const std::vector<PromptMessage>& next, const CallableTools* tools,
+                                       const std::stop_token& stop, TextIds* texts) {
   std::vector<PromptMessage> messages;
   for (const SaidMessage& message : conversation.head) messages.push_back(told(message));
   kept = std::min(kept, conversation.exchanges.size());
@@ -86,8 +86,11 @@ std::size_t least_tokens(const std::shared_ptr<const Tokenizer>& tokenizer, cons
                          std::size_t kept, TextIds* texts, const std::stop_token& stop) {
   if (kept >= conversation.exchanges.size()) return conversation.tokens.size();
   std::size_t tokens = 0;
+  const auto count = [&](const SaidMessage& message, PieceStart start) {
+    return ids_of_text(texts, tokenizer, message.text, TextIds::Kind::data, start, stop).size();
+  };
   const auto add = [&](const SaidMessage& message) {
-    tokens += ids_of_text(texts, tokenizer, message.text, TextIds::Kind::data, stop).size();
+    tokens += std::min(count(message, {}), count(message, tokenizer->start_inside()));
   };
   for (const SaidMessage& message : conversation.head) add(message);
   for (std::size_t i = conversation.exchanges.size() - kept; i < conversation.exchanges.size(); ++i) {

@@ -45,14 +45,14 @@ bool can_continue(const std::vector<PromptMessage>& turn);
 
 /// The frame (agents/prompt.h) of a prompt that continues the conversation: its ids as one part, the end of its last
 /// answer's turn, `next`, and the beginning of an answer. Throws like build_frame.
-std::vector<PromptPart> continuing_frame(const ModelText& model, const Conversation& conversation,
-                                         const std::vector<PromptMessage>& next, const CallableTools* tools = nullptr,
-                                         const std::stop_token& stop = {}, TextIds* texts = nullptr);
-
-/// The frame of the same prompt without the first exchanges: only the last `kept` of them, and the head, are told anew.
-std::vector<PromptPart> shortened_frame(const ModelText& model, const Conversation& conversation, std::size_t kept,
+std::vector<FramePart> continuing_frame(const ModelText& model, const Conversation& conversation,
                                         const std::vector<PromptMessage>& next, const CallableTools* tools = nullptr,
                                         const std::stop_token& stop = {}, TextIds* texts = nullptr);
+
+/// The frame of the same prompt without the first exchanges: only the last `kept` of them, and the head, are told anew.
+std::vector<FramePart> shortened_frame(const ModelText& model, const Conversation& conversation, std::size_t kept,
+                                       const std::vector<PromptMessage>& next, const CallableTools* tools = nullptr,
+                                       const std::stop_token& stop = {}, TextIds* texts = nullptr);
 
 /// A lower bound of the tokens of a prompt that holds the last `kept` exchanges, found without rendering it.
 std::size_t least_tokens(const std::shared_ptr<const Tokenizer>& tokenizer, const Conversation& conversation,

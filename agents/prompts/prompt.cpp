@@ -195,16 +195,20 @@ Rendered render(const ModelText& model, const std::vector<PromptMessage>& messag
 
 }  // namespace
 
-std::vector<PromptPart> build_frame(const ModelText& model, const std::vector<PromptMessage>& messages,
-                                    const CallableTools* tools, const std::stop_token& stop, TextIds* texts) {
+std::vector<FramePart> build_frame(const ModelText& model, const std::vector<PromptMessage>& messages,
+                                   const CallableTools* tools, const std::stop_token& stop, TextIds* texts) {
   const PromptWithTools shown = tools == nullptr || tools->schemas().empty()
                                     ? PromptWithTools{messages, {}}
                                     : with_tools(model, tool_format_of(model, stop), messages, tools->schemas());
   const Rendered rendered = render(model, shown.messages, shown.tools, stop);
-  std::vector<PromptPart> frame;
+  std::vector<FramePart> frame;
+  NextPiece next(*model.tokenizer);
+  bool may_change = false;  // the start of what follows depends on whether a value is empty
   const auto add = [&](std::string_view text, TextIds::Kind kind) {
-    TokenText ids = ids_of_text(texts, model.tokenizer, text, kind, stop);
-    if (!ids.empty()) frame.push_back({{}, std::move(ids)});
+    FramePart part{{}, ids_of_text(texts, model.tokenizer, text, kind, next.start(), stop), next.start(), {}, kind};
+    if (may_change) part.text = text;
+    next.follow(part.tokens);
+    if (!part.tokens.empty() || may_change) frame.push_back(std::move(part));
   };
   const auto add_fixed = [&](std::size_t begin, std::size_t end) {
     const std::string_view text = std::string_view(rendered.text).substr(begin, end - begin);
@@ -218,7 +222,9 @@ std::vector<PromptPart> build_frame(const ModelText& model, const std::vector<Pr
     add_fixed(begin, mark.begin);
     begin = mark.end;
     if (!mark.piece->data) {
-      frame.push_back({mark.piece->slot, {}});
+      frame.push_back({mark.piece->slot, {}, {}, {}});
+      may_change = may_change || next.start() != model.tokenizer->start_inside();
+      next.follow_unknown();
     } else {
       add(mark.piece->text, TextIds::Kind::data);
     }
@@ -227,27 +233,38 @@ std::vector<PromptPart> build_frame(const ModelText& model, const std::vector<Pr
   return frame;
 }
 
-std::vector<PromptPart> fill_frame(const std::vector<PromptPart>& frame, const SlotValue& value) {
+TokenText tokens_of_part(const ModelText& model, const FramePart& part, PieceStart start, const std::stop_token& stop,
+                         TextIds* texts) {
+  if (part.text.empty() || start == part.start) return part.tokens;
+  return ids_of_text(texts, model.tokenizer, part.text, part.kind, start, stop);
+}
+
+std::vector<PromptPart> fill_frame(const ModelText& model, const std::vector<FramePart>& frame, const SlotValue& value,
+                                   const std::stop_token& stop, TextIds* texts) {
   std::vector<PromptPart> prompt;
-  std::map<std::string, TokenText> values;  // the value of a repeated slot is requested once
+  std::map<std::pair<std::string, PieceStart>, TokenText> values;  // the value of a repeated slot is requested once
+  NextPiece next(*model.tokenizer);
   std::size_t length = 0;
-  for (const PromptPart& part : frame) {
-    const TokenText* tokens = &part.tokens;
-    if (part.tokens.empty()) {
-      const auto [at, is_new] = values.try_emplace(part.slot);
-      if (is_new) at->second = value(part.slot);
-      tokens = &at->second;
+  for (const FramePart& part : frame) {
+    TokenText tokens;
+    if (part.is_known()) {
+      tokens = tokens_of_part(model, part, next.start(), stop, texts);
+    } else {
+      const auto [at, is_new] = values.try_emplace({part.slot, next.start()});
+      if (is_new) at->second = value(part.slot, next.start());
+      tokens = at->second;
     }
-    length += tokens->size();
+    next.follow(tokens);
+    length += tokens.size();
     if (length > kMaxTokens) throw std::length_error(fmt::format("the prompt has more than {} tokens", kMaxTokens));
-    if (!tokens->empty()) prompt.push_back({part.slot, *tokens});
+    if (!tokens.empty()) prompt.push_back({part.slot, std::move(tokens)});
   }
   return prompt;
 }
 
 std::vector<PromptPart> build_prompt(const ModelText& model, const std::vector<PromptMessage>& messages,
                                      const SlotValue& value, const CallableTools* tools, const std::stop_token& stop) {
-  return fill_frame(build_frame(model, messages, tools, stop), value);
+  return fill_frame(model, build_frame(model, messages, tools, stop), value, stop);
 }
 
 std::string prompt_text(const ModelText& model, const std::vector<PromptPart>& parts) {

@@ -36,25 +36,44 @@ struct TemplateError {
 std::vector<TemplatePiece> parse_template(std::string_view source, std::vector<TemplateError>& errors);
 
 // Converts the messages of one agent's turn to the parts of its prompt: the chat template is rendered around the
-// placeholders, fixed text is tokenized piece by piece, and the values' token ids are inserted unchanged.
+// placeholders, and each piece of fixed text and each value is tokenized as a piece of the whole. An answer's token ids
+// are inserted unchanged.
 
 class CallableTools;
 
-/// Returns the token ids of a slot's value.
-using SlotValue = std::function<TokenText(const std::string& slot)>;
+/// Returns the token ids of a slot's value, which begins as `start` says.
+using SlotValue = std::function<TokenText(const std::string& slot, PieceStart start)>;
+
+/// A part of a prompt whose values are not all known.
+struct FramePart {
+  std::string slot;  // placeholder name; empty for fixed text
+  TokenText tokens;  // none: a slot whose value is not known
+
+  // Of fixed text that may stand behind nothing but empty values: they are encoded anew then.
+  PieceStart start;  // what `tokens` were made for
+  std::string text;  // empty: `tokens` are right whatever the values are
+  TextIds::Kind kind = TextIds::Kind::authored;
+
+  bool is_known() const { return slot.empty() || !tokens.empty(); }
+};
 
 /// Returns the prompt without the values of its slots: fixed text as ids, and each slot as a part without tokens.
 /// `tools`: what the model may call, shown as its chat template shows them, or behind the system message; null: none.
 /// Throws ModelError when the chat template drops or repeats a slot's text, and Interrupted soon after a stop was
 /// requested. `texts`: where the ids of texts come from; null: they are made anew.
-std::vector<PromptPart> build_frame(const ModelText& model, const std::vector<PromptMessage>& messages,
-                                    const CallableTools* tools = nullptr, const std::stop_token& stop = {},
-                                    TextIds* texts = nullptr);
+std::vector<FramePart> build_frame(const ModelText& model, const std::vector<PromptMessage>& messages,
+                                   const CallableTools* tools = nullptr, const std::stop_token& stop = {},
+                                   TextIds* texts = nullptr);
 
 /// Fills in the values of the frame's slots, except for slots that have tokens already, and leaves out parts without
-/// tokens. `value` is called once for each slot; its exceptions pass through. Throws std::length_error beyond 16 Mi
-/// tokens.
-std::vector<PromptPart> fill_frame(const std::vector<PromptPart>& frame, const SlotValue& value);
+/// tokens. `value` is called once for each slot and start; its exceptions pass through. Throws std::length_error beyond
+/// 16 Mi tokens.
+std::vector<PromptPart> fill_frame(const ModelText& model, const std::vector<FramePart>& frame, const SlotValue& value,
+                                   const std::stop_token& stop = {}, TextIds* texts = nullptr);
+
+/// The tokens of a known part of a frame, which begins as `start` says.
+TokenText tokens_of_part(const ModelText& model, const FramePart& part, PieceStart start,
+                         const std::stop_token& stop = {}, TextIds* texts = nullptr);
 
 /// Makes the frame and fills it. Fixed text, which the workflow's author wrote, recognises special tokens, unless it is
 /// data. Slot values are ids and cannot inject special tokens, and the template never sees a value or data. A template
@@ -64,7 +83,7 @@ std::vector<PromptPart> build_prompt(const ModelText& model, const std::vector<P
                                      const SlotValue& value, const CallableTools* tools = nullptr,
                                      const std::stop_token& stop = {});
 
-/// Returns the prompt as text, including special tokens, for `render` and the records.
+/// Returns the prompt as text, including special tokens, for `render`.
 std::string prompt_text(const ModelText& model, const std::vector<PromptPart>& parts);
 
 }  // namespace baton

@@ -150,7 +150,7 @@ std::optional<ToolFormat> format_of_template(const ModelText& model, const std::
     std::optional<CallSyntax> syntax = syntax_in(called.substr(begin, called.size() - begin - end));
     if (!syntax) return std::nullopt;
     ToolFormat format{true, std::move(*syntax), called.substr(called.size() - end), true};
-    after_calls(model, format, {{std::string(kProbe), "x"}}, stop);
+    after_calls(model, format, {{std::string(kProbe), "x"}}, {}, stop);
     return format;
   } catch (const ModelError&) {  // the template refuses calls
     return std::nullopt;
@@ -228,8 +228,8 @@ PromptWithTools with_tools(const ModelText& model, const ToolFormat& format, std
 }
 
 std::vector<PromptPart> after_calls(const ModelText& model, const ToolFormat& format,
-                                    const std::vector<CallResult>& results, const std::stop_token& stop,
-                                    TextIds* texts) {
+                                    const std::vector<CallResult>& results, PieceStart start,
+                                    const std::stop_token& stop, TextIds* texts) {
   std::vector<std::string> marks;
   for (std::size_t i = 0; i < results.size(); ++i) marks.push_back(fmt::format("{}{}{}", kContent, i, kContent));
   std::vector<ChatMessage> chat = with_results(format, results, marks);
@@ -254,10 +254,12 @@ std::vector<PromptPart> after_calls(const ModelText& model, const ToolFormat& fo
   }
 
   std::vector<PromptPart> parts;
+  NextPiece next(*model.tokenizer, start);
   const auto add = [&](std::string_view piece, TextIds::Kind kind) {
     if (piece.empty()) return;
-    if (TokenText ids = ids_of_text(texts, model.tokenizer, piece, kind, stop); !ids.empty())
-      parts.push_back({{}, std::move(ids)});
+    TokenText ids = ids_of_text(texts, model.tokenizer, piece, kind, next.start(), stop);
+    next.follow(ids);
+    if (!ids.empty()) parts.push_back({{}, std::move(ids)});
   };
   std::size_t at = 0;
   for (std::size_t i = 0; i < results.size(); ++i) {

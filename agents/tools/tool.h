@@ -71,11 +71,11 @@ struct CallResult {
 };
 
 /// Returns what follows an answer that called tools: the end of its turn, the results as data, and the beginning
-/// of the next answer. `texts`: where the ids of texts come from; null: they are made anew. Throws ModelError if the
-/// template has no place for results.
+/// of the next answer. `start`: behind the answer. `texts`: where the ids of texts come from; null: they are made anew.
+/// Throws ModelError if the template has no place for results.
 std::vector<PromptPart> after_calls(const ModelText& model, const ToolFormat& format,
-                                    const std::vector<CallResult>& results, const std::stop_token& stop = {},
-                                    TextIds* texts = nullptr);
+                                    const std::vector<CallResult>& results, PieceStart start,
+                                    const std::stop_token& stop = {}, TextIds* texts = nullptr);
 
 // Tools that run before an agent's prompt is built, when a result fills condition_<agent>_current, or when the model
 // calls them.

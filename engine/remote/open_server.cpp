@@ -8,6 +8,8 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -162,7 +164,10 @@ class ServerTokenizer final : public Tokenizer {
   /// `size`: of the vocabulary. Its calls must not be made on the thread of the server's loop.
   ServerTokenizer(std::shared_ptr<ModelServer> server, std::uint64_t identity, std::int32_t size);
 
-  std::vector<TokenId> encode(std::string_view text, SpecialTokens special, const std::stop_token& stop) const override;
+  std::vector<TokenId> encode_piece(std::string_view piece, SpecialTokens special, PieceStart start,
+                                    const std::stop_token& stop) const override;
+  PieceStart start_after(TokenId last) const override;
+  PieceStart start_inside() const override;
   std::vector<TokenId> encode_with_template(std::string_view text, const std::stop_token& stop) const override;
   std::string decode(std::span<const TokenId> ids, bool skip_special) const override;
   /// Throws ModelError for a token that is a part of a character: the server tells texts, not bytes.
@@ -181,11 +186,13 @@ class ServerTokenizer final : public Tokenizer {
   std::vector<TokenId> ask(std::string_view text, bool special, bool template_tokens,
                            const std::stop_token& stop) const;
   std::string text_of(std::span<const TokenId> ids) const;
+  bool marks_starts() const;
 
   std::shared_ptr<ModelServer> server_;
   std::int32_t size_;
   mutable std::mutex mutex_;
   mutable std::unordered_map<TokenId, bool> special_;
+  mutable std::optional<bool> marks_starts_;
 };
 
 namespace {
@@ -226,9 +233,40 @@ std::vector<TokenId> ServerTokenizer::ask(std::string_view text, bool special, b
   }
 }
 
-std::vector<TokenId> ServerTokenizer::encode(std::string_view text, SpecialTokens special,
-                                             const std::stop_token& stop) const {
-  return ask(text, special == SpecialTokens::recognise, false, stop);
+/// True if the server puts a blank before each text, as it does for models with SentencePiece's rule.
+bool ServerTokenizer::marks_starts() const {
+  {
+    const std::lock_guard lock(mutex_);
+    if (marks_starts_) return *marks_starts_;
+  }
+  std::vector<TokenId> pieces = ask("\n", false, false, {});
+  const std::vector<TokenId> letter = ask("a", false, false, {});
+  pieces.insert(pieces.end(), letter.begin(), letter.end());
+  const bool marks = ask("\na", false, false, {}) != pieces;
+  const std::lock_guard lock(mutex_);
+  return *(marks_starts_ = marks);
+}
+
+PieceStart ServerTokenizer::start_inside() const {
+  const bool starts = !marks_starts();
+  return {starts, starts, starts, false};
+}
+
+PieceStart ServerTokenizer::start_after(TokenId last) const {
+  return !marks_starts() || is_special(last) ? PieceStart{} : start_inside();
+}
+
+std::vector<TokenId> ServerTokenizer::encode_piece(std::string_view piece, SpecialTokens special, PieceStart start,
+                                                   const std::stop_token& stop) const {
+  const bool recognise = special == SpecialTokens::recognise;
+  if (start.part || piece.empty()) return ask(piece, recognise, false, stop);
+  // Behind a line break no blank is put before the piece. If the vocabulary merges the two, it keeps its blank.
+  const std::vector<TokenId> before = ask("\n", false, false, stop);
+  std::vector<TokenId> ids = ask("\n" + std::string(piece), recognise, false, stop);
+  if (ids.size() < before.size() || !std::equal(before.begin(), before.end(), ids.begin()))
+    return ask(piece, recognise, false, stop);
+  ids.erase(ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(before.size()));
+  return ids;
 }
 
 std::vector<TokenId> ServerTokenizer::encode_with_template(std::string_view text, const std::stop_token& stop) const {

@@ -491,7 +491,8 @@ class MessageTokenizer final : public Tokenizer {
  public:
   MessageTokenizer() : Tokenizer(kIdentity) {}
 
-  std::vector<TokenId> encode(std::string_view text, SpecialTokens special, const std::stop_token&) const override {
+  std::vector<TokenId> encode_piece(std::string_view text, SpecialTokens special, PieceStart,
+                                    const std::stop_token&) const override {
     const std::string valid = utf8::repaired(text);
     std::vector<TokenId> ids;
     ids.reserve(valid.size());
@@ -587,6 +588,12 @@ void ServerAnswer::keep_new(ServerPiece& piece) const {
   piece.ids.erase(piece.ids.begin(), piece.ids.begin() + static_cast<std::ptrdiff_t>(ids_));
 }
 
+/// The ids of text behind the tokens so far, or behind the prompt.
+std::vector<TokenId> ServerAnswer::rest_of_answer(std::string_view text) const {
+  const PieceStart start = tokens_.empty() ? tokenizer_->start_inside() : tokenizer_->start_after(tokens_.back());
+  return tokenizer_->encode_piece(text, SpecialTokens::as_text, start);
+}
+
 std::string ServerAnswer::add(ServerPiece piece) {
   keep_new(piece);
   for (const TokenId id : piece.ids) {
@@ -607,7 +614,7 @@ std::string ServerAnswer::add(ServerPiece piece) {
   if (piece.reason)  // with the end's, which has no text
     while (!ids.empty() && tokenizer_->is_special(ids.back())) ids.pop_back();
   if (std::exchange(gap_, false) || ids.empty()) {
-    ids = tokenizer_->encode(piece.text, SpecialTokens::as_text);
+    ids = rest_of_answer(piece.text);
   } else if (ids.size() == 1 && on_plain_) {
     on_plain_(ids.front());
   }
@@ -626,7 +633,7 @@ void ServerAnswer::end() {
   tokens_.resize(static_cast<std::size_t>(kept));
   const std::size_t covered = kept == 0 ? 0 : ends_[static_cast<std::size_t>(kept) - 1];
   if (covered == text_.size()) return;
-  const std::vector<TokenId> rest = tokenizer_->encode(text_.substr(covered), SpecialTokens::as_text);
+  const std::vector<TokenId> rest = rest_of_answer(text_.substr(covered));
   tokens_.insert(tokens_.end(), rest.begin(), rest.end());
 }
 

@@ -190,6 +190,7 @@ class ServerAnswer {
 
  private:
   void keep_new(ServerPiece& piece) const;
+  std::vector<TokenId> rest_of_answer(std::string_view text) const;
 
   const Tokenizer* tokenizer_;
   std::function<void(TokenId)> on_plain_;

@@ -178,8 +178,8 @@ constexpr int kMaxNormalizerDepth = 16;
 
 struct Prepend : Normalizer::Step {
   explicit Prepend(std::string text_before) : prefix(std::move(text_before)) {}
-  void apply(std::string& text, bool&, TextWork& work) const override {
-    if (text.empty()) return;
+  void apply(std::string& text, Normalizer::Start& start, TextWork& work) const override {
+    if (text.empty() || start.continues) return;
     work.check_size(text.size() + prefix.size());
     work.spend((text.size() + prefix.size()) / 16);
     text.insert(0, prefix);
@@ -189,10 +189,10 @@ struct Prepend : Normalizer::Step {
 
 struct ReplaceText : Normalizer::Step {
   ReplaceText(PatternPtr old_text, std::string new_text) : pattern(std::move(old_text)), content(std::move(new_text)) {}
-  void apply(std::string& text, bool& keeps_start, TextWork& work) const override {
+  void apply(std::string& text, Normalizer::Start& start, TextWork& work) const override {
     bool at_start = false;
     text = replaced(text, *pattern, content, work, &at_start);
-    if (at_start && content.empty()) keeps_start = false;
+    if (at_start && content.empty()) start.kept = false;
   }
   PatternPtr pattern;
   std::string content;
@@ -200,21 +200,22 @@ struct ReplaceText : Normalizer::Step {
 
 struct Strip : Normalizer::Step {
   Strip(bool at_left, bool at_right) : left(at_left), right(at_right) {}
-  void apply(std::string& text, bool& keeps_start, TextWork& work) const override {
+  void apply(std::string& text, Normalizer::Start& start, TextWork& work) const override {
     work.spend(text.size() / 2);
     std::size_t begin = 0, end = text.size();
-    while (left && begin < end && is_space(utf8::at(text, begin).value)) begin += utf8::at(text, begin).bytes;
+    while (left && !start.continues && begin < end && is_space(utf8::at(text, begin).value))
+      begin += utf8::at(text, begin).bytes;
     while (right && end > begin && is_space(utf8::at(text, utf8::before(text, end)).value)) {
       end = utf8::before(text, end);
     }
-    if (begin > 0) keeps_start = false;
+    if (begin > 0) start.kept = false;
     text = text.substr(begin, end - begin);
   }
   bool left, right;
 };
 
 struct Lowercase : Normalizer::Step {
-  void apply(std::string& text, bool&, TextWork& work) const override {
+  void apply(std::string& text, Normalizer::Start&, TextWork& work) const override {
     std::string out;
     out.reserve(text.size());
     for (std::size_t i = 0; i < text.size();) {
@@ -233,7 +234,7 @@ struct Lowercase : Normalizer::Step {
 
 struct UnicodeForm : Normalizer::Step {
   explicit UnicodeForm(NormalForm wanted) : form(wanted) {}
-  void apply(std::string& text, bool&, TextWork& work) const override {
+  void apply(std::string& text, Normalizer::Start&, TextWork& work) const override {
     work.spend(text.size() / 16);
     if (std::all_of(text.begin(), text.end(), [](unsigned char c) { return c < 0x80; })) return;
     text = in_normal_form(text, form, work);
@@ -268,22 +269,24 @@ void Normalizer::add(const Json& value, const Where& where, int depth) {
   } else if (type == "Lowercase") {
     steps_.push_back(std::make_shared<Lowercase>());
   } else if (type == "Prepend") {
+    changes_starts_ = true;
     steps_.push_back(std::make_shared<Prepend>(string_member(value, "prepend", where)));
   } else if (type == "Replace") {
     steps_.push_back(std::make_shared<ReplaceText>(parse_pattern(member(value, "pattern", where), where.in("pattern")),
                                                    string_member(value, "content", where)));
   } else if (type == "Strip") {
-    steps_.push_back(std::make_shared<Strip>(bool_member(value, "strip_left", true, where),
-                                             bool_member(value, "strip_right", true, where)));
+    const bool left = bool_member(value, "strip_left", true, where);
+    changes_starts_ = changes_starts_ || left;
+    steps_.push_back(std::make_shared<Strip>(left, bool_member(value, "strip_right", true, where)));
   } else {
     where.fail(fmt::format("the normalizer {} is not supported", in_quotes(type)));
   }
   check_step_count(steps_.size(), where);
 }
 
-std::string Normalizer::apply(std::string_view text, bool& keeps_start, TextWork& work) const {
+std::string Normalizer::apply(std::string_view text, Start& start, TextWork& work) const {
   std::string out(text);
-  for (const auto& step : steps_) step->apply(out, keeps_start, work);
+  for (const auto& step : steps_) step->apply(out, start, work);
   return out;
 }
 

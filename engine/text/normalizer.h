@@ -42,19 +42,27 @@ class Normalizer {
   static Normalizer parse(const Json* value, const Where& where);
 
   bool changes_nothing() const { return steps_.empty(); }
-  /// Returns the normalised text. `text` must be valid UTF-8. Sets `keeps_start` to false when characters at the start
-  /// were removed. Throws ModelError for a text that grows too long or needs too many steps.
-  std::string apply(std::string_view text, bool& keeps_start, TextWork& work) const;
+  /// True if the result depends on Start::continues.
+  bool changes_starts() const { return changes_starts_; }
+
+  struct Start {
+    bool kept = true;        // becomes false when characters at the start are removed
+    bool continues = false;  // other text stands before it: nothing is added or stripped there
+  };
+  /// Returns the normalised text. `text` must be valid UTF-8. Throws ModelError for a text that grows too long or needs
+  /// too many steps.
+  std::string apply(std::string_view text, Start& start, TextWork& work) const;
 
   struct Step {
     virtual ~Step() = default;
-    virtual void apply(std::string& text, bool& keeps_start, TextWork& work) const = 0;
+    virtual void apply(std::string& text, Start& start, TextWork& work) const = 0;
   };
 
  private:
   void add(const Json& value, const Where& where, int depth);
 
   std::vector<std::shared_ptr<const Step>> steps_;
+  bool changes_starts_ = false;
 };
 
 }  // namespace baton::text

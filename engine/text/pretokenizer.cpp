@@ -165,8 +165,8 @@ void rewrite_words(Words& words, TextWork& work, const Rewrite& rewrite) {
 
 struct PrefixSpace : PreTokenizer::Step {
   void apply(Words& words, TextWork& work) const override {
-    rewrite_words(words, work, [](const Words::Word&, std::string_view text, std::string& out) {
-      if (!text.starts_with(' ')) out += ' ';
+    rewrite_words(words, work, [](const Words::Word& word, std::string_view text, std::string& out) {
+      if (!text.starts_with(' ') && !word.continues) out += ' ';
       out += text;
     });
   }
@@ -188,7 +188,7 @@ struct MetaspaceSplit : PreTokenizer::Step {
     rewrite_words(words, work, [this](const Words::Word& word, std::string_view text, std::string& out) {
       const bool marked = text.starts_with(' ') || text.starts_with(mark);
       const bool wanted = scheme == PrependScheme::always || (scheme == PrependScheme::first && word.starts_text);
-      if (wanted && !marked) out += mark;
+      if (wanted && !marked && !word.continues) out += mark;
       for (const char c : text) {
         if (c == ' ') {
           out += mark;
@@ -225,6 +225,8 @@ void PreTokenizer::add(const Json& value, const Where& where, int depth) {
   const auto split = [this](PatternPtr pattern, Matches behaviour, bool inverted = false) {
     steps_.push_back(std::make_shared<WordSplit>(std::move(pattern), behaviour, inverted));
   };
+  // Behind a split, each word gets its blank, so a piece that begins with a word gets one, too.
+  const bool is_first = steps_.empty();
   const std::string type = string_member(value, "type", where);
   if (type == "Sequence") {
     if (depth == kMaxPretokenizerDepth) where.fail("too many sequences inside each other");
@@ -233,7 +235,10 @@ void PreTokenizer::add(const Json& value, const Where& where, int depth) {
       add(part, where.in("pretokenizers").in(i++), depth + 1);
     }
   } else if (type == "ByteLevel") {
-    if (bool_member(value, "add_prefix_space", true, where)) steps_.push_back(std::make_shared<PrefixSpace>());
+    if (bool_member(value, "add_prefix_space", true, where)) {
+      steps_.push_back(std::make_shared<PrefixSpace>());
+      marks_words_ = marks_words_ || is_first;
+    }
     if (bool_member(value, "use_regex", true, where)) split(regex_pattern(kGpt2Pattern, where), Matches::isolated);
     steps_.push_back(std::make_shared<ByteCharacters>());
   } else if (type == "Split") {
@@ -252,7 +257,10 @@ void PreTokenizer::add(const Json& value, const Where& where, int depth) {
   } else if (type == "Metaspace") {
     const std::string mark = string_member(value, "replacement", where);
     if (mark.empty() || utf8::at(mark, 0).bytes != mark.size()) where.fail("'replacement' must be one character");
-    steps_.push_back(std::make_shared<MetaspaceSplit>(mark, parse_scheme(value, where)));
+    const PrependScheme scheme = parse_scheme(value, where);
+    steps_.push_back(std::make_shared<MetaspaceSplit>(mark, scheme));
+    marks_texts_ = marks_texts_ || scheme == PrependScheme::first;
+    marks_words_ = marks_words_ || (is_first && scheme == PrependScheme::always);
     if (bool_member(value, "split", true, where)) split(string_pattern(mark, where), Matches::merged_with_next);
   } else {
     where.fail(fmt::format("the pre_tokenizer {} is not supported", in_quotes(type)));
@@ -341,6 +349,16 @@ std::size_t spaces_before(std::string_view text, std::size_t at, std::size_t end
   return std::max(at, end);
 }
 
+}  // namespace
+
+std::size_t end_of_spaces(std::string_view text) {
+  std::size_t at = 0;
+  while (at < text.size() && is_space(utf8::at(text, at).value)) at += utf8::at(text, at).bytes;
+  return at;
+}
+
+namespace {
+
 /// Finds where blanks end, for ascending positions; blanks are read once.
 class SpacesAfter {
  public:
@@ -413,9 +431,9 @@ AddedTokens make_finders(const std::vector<AddedToken>& tokens, const Normalizer
   std::array<std::vector<AddedToken>, 2> sorted;  // [normalized]
   std::array<std::vector<std::string>, 2> written;
   for (const AddedToken& token : tokens) {
-    bool keeps_start = true;
+    Normalizer::Start start;
     sorted[token.normalized].push_back(token);
-    written[token.normalized].push_back(token.normalized ? normalizer.apply(token.content, keeps_start, work)
+    written[token.normalized].push_back(token.normalized ? normalizer.apply(token.content, start, work)
                                                          : token.content);
   }
   return {AddedTokenFinder(std::move(sorted[0]), written[0]), AddedTokenFinder(std::move(sorted[1]), written[1])};

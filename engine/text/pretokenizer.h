@@ -35,6 +35,7 @@ struct Words {
     std::size_t begin = 0;
     std::size_t end = 0;
     bool starts_text = false;  // the word begins the caller's text
+    bool continues = false;    // text that stands before the caller's piece belongs to the same word
   };
   std::string text;
   std::vector<Word> words;
@@ -49,6 +50,10 @@ class PreTokenizer {
   /// Throws ModelError for a text that grows too long or needs too many steps.
   void apply(Words& words, TextWork& work) const;
 
+  /// True if the result depends on Word::starts_text, or on Word::continues of the whole text.
+  bool marks_texts() const { return marks_texts_; }
+  bool marks_words() const { return marks_words_; }
+
   struct Step {
     virtual ~Step() = default;
     virtual void apply(Words& words, TextWork& work) const = 0;
@@ -58,6 +63,8 @@ class PreTokenizer {
   void add(const Json& value, const Where& where, int depth);
 
   std::vector<std::shared_ptr<const Step>> steps_;
+  bool marks_texts_ = false;
+  bool marks_words_ = false;
 };
 
 // LongestMatch: for every position of a text, the longest text of a set that begins there, in linear time. It is the
@@ -108,6 +115,9 @@ struct AddedToken {
   /// Special, or of the form of one: "<tool_call>" and "<|fim_prefix|>" steer a model though they are not special.
   bool is_marker() const;
 };
+
+/// Returns where the blanks at the start of a text end.
+std::size_t end_of_spaces(std::string_view text);
 
 /// Finds a set of added tokens. Immutable and safe from any thread.
 class AddedTokenFinder {

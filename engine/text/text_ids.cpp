@@ -9,19 +9,19 @@ namespace {
 constexpr std::size_t kMaxKeptText = std::size_t{1} << 20;    // bytes
 constexpr std::size_t kMaxKeptTexts = std::size_t{32} << 20;  // bytes
 
-TokenText tokenized(const Tokenizer& tokenizer, std::string_view text, TextIds::Kind kind,
+TokenText tokenized(const Tokenizer& tokenizer, std::string_view text, TextIds::Kind kind, PieceStart start,
                     const std::stop_token& stop) {
   const SpecialTokens special = kind == TextIds::Kind::data ? SpecialTokens::as_text : SpecialTokens::recognise;
   return kind == TextIds::Kind::beginning ? tokenizer.encode_with_template(text, stop)
-                                          : tokenizer.encode(text, special, stop);
+                                          : tokenizer.encode_piece(text, special, start, stop);
 }
 
 }  // namespace
 
 TokenText TextIds::of(const std::shared_ptr<const Tokenizer>& tokenizer, std::string_view text, Kind kind,
-                      const std::stop_token& stop) {
-  if (text.size() > kMaxKeptText) return tokenized(*tokenizer, text, kind, stop);
-  Key key{tokenizer.get(), kind, std::string(text)};
+                      PieceStart start, const std::stop_token& stop) {
+  if (text.size() > kMaxKeptText) return tokenized(*tokenizer, text, kind, start, stop);
+  Key key{tokenizer.get(), kind, start, std::string(text)};
   {
     const std::lock_guard lock(mutex_);
     if (const auto found = kept_.find(key); found != kept_.end()) {
@@ -29,7 +29,7 @@ TokenText TextIds::of(const std::shared_ptr<const Tokenizer>& tokenizer, std::st
       return found->second.ids;
     }
   }
-  TokenText ids = tokenized(*tokenizer, text, kind, stop);  // others need not wait for it
+  TokenText ids = tokenized(*tokenizer, text, kind, start, stop);  // others need not wait for it
   const std::lock_guard lock(mutex_);
   const auto [at, added] = kept_.try_emplace(std::move(key));
   if (!added) return at->second.ids;
@@ -52,8 +52,9 @@ TokenText TextIds::of(const std::shared_ptr<const Tokenizer>& tokenizer, std::st
 }
 
 TokenText ids_of_text(TextIds* texts, const std::shared_ptr<const Tokenizer>& tokenizer, std::string_view text,
-                      TextIds::Kind kind, const std::stop_token& stop) {
-  return texts != nullptr ? texts->of(tokenizer, text, kind, stop) : tokenized(*tokenizer, text, kind, stop);
+                      TextIds::Kind kind, PieceStart start, const std::stop_token& stop) {
+  return texts != nullptr ? texts->of(tokenizer, text, kind, start, stop)
+                          : tokenized(*tokenizer, text, kind, start, stop);
 }
 
 }  // namespace baton

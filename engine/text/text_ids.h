@@ -29,12 +29,13 @@ class TextIds {
     beginning,  // authored, and with the tokens that the tokenizer puts before a text
   };
 
-  /// Throws what the tokenizer throws.
+  /// The ids of a text, or of a piece of one with this start, which must be default for the kind beginning. Throws what
+  /// the tokenizer throws.
   TokenText of(const std::shared_ptr<const Tokenizer>& tokenizer, std::string_view text, Kind kind,
-               const std::stop_token& stop = {});
+               PieceStart start = {}, const std::stop_token& stop = {});
 
  private:
-  using Key = std::tuple<const Tokenizer*, Kind, std::string>;
+  using Key = std::tuple<const Tokenizer*, Kind, PieceStart, std::string>;
   struct Kept {
     std::shared_ptr<const Tokenizer> tokenizer;  // so that its address stays its own
     TokenText ids;
@@ -49,6 +50,25 @@ class TextIds {
 
 /// The ids from `texts`, or made anew if it is null.
 TokenText ids_of_text(TextIds* texts, const std::shared_ptr<const Tokenizer>& tokenizer, std::string_view text,
-                      TextIds::Kind kind, const std::stop_token& stop = {});
+                      TextIds::Kind kind, PieceStart start = {}, const std::stop_token& stop = {});
+
+/// The start of the next piece of a text, whose pieces are followed one by one.
+class NextPiece {
+ public:
+  /// `start`: of the first piece.
+  explicit NextPiece(const Tokenizer& tokenizer, PieceStart start = {}) : tokenizer_(&tokenizer), start_(start) {}
+
+  PieceStart start() const { return start_; }
+  /// A piece has these ids; none: it is empty.
+  void follow(const TokenText& ids) {
+    if (!ids.empty()) start_ = tokenizer_->start_after(ids.back());
+  }
+  /// A piece is not known yet, and taken for text.
+  void follow_unknown() { start_ = tokenizer_->start_inside(); }
+
+ private:
+  const Tokenizer* tokenizer_;
+  PieceStart start_;
+};
 
 }  // namespace baton

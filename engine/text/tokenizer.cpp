@@ -128,9 +128,10 @@ class BpeTokenizer : public Tokenizer {
     text::TextWork work(origin_, added_bytes);
     for (const text::AddedToken& token : added) {
       // `tokenizers` decodes such a token to its normalised form.
-      bool unused = true;
+      text::Normalizer::Start unused;
       if (token.normalized) normalized_[token.id] = normalizer_.apply(token.content, unused, work);
       if (token.special) special_.insert(token.id);
+      added_starts_[token.id] = canonical({false, !token.normalized, true, token.rstrip});
       if (token.is_marker()) bpe_.never_whole(token.content);
     }
     added_ = text::make_finders(added, normalizer_, work);
@@ -138,16 +139,22 @@ class BpeTokenizer : public Tokenizer {
         text::parse_post_processor(text::find(json, "post_processor", root), vocabulary_, root.in("post_processor"));
   }
 
-  std::vector<TokenId> encode(std::string_view input, SpecialTokens special,
-                              const std::stop_token& stop) const override {
+  std::vector<TokenId> encode_piece(std::string_view piece, SpecialTokens special, PieceStart start,
+                                    const std::stop_token& stop) const override {
     std::vector<TokenId> ids;
-    encode_to(ids, input, special, stop);
+    encode_to(ids, piece, special, start, stop);
     return ids;
   }
 
+  PieceStart start_after(TokenId last) const override {
+    const auto found = added_starts_.find(last);
+    return found != added_starts_.end() ? found->second : start_inside();
+  }
+  PieceStart start_inside() const override { return canonical({false, false, false, false}); }
+
   std::vector<TokenId> encode_with_template(std::string_view input, const std::stop_token& stop) const override {
     std::vector<TokenId> ids = around_.before;
-    encode_to(ids, input, SpecialTokens::recognise, stop);
+    encode_to(ids, input, SpecialTokens::recognise, {}, stop);
     ids.insert(ids.end(), around_.after.begin(), around_.after.end());
     return ids;
   }
@@ -212,10 +219,19 @@ class BpeTokenizer : public Tokenizer {
   }
 
  private:
-  void encode_to(std::vector<TokenId>& ids, std::string_view input, SpecialTokens special,
+  /// The same start, without differences that this tokenizer makes nothing of.
+  PieceStart canonical(PieceStart start) const {
+    start.text = start.text || !pre_tokenizer_.marks_texts();
+    start.part = start.part || !normalizer_.changes_starts();
+    start.word = start.word || !pre_tokenizer_.marks_words();
+    return start;
+  }
+
+  void encode_to(std::vector<TokenId>& ids, std::string_view input, SpecialTokens special, PieceStart start,
                  const std::stop_token& stop) const {
     const std::string fixed = utf8::is_valid(input) ? std::string() : utf8::repaired(input);
-    const std::string_view valid = fixed.empty() ? input : std::string_view(fixed);
+    std::string_view valid = fixed.empty() ? input : std::string_view(fixed);
+    if (start.drops_blanks) valid.remove_prefix(text::end_of_spaces(valid));
     const bool skip_markers = special == SpecialTokens::as_text;
     text::TextWork work(origin_, valid.size(), stop);
     for (const auto& part : added_.raw.split(valid, skip_markers, work)) {
@@ -224,7 +240,8 @@ class BpeTokenizer : public Tokenizer {
         continue;
       }
       text::Bpe::Scratch scratch;  // released before the next part is normalised
-      bool at_start = part.begin == 0;
+      const bool first = part.begin == 0;
+      text::Normalizer::Start at_start{first && start.text, first && !start.part};
       const std::string normal = normalizer_.apply(valid.substr(part.begin, part.end - part.begin), at_start, work);
       for (const auto& piece : added_.normalized.split(normal, skip_markers, work)) {
         if (piece.token != nullptr) {
@@ -232,7 +249,8 @@ class BpeTokenizer : public Tokenizer {
           continue;
         }
         text::Words words{normal.substr(piece.begin, piece.end - piece.begin), {}};
-        words.words.push_back({0, words.text.size(), at_start && piece.begin == 0});
+        const bool continues = first && piece.begin == 0 && !start.word;
+        words.words.push_back({0, words.text.size(), at_start.kept && piece.begin == 0, continues});
         pre_tokenizer_.apply(words, work);
         for (const auto& word : words.words) {
           bpe_.encode(std::string_view(words.text).substr(word.begin, word.end - word.begin), ids, scratch, work);
@@ -249,6 +267,7 @@ class BpeTokenizer : public Tokenizer {
   text::TokenDecoder decoder_;
   std::unordered_set<TokenId, SeededHash> special_;
   text::AddedTokens added_;
+  std::unordered_map<TokenId, PieceStart, SeededHash> added_starts_;  // of pieces behind added tokens
   /// Added tokens that are searched for in the normalised text.
   std::unordered_map<TokenId, std::string, SeededHash> normalized_;
   text::PostProcessor around_;

@@ -25,6 +25,17 @@ enum class SpecialTokens : std::uint8_t {
               // plain text; for untrusted text such as questions and tool results
 };
 
+/// What stands before a piece of a text, as far as the piece's ids depend on it: some tokenizers put a blank before a
+/// text, or before each text behind a special token, and some special tokens take the blanks behind them. The default
+/// is a piece that begins a text. Tokenizers make equal ids of a piece with equal starts.
+struct PieceStart {
+  bool text = true;           // nothing stands before it
+  bool part = true;           // nothing does, or an added token that is searched for in the original text
+  bool word = true;           // nothing does, or an added token
+  bool drops_blanks = false;  // an added token does that takes the blanks behind it
+  auto operator<=>(const PieceStart&) const = default;
+};
+
 /// The state of one StreamDecoder; each tokenizer defines its form.
 class DecodeStream {
  public:
@@ -48,8 +59,17 @@ class Tokenizer {
   /// Ids of the text alone: no BOS or EOS is added. Invalid UTF-8 is encoded as U+FFFD, as Python's "replace" does. The
   /// time is bounded by the text's size, whatever text and tokenizer.json hold: throws ModelError if a
   /// tokenizer.json asks for more steps or memory than that, and Interrupted soon after a stop was requested.
-  virtual std::vector<TokenId> encode(std::string_view text, SpecialTokens special,
-                                      const std::stop_token& stop = {}) const = 0;
+  std::vector<TokenId> encode(std::string_view text, SpecialTokens special, const std::stop_token& stop = {}) const {
+    return encode_piece(text, special, {}, stop);
+  }
+
+  /// As `encode`, for a piece of a text: the ids of all pieces are those of the whole text if the pieces are cut where
+  /// the tokenizer itself cuts (at special tokens and between words), and else stand for the same text.
+  virtual std::vector<TokenId> encode_piece(std::string_view piece, SpecialTokens special, PieceStart start,
+                                            const std::stop_token& stop = {}) const = 0;
+  /// The start of a piece behind `last`, and of one behind a text whose ids are not known yet.
+  virtual PieceStart start_after(TokenId /*last*/) const { return {}; }
+  virtual PieceStart start_inside() const { return {}; }
 
   /// As `encode` with special tokens recognised, with the tokens that the post-processor puts around a single text (for
   /// plain completion).

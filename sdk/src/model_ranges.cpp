@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <array>
 #include <string>
-#include <tuple>
 #include <utility>
 
 #include "agents/prompts/prompt.h"
@@ -100,13 +99,17 @@ std::vector<TokenId> tokens_of(const std::vector<PromptPart>& parts, std::size_t
   return tokens;
 }
 
-/// The tokens of a prompt before and after its one placeholder.
-std::pair<std::vector<TokenId>, std::vector<TokenId>> around_slot(const Model& model,
-                                                                  const std::vector<PromptMessage>& messages) {
-  const auto parts = build_prompt(model, messages, [](const std::string&) { return std::vector<TokenId>{0}; });
+/// The tokens of a prompt before and after its one placeholder, and of `text` as its value.
+struct AroundSlot {
+  std::vector<TokenId> before, value, after;
+};
+AroundSlot around_slot(const Model& model, const std::vector<PromptMessage>& messages, const std::string& text) {
+  const auto parts = build_prompt(model, messages, [&](const std::string&, PieceStart start) {
+    return model.tokenizer->encode_piece(text, SpecialTokens::as_text, start);
+  });
   std::size_t slot = 0;
   while (slot < parts.size() && parts[slot].slot.empty()) ++slot;
-  return {tokens_of(parts, 0, slot), tokens_of(parts, slot + 1, parts.size())};
+  return {tokens_of(parts, 0, slot), tokens_of(parts, slot, slot + 1), tokens_of(parts, slot + 1, parts.size())};
 }
 
 /// One hand-over with `desk` notes before the consumer's question.
@@ -120,9 +123,11 @@ CalibrationHandOver hand_over(const Model& model, Random random, int desk) {
       {"system", {{consumer.text, {}}}},
       {"user", {{fmt::format("{}{}\n\n{}:\n", notes(random, desk), question, producer.title), {}}, {{}, "answer"}}}};
   CalibrationHandOver made;
-  const auto prompt = build_prompt(model, asked, [](const std::string&) { return std::vector<TokenId>(); });
+  const auto prompt = build_prompt(model, asked, [](const std::string&, PieceStart) { return std::vector<TokenId>(); });
   made.producer = tokens_of(prompt, 0, prompt.size());
-  std::tie(made.before, made.after) = around_slot(model, read);
+  AroundSlot around = around_slot(model, read, "The answer.");  // the value that stands there is generated
+  made.before = std::move(around.before);
+  made.after = std::move(around.after);
   return made;
 }
 
@@ -147,9 +152,11 @@ CalibrationHandOver document_hand_over(const Model& model, Random random, int co
       {"system", {{fmt::format("{} Answer from the text, in few words.", reader.title), {}}}},
       {"user", {{"Text:\n", {}}, {{}, "text"}, {question, {}}}}};
   CalibrationHandOver made;
-  made.producer = around_slot(model, read).first;
-  made.answer = model.tokenizer->encode(text, SpecialTokens::as_text);
-  std::tie(made.before, made.after) = around_slot(model, asks);
+  made.producer = around_slot(model, read, text).before;
+  AroundSlot around = around_slot(model, asks, text);
+  made.before = std::move(around.before);
+  made.answer = std::move(around.value);
+  made.after = std::move(around.after);
   return made;
 }
 

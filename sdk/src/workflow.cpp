@@ -265,14 +265,22 @@ struct ShownModel {
   std::int32_t context() const { return served ? served->info().context : local->options.context; }
 };
 
+/// The text of a prompt's part. Some tokenizers drop the blank at the beginning of a text, so others follow a letter.
+std::string text_of_part(const ModelText& model, const PromptPart& part, bool is_first) {
+  if (is_first) return prompt_text(model, {part});
+  const Tokenizer& tokenizer = *model.tokenizer;
+  const PromptPart letter{{}, tokenizer.encode_piece("a", SpecialTokens::as_text, tokenizer.start_inside())};
+  return prompt_text(model, {letter, part}).substr(prompt_text(model, {letter}).size());
+}
+
 TurnPreview preview_of(const PlannedTurn& turn, const ShownModel& shown_model, const Values& values) {
   const ModelText& model = shown_model.text();
   // Slots without tokens have no part in a prompt, so an unknown one gets one for now.
   std::map<std::string, std::int64_t> unknown;
-  const auto value = [&](const std::string& name) -> std::vector<TokenId> {
+  const auto value = [&](const std::string& name, PieceStart start) -> std::vector<TokenId> {
     const SlotSource* slot = turn.slot(name);
     const auto text = slot == nullptr ? std::nullopt : values.text(*slot);
-    if (text) return text->empty() ? std::vector<TokenId>() : model.tokenizer->encode(*text, SpecialTokens::as_text);
+    if (text) return model.tokenizer->encode_piece(*text, SpecialTokens::as_text, start);
     unknown[name] = slot == nullptr ? 0 : values.bound(*slot);
     return {0};
   };
@@ -294,7 +302,7 @@ TurnPreview preview_of(const PlannedTurn& turn, const ShownModel& shown_model, c
     shown.known = part.slot.empty() || bound == unknown.end();
     if (shown.known) {
       shown.tokens = part.tokens;
-      shown.text = prompt_text(model, {part});
+      shown.text = text_of_part(model, part, preview.prompt.empty());
     }
     shown.most_tokens = shown.known ? static_cast<std::int64_t>(part.tokens.size()) : bound->second;
     preview.prompt_tokens += shown.most_tokens;

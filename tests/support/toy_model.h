@@ -15,8 +15,8 @@ namespace baton::test {
 /// Ids 0 to 255 are bytes; 256 <s>, 257 <|im_start|>, 258 <|im_end|>.
 class ByteTokenizer : public Tokenizer {
  public:
-  std::vector<TokenId> encode(std::string_view text, SpecialTokens special,
-                              const std::stop_token& = {}) const override {
+  std::vector<TokenId> encode_piece(std::string_view text, SpecialTokens special, PieceStart,
+                                    const std::stop_token& = {}) const override {
     std::vector<TokenId> ids;
     while (!text.empty()) {
       const TokenId found = special == SpecialTokens::recognise ? special_at(text) : -1;

@@ -104,22 +104,27 @@ void EarlyTurns::tell(std::size_t turn) {
   std::vector<EarlyPart> parts;
   bool complete = true;  // every part seen so far is known
   std::int64_t longest = planned.max_tokens + 1;
-  for (const PromptPart& part : *early.frame) {
-    const SlotSource* source = part.tokens.empty() ? planned.slot(part.slot) : nullptr;
-    std::optional<TokenText> tokens = part.tokens;
+  NextPiece next(*model.tokenizer);
+  for (const FramePart& part : *early.frame) {
+    const SlotSource* source = part.is_known() ? nullptr : planned.slot(part.slot);
+    std::optional<TokenText> tokens;
     const SlotSource* slot = part.slot.empty() ? nullptr : planned.slot(part.slot);
     const bool handed_over =
         slot != nullptr ? hands_over(*slot->method) : parts.empty() && early.context && early.context->hops > 0;
     if (source != nullptr) {
       const bool known = state_.known(turn, *source);
-      tokens = known ? ids_of(values[static_cast<std::size_t>(source - planned.slots.data())], model.tokenizer)
-                     : std::nullopt;
+      if (known)
+        tokens = ids_of(values[static_cast<std::size_t>(source - planned.slots.data())], next.start(), model.tokenizer);
+    } else {
+      tokens = tokens_of_part(model, part, next.start(), stop_.get_token(), &texts_);
     }
     if (tokens) {
+      next.follow(*tokens);
       longest += static_cast<std::int64_t>(tokens->size());
       if (complete) parts.push_back({std::move(*tokens), 0, handed_over, part.slot});
       continue;
     }
+    next.follow_unknown();
     const bool answer = source->kind == SlotSource::Kind::agent_output;
     const auto from = static_cast<std::size_t>(source->turn);
     longest += answer ? plan_.turns[from].max_tokens : kToolTokens;
@@ -144,27 +149,38 @@ void EarlyTurns::tell(std::size_t turn) {
 }
 
 /// The token ids of a known value; nothing if tokenizing it would delay the run.
-std::optional<TokenText> EarlyTurns::ids_of(const SlotInput& value, const std::shared_ptr<const Tokenizer>& tokenizer) {
+std::optional<TokenText> EarlyTurns::ids_of(const SlotInput& value, PieceStart start,
+                                            const std::shared_ptr<const Tokenizer>& tokenizer) {
   if (!value.tokens.empty()) return value.tokens;
   if (value.text.empty()) return TokenText();
   if (value.text.size() > kLongText) return std::nullopt;
-  TokenText& ids = ids_[{value.text.data(), tokenizer.get()}];
-  if (ids.empty()) ids = texts_.of(tokenizer, value.text, TextIds::Kind::data);
+  TokenText& ids = ids_[{value.text.data(), tokenizer.get(), start}];
+  if (ids.empty()) ids = texts_.of(tokenizer, value.text, TextIds::Kind::data, start);
   return ids;
 }
 
 PromptFrame make_frame(const PlannedTurn& turn, const ModelText& model,
                        const std::map<std::string, std::string>& inputs, const Conversation* memory,
                        const std::stop_token& stop, TextIds* texts) {
-  std::vector<PromptPart> frame = frame_of(model, turn, turn.messages, memory, stop, texts);
-  for (PromptPart& part : frame) {
-    const SlotSource* source = part.slot.empty() ? nullptr : turn.slot(part.slot);
-    if (source == nullptr || source->kind != SlotSource::Kind::input) continue;
-    const auto value = inputs.find(source->name);
-    if (value != inputs.end() && !value->second.empty())
-      part.tokens = ids_of_text(texts, model.tokenizer, value->second, TextIds::Kind::data, stop);
+  std::vector<FramePart> frame = frame_of(model, turn, turn.messages, memory, stop, texts);
+  NextPiece next(*model.tokenizer);
+  bool known = true;  // what stands in front
+  for (FramePart& part : frame) {
+    if (!part.is_known()) {
+      const SlotSource* source = turn.slot(part.slot);
+      const bool input = source != nullptr && source->kind == SlotSource::Kind::input;
+      const auto value = input ? inputs.find(source->name) : inputs.end();
+      if (value != inputs.end() && value->second.empty()) continue;
+      if (value != inputs.end() && known)
+        part.tokens = ids_of_text(texts, model.tokenizer, value->second, TextIds::Kind::data, next.start(), stop);
+      known = !part.tokens.empty();
+      if (!known) next.follow_unknown();
+    }
+    const TokenText tokens = tokens_of_part(model, part, next.start(), stop, texts);
+    if (part.slot.empty() && !tokens.empty()) known = true;
+    next.follow(tokens);
   }
-  return std::make_shared<const std::vector<PromptPart>>(std::move(frame));
+  return std::make_shared<const std::vector<FramePart>>(std::move(frame));
 }
 
 }  // namespace baton

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <stop_token>
+#include <tuple>
 #include <vector>
 
 #include "workflows/run/run_progress.h"
@@ -62,14 +63,15 @@ class EarlyTurns {
   void tell(std::size_t turn);
   void refresh_readers(std::size_t turn);
   bool is_near(const PlannedTurn& turn) const;
-  std::optional<TokenText> ids_of(const SlotInput& value, const std::shared_ptr<const Tokenizer>& tokenizer);
+  std::optional<TokenText> ids_of(const SlotInput& value, PieceStart start,
+                                  const std::shared_ptr<const Tokenizer>& tokenizer);
 
   const Plan& plan_;
   const RunProgress& state_;
   std::vector<Turn> turns_;  // one of each of the plan
   TextIds& texts_;
   std::stop_source stop_;
-  std::map<std::pair<const char*, const Tokenizer*>, TokenText> ids_;  // ids of known texts
+  std::map<std::tuple<const char*, const Tokenizer*, PieceStart>, TokenText> ids_;  // ids of known texts
 };
 
 /// The frame of a turn's prompt, the run's inputs filled in. `memory`: what the agent remembers, or null. Any thread.

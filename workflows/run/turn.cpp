@@ -38,11 +38,11 @@ ToolOutcome call_tool(const ToolInput& input) {
   return outcome;
 }
 
-TokenText ids_of(const SlotInput& slot, const std::string& tool_text, const TurnInput& input) {
+TokenText ids_of(const SlotInput& slot, const std::string& tool_text, PieceStart start, const TurnInput& input) {
   if (!slot.tokens.empty()) return slot.tokens;
   const std::string_view text = slot.own_tools ? std::string_view(tool_text) : slot.text;
   if (text.empty()) return {};
-  return ids_of_text(input.texts.get(), input.engine->text().tokenizer, text, TextIds::Kind::data, input.stop);
+  return ids_of_text(input.texts.get(), input.engine->text().tokenizer, text, TextIds::Kind::data, start, input.stop);
 }
 
 using AskHost = std::function<std::optional<std::string>(const Asked& asked, const std::stop_token& stop)>;
@@ -84,9 +84,9 @@ bool is_too_long(std::size_t length, const PlannedTurn& turn, std::int32_t conte
 namespace {
 
 /// The frame of a turn that remembers the last `kept` exchanges of `memory`.
-std::vector<PromptPart> frame_with(const ModelText& model, const PlannedTurn& turn,
-                                   const std::vector<PromptMessage>& messages, const Conversation& memory,
-                                   std::size_t kept, const std::stop_token& stop, TextIds* texts) {
+std::vector<FramePart> frame_with(const ModelText& model, const PlannedTurn& turn,
+                                  const std::vector<PromptMessage>& messages, const Conversation& memory,
+                                  std::size_t kept, const std::stop_token& stop, TextIds* texts) {
   const std::vector<PromptMessage> next = messages_of(messages).next;
   return kept == memory.exchanges.size() ? continuing_frame(model, memory, next, turn.calls.get(), stop, texts)
                                          : shortened_frame(model, memory, kept, next, turn.calls.get(), stop, texts);
@@ -104,12 +104,12 @@ std::vector<PromptPart> remembering_prompt(const TurnInput& input, const std::ve
   while (true) {
     while (kept > 0 && too_long(least_tokens(model.tokenizer, *input.memory, kept, input.texts.get(), input.stop)))
       kept /= 2;
+    TextIds* texts = input.texts.get();
     const bool is_known = input.frame && kept == all;
-    std::vector<PromptPart> prompt =
-        is_known
-            ? fill_frame(*input.frame, value)
-            : fill_frame(frame_with(model, *input.turn, messages, *input.memory, kept, input.stop, input.texts.get()),
-                         value);
+    const std::vector<FramePart> made =
+        is_known ? std::vector<FramePart>()
+                 : frame_with(model, *input.turn, messages, *input.memory, kept, input.stop, texts);
+    std::vector<PromptPart> prompt = fill_frame(model, is_known ? *input.frame : made, value, input.stop, texts);
     std::size_t tokens = 0;
     for (const PromptPart& part : prompt) tokens += part.tokens.size();
     if (kept == 0 || !too_long(tokens)) return prompt;
@@ -119,9 +119,9 @@ std::vector<PromptPart> remembering_prompt(const TurnInput& input, const std::ve
 
 }  // namespace
 
-std::vector<PromptPart> frame_of(const ModelText& model, const PlannedTurn& turn,
-                                 const std::vector<PromptMessage>& messages, const Conversation* memory,
-                                 const std::stop_token& stop, TextIds* texts) {
+std::vector<FramePart> frame_of(const ModelText& model, const PlannedTurn& turn,
+                                const std::vector<PromptMessage>& messages, const Conversation* memory,
+                                const std::stop_token& stop, TextIds* texts) {
   if (memory == nullptr) return build_frame(model, messages, turn.calls.get(), stop, texts);
   return frame_with(model, turn, messages, *memory, most_kept(turn, *memory), stop, texts);
 }
@@ -166,26 +166,29 @@ PreparedTurn prepare_turn(const TurnInput& input) {
   if (!input.turn->has_prompt()) return prepared;
   try {
     const ModelText& model = input.engine->text();
-    const SlotValue value = [&](const std::string& name) {
+    const SlotValue value = [&](const std::string& name, PieceStart start) {
       const auto slot =
           std::find_if(input.slots.begin(), input.slots.end(), [&](const SlotInput& s) { return s.name == name; });
       if (slot == input.slots.end()) {
         throw std::logic_error("the plan has no source for the placeholder '" + name + "'");
       }
-      return ids_of(*slot, prepared.tool_text, input);
+      return ids_of(*slot, prepared.tool_text, start, input);
     };
     const std::vector<PromptMessage>& messages = input.messages.empty() ? input.turn->messages : input.messages;
     const CallableTools* calls = input.turn->calls.get();
     if (input.memory) {
       prepared.prompt = remembering_prompt(input, messages, value, prepared.kept);
-    } else if (input.frame) {
-      prepared.prompt = fill_frame(*input.frame, value);
     } else {
-      prepared.prompt = fill_frame(build_frame(model, messages, calls, input.stop, input.texts.get()), value);
+      TextIds* texts = input.texts.get();
+      const PromptFrame frame =
+          input.frame
+              ? input.frame
+              : std::make_shared<const std::vector<FramePart>>(build_frame(model, messages, calls, input.stop, texts));
+      prepared.prompt = fill_frame(model, *frame, value, input.stop, texts);
     }
-    for (const std::string& choice : input.turn->choices)
+    for (const std::string& choice : input.turn->choices)  // an answer begins a text, as it does when it is decoded
       prepared.choices.push_back(
-          ids_of_text(input.texts.get(), model.tokenizer, choice, TextIds::Kind::data, input.stop).ids());
+          ids_of_text(input.texts.get(), model.tokenizer, choice, TextIds::Kind::data, {}, input.stop).ids());
     if (input.turn->enforce) prepared.constraint = input.turn->grammar;
     if (calls != nullptr) {
       prepared.format = tool_format_of(model, input.stop);
@@ -232,7 +235,8 @@ PreparedTurn run_calls(const CallsInput& input) {
     prepared.ready = Clock::now();
     prepared.format = input.format;
     prepared.constraint = callable.grammar(input.format, std::max(left, 0));
-    prepared.prompt = after_calls(input.engine->text(), input.format, results, input.stop, input.texts.get());
+    prepared.prompt =
+        after_calls(input.engine->text(), input.format, results, input.start, input.stop, input.texts.get());
   } catch (const std::exception& error) {
     prepared.error = message_of(error);
   }

@@ -50,12 +50,12 @@ std::string filled_option(const std::string& option, const PromptItem& text,
                           const std::function<std::string_view(const std::string& placeholder)>& value);
 
 /// The prompt of a turn before its last inputs are known (agents/prompt.h), with the values of the run's inputs.
-using PromptFrame = std::shared_ptr<const std::vector<PromptPart>>;
+using PromptFrame = std::shared_ptr<const std::vector<FramePart>>;
 
 /// The frame of a turn whose agent remembers `memory`, or nothing (null), as far as the turn is to remember it.
-std::vector<PromptPart> frame_of(const ModelText& model, const PlannedTurn& turn,
-                                 const std::vector<PromptMessage>& messages, const Conversation* memory,
-                                 const std::stop_token& stop, TextIds* texts);
+std::vector<FramePart> frame_of(const ModelText& model, const PlannedTurn& turn,
+                                const std::vector<PromptMessage>& messages, const Conversation* memory,
+                                const std::stop_token& stop, TextIds* texts);
 
 struct TurnInput {
   const PlannedTurn* turn = nullptr;
@@ -107,6 +107,7 @@ struct CallsInput {
   std::vector<ToolInput> tools;                  // one for each call
   std::vector<std::optional<ToolResult>> known;  // results of calls that were made before and are not made again
   int left = 0;                                  // calls that the turn may still make
+  PieceStart start;                              // of a text behind the calls
   std::shared_ptr<TextIds> texts;                // the run's
   std::stop_token stop;
 

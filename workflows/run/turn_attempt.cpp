@@ -30,6 +30,7 @@ std::optional<CallsInput> TurnCalls::read(const GenerationResult& result, const 
   input.engine = engine;
   input.format = format;
   input.stop = stop;
+  input.start = result.tokens.empty() ? tokenizer.start_inside() : tokenizer.start_after(result.tokens.back());
   for (const ModelCall& call : input.calls) {
     const auto made = made_.find({call.tool, call.arguments});
     const bool again = made != made_.end() && !turn.calls->limits().repeat;

@@ -28,8 +28,8 @@ class FixedTemplate : public ChatTemplate {
 };
 
 SlotValue text_values(const Model& model, const std::map<std::string, std::string>& texts) {
-  return [&model, texts](const std::string& slot) {
-    return model.tokenizer->encode(texts.at(slot), SpecialTokens::as_text);
+  return [&model, texts](const std::string& slot, PieceStart start) {
+    return model.tokenizer->encode_piece(texts.at(slot), SpecialTokens::as_text, start);
   };
 }
 
@@ -89,11 +89,11 @@ TEST_CASE("without a chat template the messages are joined by newlines after the
 TEST_CASE("a slot that stands twice is filled twice and asked for once, an empty value has no part") {
   const auto model = toy_model();
   int asked = 0;
-  const auto parts =
-      build_prompt(*model, {{"user", {{"", "a"}, {"", "a"}, {"-", ""}, {"", "b"}}}}, [&](const std::string& slot) {
-        ++asked;
-        return slot == "a" ? std::vector<TokenId>{'x'} : std::vector<TokenId>{};
-      });
+  const auto parts = build_prompt(*model, {{"user", {{"", "a"}, {"", "a"}, {"-", ""}, {"", "b"}}}},
+                                  [&](const std::string& slot, PieceStart) {
+                                    ++asked;
+                                    return slot == "a" ? std::vector<TokenId>{'x'} : std::vector<TokenId>{};
+                                  });
   CHECK(asked == 2);
   CHECK(slots_of(parts) == std::vector<std::string>{"", "a", "a", "", ""});
   CHECK(prompt_text(*model, parts) == "<|im_start|>user\nxx-<|im_end|>\n<|im_start|>assistant\n");
@@ -102,7 +102,7 @@ TEST_CASE("a slot that stands twice is filled twice and asked for once, an empty
 TEST_CASE("a template that drops, repeats or reorders slots") {
   const auto drops =
       toy_model(std::make_shared<FixedTemplate>([](const auto& messages) { return messages[0].content; }));
-  const SlotValue value = [](const std::string&) { return std::vector<TokenId>{'v'}; };
+  const SlotValue value = [](const std::string&, PieceStart) { return std::vector<TokenId>{'v'}; };
   CHECK_THROWS_AS(build_prompt(*drops, kMessages, value), ModelError);
   CHECK_THROWS_WITH(build_prompt(*drops, kMessages, value),
                     "models/toy: the chat template shows the text of 'question' 0 times; expected once");
@@ -125,10 +125,11 @@ TEST_CASE("text that looks like a mark is left alone") {
 }
 
 TEST_CASE("a value that stands in a prompt very often is refused before it fills the memory") {
-  const std::vector<PromptPart> frame(1000, {"answer", {}});
-  const SlotValue value = [](const std::string&) { return std::vector<TokenId>(20'000, 7); };
-  CHECK_THROWS_WITH(fill_frame(frame, value), "the prompt has more than 16777216 tokens");
-  CHECK(fill_frame(std::vector<PromptPart>(800, {"answer", {}}), value).size() == 800);
+  const auto model = toy_model();
+  const std::vector<FramePart> frame(1000, {"answer", {}, {}, {}});
+  const SlotValue value = [](const std::string&, PieceStart) { return std::vector<TokenId>(20'000, 7); };
+  CHECK_THROWS_WITH(fill_frame(*model, frame, value), "the prompt has more than 16777216 tokens");
+  CHECK(fill_frame(*model, std::vector<FramePart>(800, {"answer", {}, {}, {}}), value).size() == 800);
 }
 
 }  // namespace prompt_test

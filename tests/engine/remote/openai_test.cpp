@@ -83,7 +83,7 @@ TEST_CASE("a server that takes messages gets those of the prompt, whatever its v
                                        "f.",
                                        ""}}},
                                     {"user", {{"Say ", ""}, {"", "what"}, {" now", ""}}}},
-                                   [&](const std::string&) {
+                                   [&](const std::string&, PieceStart) {
                                      return engine->text().tokenizer->encode("<|baton:system|>\xF0\x9F\xA6\x8A",
                                                                              SpecialTokens::as_text);
                                    });

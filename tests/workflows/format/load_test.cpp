@@ -105,7 +105,7 @@ workflow: {topology: fully_connected, agents: [a, b, c]}
 )"));
   ::unsetenv("BATON_TEST_VALUE");
   const auto model = toy_model();
-  const SlotValue answer = [](const std::string&) { return std::vector<TokenId>{'!'}; };
+  const SlotValue answer = [](const std::string&, PieceStart) { return std::vector<TokenId>{'!'}; };
   const auto check = [&](const std::vector<PromptPart>& parts, const std::string& text) {
     std::vector<TokenId> ids;
     for (const PromptPart& part : parts) ids.insert(ids.end(), part.tokens.begin(), part.tokens.end());
@@ -120,7 +120,7 @@ workflow: {topology: fully_connected, agents: [a, b, c]}
   for (const std::size_t turn : {0, 2}) {
     const PlannedTurn& planned = made.turns[turn];
     check(build_prompt(*model, planned.messages, answer), begin + texts[turn] + end);
-    check(fill_frame(*make_frame(planned, *model, {}, nullptr, {}), answer), begin + texts[turn] + end);
+    check(fill_frame(*model, *make_frame(planned, *model, {}, nullptr, {}), answer), begin + texts[turn] + end);
   }
 }
 

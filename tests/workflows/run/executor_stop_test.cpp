@@ -51,10 +51,10 @@ struct EndlessTemplate : ChatMl {
 };
 
 struct EndlessTokenizer : ByteTokenizer {
-  std::vector<TokenId> encode(std::string_view text, SpecialTokens special,
-                              const std::stop_token& stop) const override {
+  std::vector<TokenId> encode_piece(std::string_view text, SpecialTokens special, PieceStart start,
+                                    const std::stop_token& stop) const override {
     if (special == SpecialTokens::as_text && text == "why?") work_until(stop);
-    return ByteTokenizer::encode(text, special, stop);
+    return ByteTokenizer::encode_piece(text, special, start, stop);
   }
 };
 

@@ -19,13 +19,13 @@ using test::ScriptedEngine;
 /// Counts how often each text was tokenized.
 class CountingTokenizer : public test::ByteTokenizer {
  public:
-  std::vector<TokenId> encode(std::string_view text, SpecialTokens special,
-                              const std::stop_token& stop = {}) const override {
+  std::vector<TokenId> encode_piece(std::string_view text, SpecialTokens special, PieceStart start,
+                                    const std::stop_token& stop = {}) const override {
     {
       const std::lock_guard lock(mutex_);
       ++counts_[{std::string(text), special}];
     }
-    return ByteTokenizer::encode(text, special, stop);
+    return ByteTokenizer::encode_piece(text, special, start, stop);
   }
   std::map<std::pair<std::string, SpecialTokens>, int> counts() const {
     const std::lock_guard lock(mutex_);
