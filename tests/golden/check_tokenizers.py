@@ -5,7 +5,9 @@
         [--gpt2 FOLDER] [--qwen FOLDER] [--tokenizer FILE ...] [--texts FILE ...]
 
 Our own small tokenizers and variants are always compared. --gpt2 takes a folder with encoder.json and vocab.bpe, --qwen
-one with qwen.tiktoken; --tokenizer any tokenizer.json. --texts adds the lines of files to the made-up ones.
+one with qwen.tiktoken; --tokenizer any tokenizer.json. --texts adds the lines of files to the made-up ones. Prompts are
+also cut into pieces: at special tokens and between words, where the ids are those of the whole, and anywhere, where the
+text is.
 """
 import argparse
 import base64
@@ -163,6 +165,63 @@ def compare(program, path, name, lines, show):
     return different
 
 
+def prompts(lines, specials, count, rng):
+    """Texts of several lines with special tokens between them."""
+    made = []
+    for _ in range(count):
+        parts = [rng.choice(lines) for _ in range(rng.randint(1, 4))]
+        made.append("".join(part + (rng.choice(specials) if specials and rng.random() < 0.6 else "") for part in parts))
+    return [text for text in made if text]
+
+
+def word_cuts(encoding, text, special_ids):
+    """Where the tokenizer cuts, whatever stands behind: between words, but not behind blanks, which look ahead."""
+    cuts, last = set(), None
+    for id_, word, (begin, end) in zip(encoding.ids, encoding.word_ids, encoding.offsets):
+        special = id_ in special_ids
+        if special:
+            cuts |= {begin, end}
+        elif last is not None and word != last and begin > 0 and not text[begin - 1].isspace():
+            cuts.add(begin)
+        last = None if special else word
+    return sorted(cut for cut in cuts if 0 < cut < len(text))
+
+
+def compare_pieces(program, path, name, lines, show, count):
+    """Number of prompts whose pieces differ from the whole text."""
+    tokenizer, rng = Tokenizer.from_file(str(path)), random.Random(13)
+    special = tokenizer.get_added_tokens_decoder()
+    names = [token.content for token in special.values() if token.special and not token.lstrip]
+    texts = [unicodedata.normalize("NFC", line) for line in lines if line.isprintable()]
+    # Normal forms join a mark with what stands in front of a cut.
+    texts = [text for text in texts if not any(unicodedata.category(c).startswith("M") for c in text)]
+    whole = prompts(texts, names, count, rng)
+    questions, meant = [], []
+    for text, encoding in zip(whole, tokenizer.encode_batch(whole, add_special_tokens=False)):
+        cuts = [cut for cut in word_cuts(encoding, text, special) if rng.random() < 0.5]
+        anywhere = sorted({rng.randrange(len(text)) for _ in range(rng.randint(1, 3))})
+        inside = [(at, token.content) for token in special.values() for at in range(len(text))
+                  if text.startswith(token.content, at)]
+        anywhere = [cut for cut in anywhere if cut and not any(at < cut < at + len(one) for at, one in inside)]
+        for at, kind in ((cuts, "ids"), (anywhere, "text")):
+            pieces = [text[a:b] for a, b in zip([0, *at], [*at, len(text)])]
+            questions.append("p " + " ".join(piece.encode().hex() for piece in pieces))
+            meant.append((kind, text, at, encoding.ids))
+    different, parted = 0, 0
+    for (kind, text, at, wanted), answer in zip(meant, ask(program, path, questions)):
+        got = [int(word) for word in answer.split()]
+        parted += kind == "text" and got != wanted
+        if kind == "text":
+            got, wanted = (tokenizer.decode(ids, skip_special_tokens=False) for ids in (got, wanted))
+        if got != wanted:
+            different += 1
+            if different <= show:
+                print(f"  {name} pieces {kind} {text!r} at {at}\n    wanted {wanted!r}\n    got    {got!r}")
+    print(f"{name}: {len(whole)} prompts in pieces, {different} differ ({parted} of those cut anywhere in their ids)",
+          flush=True)
+    return different
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("program")
@@ -172,18 +231,28 @@ def main():
     parser.add_argument("--tokenizer", type=pathlib.Path, action="append", default=[])
     parser.add_argument("--texts", type=pathlib.Path, action="append", default=[])
     parser.add_argument("--show", type=int, default=3)
+    parser.add_argument("--prompts", type=int, default=1000, help="in pieces, for each tokenizer")
+    parser.add_argument("--pieces", action="store_true", help="compare nothing but pieces")
     options = parser.parse_args()
     rng = random.Random(7)
     lines = [text.encode() for text in HARD + TRAINING.splitlines()[:60] + mixed_lines(options.lines // 2, 3)]
     lines += [text.encode() for text in wild_lines(options.lines // 3, rng)] + invalid_lines(options.lines // 6, rng)
     for path in options.texts:
         lines += path.read_bytes().splitlines()
+    shown = HARD + TRAINING.splitlines()[:60] + mixed_lines(500, 4)
+
+    def compare_all(path, name, some):
+        found = 0 if options.pieces else compare(options.program, path, name, some, options.show)
+        if name.startswith("variant"):
+            return found
+        return found + compare_pieces(options.program, path, name, shown, options.show, options.prompts)
+
     different = 0
     with tempfile.TemporaryDirectory() as folder:
         def check(name, data, some):
             path = pathlib.Path(folder) / "tokenizer.json"
             path.write_text(json.dumps(data))
-            return compare(options.program, path, name, some, options.show)
+            return compare_all(path, name, some)
 
         bases = {p.stem: json.loads(p.read_text()) for p in sorted(HERE.glob("*.json"))
                  if p.stem not in ("lines", "variants") and not p.stem.endswith(".golden")}
@@ -192,7 +261,7 @@ def main():
         few = rng.sample(lines, min(len(lines), 1500))
         for variant in json.loads((HERE / "variants.json").read_text()):
             data = with_changes(bases[variant["base"]], variant["changes"])
-            different += check(f"variant '{variant['name']}'", data, few)
+            different += 0 if options.pieces else check(f"variant '{variant['name']}'", data, few)
         if options.gpt2:
             different += check("gpt2 (real)", gpt2_json(options.gpt2), lines)
         if options.qwen:
@@ -200,7 +269,7 @@ def main():
             different += check("qwen (real)", data, lines)
             different += check("qwen's vocabulary cut as Llama 3 does", llama3_of(data), lines)
         for path in options.tokenizer:
-            different += compare(options.program, path, str(path), lines, options.show)
+            different += compare_all(path, str(path), lines)
     sys.exit(1 if different else 0)
 
 

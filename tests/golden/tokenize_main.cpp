@@ -2,6 +2,7 @@
 // Answers questions about a tokenizer.json or a model's tokenizer, one a line, for check_tokenizers.py and
 // tests/published/greedy_peer.py. Texts are hexadecimal.
 //   r HEX  ids, special tokens recognised      t HEX  ids, special tokens as text      b HEX  ids with the template
+//   p HEX HEX ...  ids of a text in pieces
 //   d IDS  text (hex), special tokens kept     s IDS  the same without them, from a StreamDecoder
 #include <fstream>
 #include <iostream>
@@ -10,6 +11,7 @@
 
 #include "engine/base/errors.h"
 #include "engine/model/model.h"
+#include "engine/text/text_ids.h"
 #include "engine/text/tokenizer.h"
 
 namespace {
@@ -41,12 +43,25 @@ std::string streamed(const baton::Tokenizer& tokenizer, const std::vector<baton:
   return out + decoder.finish();
 }
 
+std::vector<baton::TokenId> ids_of_pieces(const baton::Tokenizer& tokenizer, const std::string& pieces) {
+  baton::NextPiece next(tokenizer);
+  std::vector<baton::TokenId> all;
+  std::istringstream in(pieces);
+  for (std::string hex; in >> hex;) {
+    const auto ids = tokenizer.encode_piece(from_hex(hex), baton::SpecialTokens::recognise, next.start());
+    next.follow(ids);
+    all.insert(all.end(), ids.begin(), ids.end());
+  }
+  return all;
+}
+
 std::string answer(const baton::Tokenizer& tokenizer, char question, const std::string& rest) {
   using baton::SpecialTokens;
   if (question == 'd') return to_hex(tokenizer.decode(to_ids(rest), false));
   if (question == 's') return to_hex(streamed(tokenizer, to_ids(rest)));
-  const std::string text = from_hex(rest);
-  const auto ids = question == 'b'   ? tokenizer.encode_with_template(text)
+  const std::string text = question == 'p' ? "" : from_hex(rest);
+  const auto ids = question == 'p'   ? ids_of_pieces(tokenizer, rest)
+                   : question == 'b' ? tokenizer.encode_with_template(text)
                    : question == 't' ? tokenizer.encode(text, SpecialTokens::as_text)
                                      : tokenizer.encode(text, SpecialTokens::recognise);
   std::string out;

@@ -88,10 +88,10 @@ class Draw {
 
 /// A prompt of words, blanks and special tokens. No combining marks: normal forms join them across a cut.
 std::string drawn_prompt(Draw& draw, const std::vector<std::string>& specials) {
-  static const char* const kWords[] = {"Hello", " world",  " the",     "\n",   "\n\n", "  ",      " ",     "Question:",
-                                       "don't", " 1234",   "a_b",      "Größe", "天气很好", "。",     "😀",    "...",
-                                       "[INST]", "x",       "\t",       " [",   "]\n",  "planner", " \n ",  "Привет",
-                                       "1",      "answers", "\r\n",     ": ",   "(",    ")",       "\xC2\xA0", "안녕"};
+  static const char* const kWords[] = {
+      "Hello", " world",   " the", "\n",      "\n\n", "  ",     " ", "Question:", "don't",    " 1234", "a_b",
+      "Größe", "天气很好", "。",   "😀",       "...",  "[INST]", "x", "\t",        " [",       "]\n",   "planner",
+      " \n ",  "Привет",   "1",    "answers", "\r\n", ": ",     "(", ")",         "\xC2\xA0", "안녕"};
   std::string text;
   for (std::size_t count = 1 + draw.below(24); count > 0; --count)
     text += draw.below(5) == 0 ? draw.of(specials) : draw.of(kWords);

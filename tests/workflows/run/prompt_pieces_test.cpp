@@ -57,8 +57,9 @@ std::vector<std::string> caller_prompts(const TokenizerPtr& tokenizer) {
   const auto engine = answering(tokenizer, {call, call, "Sunny."});
   PlanBuilder builder;
   const auto registry = std::make_shared<ToolRegistry>();
-  registry->add(std::make_shared<FunctionTool>(
-      "weather", [](const ToolCall&) { return ToolResult{true, "sun, and wind from the west", ""}; }));
+  registry->add(std::make_shared<FunctionTool>("weather", [](const ToolCall&) {
+    return ToolResult{true, "sun, and wind from the west", ""};
+  }));
   builder.tools = registry;
   std::vector<CallableTool> tools = {{{"weather", "Weather.", "{}"}, {}, nullptr}};
   CallLimits limits;
