@@ -144,6 +144,9 @@ std::optional<GgufPartName> gguf_part_name(std::string_view file_name);
 /// config.json. Throws ModelError for an architecture, a tensor or a setting that is not supported, by name.
 ModelConfig gguf_config(const GgufFiles& files, const nlohmann::json& changes);
 
+/// The architectures ("qwen2") that a file may name.
+std::vector<std::string_view> gguf_architectures();
+
 /// Ids that end an answer: those that the file names, and control tokens of known texts. See end_tokens.
 std::vector<std::int32_t> gguf_eos_tokens(const GgufMetadata& metadata);
 
@@ -166,8 +169,12 @@ class GgufWeights final : public WeightSource {
 
 /// The tokenizer that the tokenizer.json of the same model describes. Byte-level BPE ("gpt2", with its pre-tokenizer by
 /// name) and SentencePiece BPE ("llama"). Throws ModelError for another model or pre-tokenizer, by name, and for
-/// metadata that contradicts itself.
-std::shared_ptr<const Tokenizer> gguf_tokenizer(const GgufMetadata& metadata);
+/// metadata that contradicts itself. `rule` takes the place of `tokenizer.ggml.pre`; empty: nothing does.
+std::shared_ptr<const Tokenizer> gguf_tokenizer(const GgufMetadata& metadata, const std::string& rule = "");
+
+/// What speaks against the rule by which that tokenizer cuts words: it cuts many tokens of the vocabulary, which can
+/// never be made then, and another rule hardly any. Empty: nothing does. Reads a sample of the tokens.
+std::string doubt_about_words(const GgufMetadata& metadata, const std::string& rule = "");
 
 /// The text of a token that the metadata names: "bos", "eos"; empty: it names none.
 std::string gguf_special_text(const GgufMetadata& metadata, const std::string& which);

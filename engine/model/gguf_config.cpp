@@ -682,6 +682,12 @@ std::vector<std::int32_t> gguf_eos_tokens(const GgufMetadata& metadata) {
   return end_tokens(ids, metadata.origin());
 }
 
+std::vector<std::string_view> gguf_architectures() {
+  std::vector<std::string_view> names;
+  for (const Architecture& one : kArchitectures) names.push_back(one.name);
+  return names;
+}
+
 ModelConfig gguf_config(const GgufFiles& files, const Json& changes) {
   Json json = config_json(files);
   if (!changes.is_null()) json.merge_patch(changes);
@@ -763,21 +769,25 @@ class GgufModel final : public ModelFiles {
         changes_(text_of(changes_file_)),
         tokenizer_(text_of(tokenizer_file_)) {}
 
-  ModelConfig config() const override {
-    JsonDocument changes;
-    if (changes_) {
-      changes = parse_json(*changes_, changes_file_.string());
-      if (!changes->is_object()) throw ModelError(fmt::format("{}: expected an object", changes_file_.string()));
-    }
-    return gguf_config(files_, *changes);
-  }
+  ModelConfig config() const override { return gguf_config(files_, *changes()); }
 
   GenerationDefaults generation() const override { return {}; }  // the format has none
 
   ModelText text() const override {
     const GgufMetadata& metadata = files_.metadata();
     ModelText text;
-    text.tokenizer = tokenizer_ ? Tokenizer::parse(*tokenizer_, tokenizer_file()) : gguf_tokenizer(metadata);
+    if (tokenizer_) {
+      text.tokenizer = Tokenizer::parse(*tokenizer_, tokenizer_file());
+    } else {
+      const std::string rule = changed_rule();
+      text.tokenizer = gguf_tokenizer(metadata, rule);
+      if (const std::string doubt = doubt_about_words(metadata, rule); !doubt.empty())
+        text.warnings.push_back(fmt::format(
+            "{}: {}; the rule may be changed in {} ({{\"{}\": \"NAME\"}}), or the model's tokenizer.json be put beside "
+            "the file as {}",
+            metadata.origin(), doubt, changes_file_.filename().string(), kRuleKey,
+            tokenizer_file_.filename().string()));
+    }
     text.chat_options.bos_token = gguf_special_text(metadata, "bos");
     text.chat_options.eos_token = gguf_special_text(metadata, "eos");
     if (const std::string source = metadata.text_or("tokenizer.chat_template", ""); !source.empty())
@@ -800,6 +810,23 @@ class GgufModel final : public ModelFiles {
   std::size_t bytes() override { return files_.total_bytes(); }
 
  private:
+  static constexpr const char* kRuleKey = "tokenizer.ggml.pre";
+
+  JsonDocument changes() const {
+    JsonDocument changes;
+    if (changes_) {
+      changes = parse_json(*changes_, changes_file_.string());
+      if (!changes->is_object()) throw ModelError(fmt::format("{}: expected an object", changes_file_.string()));
+    }
+    return changes;
+  }
+  /// The rule for words that takes the place of the file's; empty: none does.
+  std::string changed_rule() const {
+    const JsonDocument all = changes();
+    const std::string origin = changes_file_.string();
+    return all->is_object() ? JsonFields(*all, origin).text_or(kRuleKey, "") : "";
+  }
+
   GgufFiles files_;
   fs::path changes_file_, tokenizer_file_;
   std::optional<std::string> changes_, tokenizer_;

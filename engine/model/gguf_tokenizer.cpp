@@ -11,7 +11,9 @@
 #include "engine/base/hash.h"
 #include "engine/base/json_fields.h"
 #include "engine/base/utf8.h"
+#include "engine/model/word_rules.h"
 #include "engine/text/bpe.h"
+#include "engine/text/pretokenizer.h"
 #include "engine/text/tokenizer_steps.h"
 
 namespace baton {
@@ -65,14 +67,27 @@ std::vector<text::BpeTables::Token> vocabulary_of(const Tokens& tokens) {
   return vocabulary;
 }
 
-Json added_tokens(const Tokens& tokens) {
+/// True for Phi-3, whose special tokens take the blanks behind them; files do not say so. llama.cpp goes by the name,
+/// too.
+bool takes_blanks(const GgufMetadata& metadata, std::string_view token) {
+  std::string name = metadata.text_or("general.name", "");
+  std::ranges::transform(name, name.begin(),
+                         [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
+  const bool phi3 = name.find("phi-3") != name.npos || name.find("phi3") != name.npos;
+  return phi3 && token != "<unk>" && token != "<s>" && token != "<|endoftext|>";
+}
+
+Json added_tokens(const GgufMetadata& metadata, const Tokens& tokens) {
   Json added = Json::array();
   for (std::size_t id = 0; id < tokens.texts.size(); ++id) {
     const TokenType type = tokens.types[id];
     const bool special = type == TokenType::control || type == TokenType::unknown;
     if ((!special && type != TokenType::user_defined) || tokens.texts[id].empty()) continue;
-    added.push_back(
-        {{"id", id}, {"content", std::string(tokens.texts[id])}, {"special", special}, {"normalized", false}});
+    added.push_back({{"id", id},
+                     {"content", std::string(tokens.texts[id])},
+                     {"special", special},
+                     {"normalized", false},
+                     {"rstrip", takes_blanks(metadata, tokens.texts[id])}});
   }
   return added;
 }
@@ -93,87 +108,27 @@ Json template_of(const GgufMetadata& metadata, const Tokens& tokens, bool bos, b
   return {{"type", "TemplateProcessing"}, {"single", single}, {"special_tokens", specials}};
 }
 
-// How the pre-tokenizers of byte-level BPE cut a text into words. The expressions are those of the models' own
-// tokenizer.json files.
-constexpr const char* kLlama3Words = R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3})"
-                                     R"(| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-constexpr const char* kQwen2Words =
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-constexpr const char* kQwen35Words = R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N})"
-                                     R"(| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-constexpr const char* kTekkenWords = R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+)"
-                                     R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*)"
-                                     R"(|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-constexpr const char* kGpt4oWords =
-    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
-    R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
-    R"(|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-
-struct WordRule {
-  std::string_view name;  // of tokenizer.ggml.pre
-  const char* words;      // nullptr: GPT-2's
-  bool single_digits = false;
-  bool whole_words = false;  // a word that is a token is taken as it is ("ignore_merges")
-  bool composed = false;     // the text is brought to the form NFC first
-  bool bos = false;          // where the file does not say whether a BOS goes first
-};
-constexpr WordRule kWordRules[] = {
-    {"default", nullptr},
-    {"gpt-2", nullptr},
-    {"phi-2", nullptr},
-    {"smollm", nullptr, true},
-    {"starcoder", nullptr, true},
-    {"refact", nullptr, true},
-    {"command-r", nullptr, true},
-    {"codeshell", nullptr, true},
-    {"qwen2", kQwen2Words, false, false, true},
-    {"deepseek-r1-qwen", kQwen2Words, false, false, true},
-    {"llama-bpe", kLlama3Words, false, true, false, true},
-    {"llama3", kLlama3Words, false, true, false, true},
-    {"llama-v3", kLlama3Words, false, true, false, true},
-    {"falcon3", kLlama3Words, false, true, false, true},
-    {"dbrx", kLlama3Words},
-    {"smaug-bpe", kLlama3Words},
-    {"tekken", kTekkenWords, false, true, false, true},
-    {"gpt-4o", kGpt4oWords},
-    {"olmo", nullptr},
-    {"granite-docling", nullptr},
-    {"exaone4", nullptr},
-    {"exaone", nullptr, true},
-    {"glm4", kLlama3Words},
-    {"chatglm-bpe", kLlama3Words},
-    {"lfm2", kLlama3Words, false, true, false, true},
-    {"falcon-h1", kLlama3Words, false, true, false, true},
-    {"pixtral", kLlama3Words, false, true, false, true},
-    {"stablelm2", kQwen2Words},
-    {"hunyuan", kQwen2Words},
-    {"qwen35", kQwen35Words, false, false, true},
-};
-
-const WordRule& word_rule(const GgufMetadata& metadata) {
-  const std::string name = metadata.text_or(kPre, "default");
+/// `changed`: takes the place of the file's rule; empty: nothing does.
+const WordRule& word_rule(const GgufMetadata& metadata, const std::string& changed) {
+  const std::string name = changed.empty() ? metadata.text_or(kPre, "default") : changed;
+  if (const WordRule* rule = find_word_rule(name)) return *rule;
   std::vector<std::string_view> names;
-  for (const WordRule& rule : kWordRules) {
-    if (rule.name == name) return rule;
-    names.push_back(rule.name);
-  }
-  metadata.fail(kPre, fmt::format("expected one of {}", fmt::join(names, ", ")));
+  for (const WordRule& rule : word_rules()) names.push_back(rule.name);
+  const std::string expected = fmt::format("expected one of {}", fmt::join(names, ", "));
+  if (changed.empty()) metadata.fail(kPre, expected);
+  throw ModelError(
+      fmt::format("{}: {} beside the file is {}, {}", metadata.origin(), kPre, describe(Json(changed)), expected));
 }
 
-Json byte_level_json(const GgufMetadata& metadata, const Tokens& tokens) {
-  const WordRule& rule = word_rule(metadata);
-  Json steps = Json::array();
-  if (rule.single_digits) steps.push_back({{"type", "Digits"}, {"individual_digits", true}});
-  if (rule.words != nullptr)
-    steps.push_back(
-        {{"type", "Split"}, {"pattern", {{"Regex", rule.words}}}, {"behavior", "Isolated"}, {"invert", false}});
-  steps.push_back({{"type", "ByteLevel"},
-                   {"add_prefix_space", metadata.flag_or("tokenizer.ggml.add_space_prefix", false)},
-                   {"use_regex", rule.words == nullptr}});
+Json byte_level_json(const GgufMetadata& metadata, const Tokens& tokens, const WordRule& rule) {
+  Json steps = word_steps(rule);
+  steps["pretokenizers"].push_back({{"type", "ByteLevel"},
+                                    {"add_prefix_space", metadata.flag_or("tokenizer.ggml.add_space_prefix", false)},
+                                    {"use_regex", false}});
 
-  return {{"added_tokens", added_tokens(tokens)},
+  return {{"added_tokens", added_tokens(metadata, tokens)},
           {"normalizer", rule.composed ? Json{{"type", "NFC"}} : Json()},
-          {"pre_tokenizer", {{"type", "Sequence"}, {"pretokenizers", std::move(steps)}}},
+          {"pre_tokenizer", std::move(steps)},
           {"post_processor", template_of(metadata, tokens, rule.bos, false)},
           {"decoder", {{"type", "ByteLevel"}}},
           {"model", {{"type", "BPE"}, {"ignore_merges", rule.whole_words}}}};
@@ -246,7 +201,7 @@ Json sentence_piece_json(const GgufMetadata& metadata, const Tokens& tokens) {
   Json model = {{"type", "BPE"}, {"byte_fallback", has_bytes}, {"fuse_unk", true}};
   if (const std::int64_t unknown = special_id(metadata, "unknown", tokens.texts.size()); unknown >= 0)
     model["unk_token"] = std::string(tokens.texts[static_cast<std::size_t>(unknown)]);
-  return {{"added_tokens", added_tokens(tokens)},
+  return {{"added_tokens", added_tokens(metadata, tokens)},
           {"normalizer", {{"type", "Sequence"}, {"normalizers", std::move(normalizers)}}},
           {"pre_tokenizer", nullptr},
           {"post_processor", template_of(metadata, tokens, true, false)},
@@ -255,8 +210,8 @@ Json sentence_piece_json(const GgufMetadata& metadata, const Tokens& tokens) {
 }
 
 /// The same for the same tokenizer, whatever else the file holds.
-std::uint64_t identity_of(const GgufMetadata& metadata) {
-  std::uint64_t hash = 0;
+std::uint64_t identity_of(const GgufMetadata& metadata, const std::string& rule) {
+  std::uint64_t hash = rule.empty() ? 0 : hash_bytes(rule.data(), rule.size());
   for (const std::string& key : metadata.keys()) {
     if (!key.starts_with("tokenizer.ggml.")) continue;
     const GgufValue& value = *metadata.find(key);
@@ -268,18 +223,63 @@ std::uint64_t identity_of(const GgufMetadata& metadata) {
 
 }  // namespace
 
-std::shared_ptr<const Tokenizer> gguf_tokenizer(const GgufMetadata& metadata) {
+std::shared_ptr<const Tokenizer> gguf_tokenizer(const GgufMetadata& metadata, const std::string& rule) {
   const std::string model = metadata.text(kModel);
   if (model != "gpt2" && model != "llama")
     metadata.fail(kModel, "expected gpt2 (byte-level BPE) or llama (SentencePiece BPE)");
   const bool byte_level = model == "gpt2";
   const Tokens tokens = read_tokens(metadata);
-  const Json json = byte_level ? byte_level_json(metadata, tokens) : sentence_piece_json(metadata, tokens);
+  const Json json =
+      byte_level ? byte_level_json(metadata, tokens, word_rule(metadata, rule)) : sentence_piece_json(metadata, tokens);
   const text::BpeTables tables{vocabulary_of(tokens), [&](const text::Vocabulary& vocabulary) {
                                  return byte_level ? merges_by_rank(metadata)
                                                    : merges_by_score(metadata, tokens, vocabulary);
                                }};
-  return text::make_tokenizer(json, tables, metadata.origin() + ": metadata as tokenizer.json", identity_of(metadata));
+  return text::make_tokenizer(json, tables, metadata.origin() + ": metadata as tokenizer.json",
+                              identity_of(metadata, byte_level ? rule : ""));
+}
+
+namespace {
+
+/// The rule that files of an architecture usually name; empty: several are usual.
+std::string_view usual_rule(const std::string& architecture) {
+  constexpr std::pair<std::string_view, std::string_view> kUsual[] = {
+      {"qwen2", "qwen2"},     {"qwen2moe", "qwen2"},        {"qwen3", "qwen2"}, {"qwen3moe", "qwen2"},
+      {"qwen3next", "qwen2"}, {"llama", "llama-bpe"},       {"phi3", "gpt-4o"}, {"gpt-oss", "gpt-4o"},
+      {"mistral3", "tekken"}, {"deepseek2", "deepseek-v3"},
+  };
+  const auto* found = std::ranges::find(kUsual, architecture, [](const auto& one) { return one.first; });
+  return found == std::end(kUsual) ? std::string_view() : found->second;
+}
+
+/// Texts of some two thousand tokens from all over the vocabulary, those that are whole characters.
+std::vector<std::string> sample_of(const Tokens& tokens) {
+  constexpr std::size_t kSample = 2048;
+  std::vector<std::string> sample;
+  const std::size_t stride = std::max<std::size_t>(1, tokens.texts.size() / kSample);
+  for (std::size_t id = stride / 2; id < tokens.texts.size(); id += stride) {
+    if (tokens.types[id] != TokenType::normal) continue;
+    std::string text = text::byte_level_bytes(tokens.texts[id]);
+    if (text.size() > 1 && utf8::is_valid(text)) sample.push_back(std::move(text));
+  }
+  return sample;
+}
+
+}  // namespace
+
+std::string doubt_about_words(const GgufMetadata& metadata, const std::string& rule) {
+  if (metadata.text(kModel) != "gpt2") return "";
+  const WordRule& given = word_rule(metadata, rule);
+  const std::string architecture = metadata.text_or("general.architecture", "");
+  const BetterRule better = better_rule(given, sample_of(read_tokens(metadata)), usual_rule(architecture));
+  if (better.rule == nullptr) return "";
+  const bool missing = rule.empty() && !metadata.contains(kPre);
+  return fmt::format(
+      "words are probably not cut as the model knows them: the rule \"{}\"{} divides {:.0f} % of the vocabulary's "
+      "tokens, "
+      "and \"{}\" {:.0f} %",
+      given.name, missing ? fmt::format(", as {} is missing,", kPre) : "", 100.0 * better.given_cut, better.rule->name,
+      100.0 * better.cut);
 }
 
 std::string gguf_special_text(const GgufMetadata& metadata, const std::string& which) {

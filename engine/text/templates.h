@@ -66,6 +66,7 @@ struct ModelText {
   std::shared_ptr<const Tokenizer> tokenizer;
   std::shared_ptr<const ChatTemplate> chat_template;  // null: the model has none
   ChatOptions chat_options;                           // BOS and EOS as text
+  std::vector<std::string> warnings;                  // what speaks against the tokenizer, for the user
 };
 
 // Expressions over named values, for the conditions of workflows: those of Jinja ("score >= 4 and 'done' in text"),

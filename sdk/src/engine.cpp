@@ -311,6 +311,7 @@ struct Engine::Impl {
       warn(fmt::format("{} runs on the CPU: {}", model.folder.string(), reason));
     for (const std::string& part : opened->model().config.left_out)
       warn(fmt::format("{} holds {}, which is not run: the model answers texts alone", model.folder.string(), part));
+    for (const std::string& doubt : opened->model().warnings) warn(doubt);
     read_states(*opened);
     read_corrections(*opened);
     const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - begin;

@@ -7,6 +7,7 @@
 #include "engine/cpu/cpu.h"
 #include "engine/model/forward.h"
 #include "engine/model/gguf.h"
+#include "engine/text/pretokenizer.h"
 #include "tests/engine/model/checkpoint.h"
 #include "tests/engine/model/gguf_checkpoint.h"
 #include "tests/engine/model/host_backend.h"
@@ -203,6 +204,60 @@ TEST_CASE("tokenizers written as GGUF give the reference's ids") {
       CHECK(tokenizer->decode(golden_ids(entry[0]), true) == entry[2].get<std::string>());
     }
     CHECK(tokenizer->identity() == gguf_tokenizer(contents.metadata)->identity());
+  }
+}
+
+TEST_CASE("the special tokens of Phi-3 take the blanks behind them, which only its name tells") {
+  for (const bool named : {false, true}) {
+    GgufWriter writer;
+    add_tokenizer(writer, golden_json("tokenizers/sp_normalizer.json"), "");
+    if (named) writer.text("general.name", "Phi 3 Mini 4k Instruct (phi-3)");
+    const std::string file = writer.bytes();
+    const GgufContents contents = parse_gguf(as_bytes(file), file.size(), "x.gguf").value();
+    const auto tokenizer = gguf_tokenizer(contents.metadata);
+    const auto ids = [&](const char* text) { return tokenizer->encode(text, SpecialTokens::recognise); };
+    CHECK((ids("<|user|>\n hi") == ids("<|user|>hi")) == named);
+    CHECK(ids("<s> hi") != ids("<s>hi"));
+  }
+}
+
+TEST_CASE("a rule for words that does not fit the vocabulary is warned of, and a key beside the file changes it") {
+  const nlohmann::json vocabularies = golden_json("words/vocabularies.json");
+  const auto qwen = std::ranges::find_if(vocabularies, [](const auto& one) { return one["name"] == "qwen"; });
+  std::vector<std::string> tokens;
+  for (const nlohmann::json& one : (*qwen)["tokens"]) {
+    std::string& token = tokens.emplace_back();
+    for (const char c : one.get<std::string>()) text::append_byte_character(token, static_cast<unsigned char>(c));
+  }
+  for (int byte = 0; byte < 256; ++byte)
+    text::append_byte_character(tokens.emplace_back(), static_cast<unsigned char>(byte));
+  for (const std::string pre : {"", "default", "smollm", "qwen2"}) {
+    CAPTURE(pre);
+    GgufWriter writer;
+    add_checkpoint(writer, golden_folder() / "qwen2", BlockType::f32);
+    writer.text("tokenizer.ggml.model", "gpt2");
+    if (!pre.empty()) writer.text("tokenizer.ggml.pre", pre);
+    writer.texts("tokenizer.ggml.tokens", tokens);
+    writer.texts("tokenizer.ggml.merges", {});
+    const GgufFolder folder(writer);
+    const auto text = [&] { return open_model_files(folder.path() / "model.gguf")->text(); };
+    const std::vector<std::string> warnings = text().warnings;
+    if (pre == "qwen2") {
+      CHECK(warnings.empty());
+      continue;
+    }
+    REQUIRE(warnings.size() == 1);
+    CHECK_THAT(warnings[0], Contains("\"" + (pre.empty() ? "default" : pre) + "\"") && Contains("and \"qwen2\" 1 %") &&
+                                Contains("model.config.json ({\"tokenizer.ggml.pre\": \"NAME\"})") &&
+                                Contains("model.tokenizer.json"));
+    CHECK((warnings[0].find("as tokenizer.ggml.pre is missing") != std::string::npos) == pre.empty());
+    const std::uint64_t identity = text().tokenizer->identity();
+    folder.write("model.config.json", R"({"tokenizer.ggml.pre": "qwen2"})");
+    CHECK(text().warnings.empty());
+    CHECK(text().tokenizer->identity() != identity);
+    CHECK(text().tokenizer->encode("1 \n\n(x)\n", SpecialTokens::as_text).size() > 2);
+    folder.write("model.config.json", R"({"tokenizer.ggml.pre": "no-such"})");
+    CHECK_THAT(error_of<ModelError>(text), Contains("beside the file is \"no-such\", expected one of default"));
   }
 }
 
