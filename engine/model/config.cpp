@@ -994,8 +994,6 @@ std::vector<std::string> other_parts(const Json& root) {
   return parts;
 }
 
-}  // namespace
-
 /// Python writes infinite numbers as words that JSON does not have, as in "time_step_limit": [0.0, Infinity].
 std::string without_infinity(std::string_view json) {
   constexpr std::string_view kWord = "Infinity";
@@ -1011,6 +1009,14 @@ std::string without_infinity(std::string_view json) {
     text += json[i];
   }
   return text;
+}
+
+}  // namespace
+
+std::vector<std::string_view> model_classes() {
+  std::vector<std::string_view> names;
+  for (const FamilyRow& row : kFamilies) names.push_back(row.name);
+  return names;
 }
 
 ModelConfig parse_config(std::string_view json, const std::string& origin) {

@@ -186,6 +186,9 @@ struct ModelConfig {
 /// published models have up to a handful: throws ModelError for more than 64. `origin` names the file in errors.
 std::vector<std::int32_t> end_tokens(std::span<const std::int32_t> ids, const std::string& origin);
 
+/// The classes of models ("Qwen2ForCausalLM") that a config.json may name.
+std::vector<std::string_view> model_classes();
+
 /// Parses the bytes of a config.json; `origin` names the file in errors. Of a model that also has a vision or an audio
 /// tower the text model is read ("text_config"), and left_out names the others. Throws ModelError: not JSON, a missing
 /// or impossible value, or something that is not supported, by name.

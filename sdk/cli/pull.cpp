@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // baton pull: downloads a published model.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -159,6 +160,26 @@ void add_pull(CommandLine& line) {
 
 namespace {
 
+int list_families(bool json) {
+  const auto joined = [](const std::vector<std::string>& names) { return fmt::format("{}", fmt::join(names, ", ")); };
+  auto all = nlohmann::ordered_json::array();
+  for (const auto& family : families()) {
+    if (json) {
+      all.push_back({{"name", family.name},
+                     {"classes", family.classes},
+                     {"architectures", family.architectures},
+                     {"layers", family.layers},
+                     {"proofs", family.proofs}});
+    } else {
+      result(fmt::format("{}\n  config.json    {}\n  GGUF           {}\n  layers         {}\n  compared with  {}\n",
+                         family.name, joined(family.classes), joined(family.architectures), family.layers,
+                         joined(family.proofs)));
+    }
+  }
+  if (json) result(all.dump(2) + "\n");
+  return kOk;
+}
+
 int list(bool json) {
   const auto found = models();
   if (json) {
@@ -197,7 +218,9 @@ int list(bool json) {
 void add_models(CommandLine& line) {
   auto* verb = line.add_verb("models", "List the models that a bare name finds");
   auto json = std::make_shared<bool>(false);
+  auto of_families = std::make_shared<bool>(false);
   verb->add_flag("--json", *json, "Print JSON");
+  verb->add_flag("--families", *of_families, "List the families of models that can be run");
   verb->footer(
       "A model is a GGUF file, or a Hugging Face folder: config.json, tokenizer.json and .safetensors files. Bare "
       "names\n"
@@ -205,7 +228,7 @@ void add_models(CommandLine& line) {
       "Examples:\n"
       "  BATON_MODEL_PATH=~/models baton models\n"
       "  baton run team.yaml --model qwen3-0.6b");
-  verb->run([json] { return list(*json); });
+  verb->run([json, of_families] { return *of_families ? list_families(*json) : list(*json); });
 }
 
 }  // namespace baton::cli

@@ -6,6 +6,7 @@
 
 #include "agents/tools/tool.h"
 #include "engine/backend/make_backend.h"
+#include "engine/model/families.h"
 #include "engine/model/forward.h"
 #include "engine/registry.h"
 #include "sdk/hub/hub_cache.h"
@@ -79,6 +80,8 @@ std::vector<ModelInfo> models() {
   }
   return models;
 }
+
+std::vector<ModelFamily> families() { return model_families(); }
 
 // baton doctor --device: a device against the CPU, down to the tokens of an answer.
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <baton/isolation.h>
+#include <baton/model_family.h>
 
 namespace baton::inline v1 {
 
@@ -48,6 +49,9 @@ struct ModelInfo {
 /// Every model in the search path, the first of each name, then those of the cache of the Hugging Face hub that can be
 /// used, named "hf:org/name" or "hf:org/name:FILE".
 std::vector<ModelInfo> models();
+
+/// The families that can be run, in the order of their names.
+std::vector<ModelFamily> families();
 
 /// The folders in which bare names are looked for, in order.
 std::vector<std::filesystem::path> model_search_path();
