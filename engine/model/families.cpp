@@ -13,9 +13,9 @@ constexpr const char* kTransformers = "Transformers";  // tests/golden/check_fam
 constexpr const char* kLlamaCpp = "llama.cpp";         // random models, as folders and as its converter's files
 // A published file's name is a proof, too: tests/published ran it.
 
-constexpr const char* kAttention = "attention";
-constexpr const char* kWindows = "attention, some layers within a window";
-constexpr const char* kExperts = "attention; experts";
+constexpr const char* kAttentionLayers = "attention";
+constexpr const char* kWindowLayers = "attention, some layers within a window";
+constexpr const char* kExpertLayers = "attention; experts";
 
 std::string in_code(const std::vector<std::string>& names) {
   std::string text;
@@ -30,7 +30,7 @@ std::vector<ModelFamily> model_families() {
       {.name = "EXAONE 4",
        .classes = {"Exaone4ForCausalLM"},
        .architectures = {"exaone4"},
-       .layers = kWindows,
+       .layers = kWindowLayers,
        .proofs = {kGoldens, kTransformers, kLlamaCpp}},
       {.name = "Falcon-H1",
        .classes = {"FalconH1ForCausalLM"},
@@ -40,17 +40,17 @@ std::vector<ModelFamily> model_families() {
       {.name = "Gemma 3",
        .classes = {"Gemma3ForCausalLM", "Gemma3ForConditionalGeneration"},
        .architectures = {"gemma3"},
-       .layers = kWindows,
+       .layers = kWindowLayers,
        .proofs = {kGoldens, kTransformers}},
       {.name = "GLM-4 (0414)",
        .classes = {"Glm4ForCausalLM"},
        .architectures = {"glm4"},
-       .layers = kAttention,
+       .layers = kAttentionLayers,
        .proofs = {kGoldens, kTransformers, kLlamaCpp}},
       {.name = "Granite 3, and Granite 4 of attention alone",
        .classes = {"GraniteForCausalLM"},
        .architectures = {"granite"},
-       .layers = kAttention,
+       .layers = kAttentionLayers,
        .proofs = {kGoldens, kTransformers, kLlamaCpp}},
       {.name = "Granite 4 (hybrids, with and without experts)",
        .classes = {"GraniteMoeHybridForCausalLM"},
@@ -75,12 +75,12 @@ std::vector<ModelFamily> model_families() {
       {.name = "Llama 2, 3, 3.1, 3.2, SmolLM, SmolLM2, and what is built like them",
        .classes = {"LlamaForCausalLM"},
        .architectures = {"llama"},
-       .layers = kAttention,
+       .layers = kAttentionLayers,
        .proofs = {kGoldens, kTransformers, "SmolLM2-135M"}},
       {.name = "Ministral 3",
        .classes = {"Ministral3ForCausalLM", "Mistral3ForConditionalGeneration"},
        .architectures = {"mistral3"},
-       .layers = kAttention,
+       .layers = kAttentionLayers,
        .proofs = {kGoldens, kTransformers, kLlamaCpp}},
       {.name = "Mistral (Nemo, Small; in GGUF those without a sliding window)",
        .classes = {"MistralForCausalLM"},
@@ -90,7 +90,7 @@ std::vector<ModelFamily> model_families() {
       {.name = "Mixtral",
        .classes = {"MixtralForCausalLM"},
        .architectures = {"llama"},
-       .layers = kExperts,
+       .layers = kExpertLayers,
        .proofs = {kGoldens, kTransformers}},
       {.name = "Nemotron-H, Nemotron Nano 2, Nemotron 3",
        .classes = {"NemotronHForCausalLM"},
@@ -100,7 +100,7 @@ std::vector<ModelFamily> model_families() {
       {.name = "Olmo 3, OLMo 2 in GGUF",
        .classes = {"Olmo3ForCausalLM"},
        .architectures = {"olmo2"},
-       .layers = kWindows,
+       .layers = kWindowLayers,
        .proofs = {kGoldens, kTransformers, kLlamaCpp}},
       {.name = "Phi-3, Phi-4, Phi-4-mini",
        .classes = {"Phi3ForCausalLM"},
@@ -115,17 +115,17 @@ std::vector<ModelFamily> model_families() {
       {.name = "Qwen2, Qwen2.5",
        .classes = {"Qwen2ForCausalLM"},
        .architectures = {"qwen2"},
-       .layers = kWindows,
+       .layers = kWindowLayers,
        .proofs = {kGoldens, kTransformers, "Qwen2.5-Coder-0.5B"}},
       {.name = "Qwen3 (dense)",
        .classes = {"Qwen3ForCausalLM"},
        .architectures = {"qwen3"},
-       .layers = kAttention,
+       .layers = kAttentionLayers,
        .proofs = {kGoldens, kTransformers}},
       {.name = "Qwen3 MoE",
        .classes = {"Qwen3MoeForCausalLM"},
        .architectures = {"qwen3moe"},
-       .layers = kExperts,
+       .layers = kExpertLayers,
        .proofs = {kGoldens, kTransformers}},
       {.name = "Qwen3-Next",
        .classes = {"Qwen3NextForCausalLM"},

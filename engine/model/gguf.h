@@ -170,11 +170,10 @@ class GgufWeights final : public WeightSource {
 /// The tokenizer that the tokenizer.json of the same model describes. Byte-level BPE ("gpt2", with its pre-tokenizer by
 /// name) and SentencePiece BPE ("llama"). Throws ModelError for another model or pre-tokenizer, by name, and for
 /// metadata that contradicts itself. `rule` takes the place of `tokenizer.ggml.pre`; empty: nothing does.
-std::shared_ptr<const Tokenizer> gguf_tokenizer(const GgufMetadata& metadata, const std::string& rule = "");
-
-/// What speaks against the rule by which that tokenizer cuts words: it cuts many tokens of the vocabulary, which can
-/// never be made then, and another rule hardly any. Empty: nothing does. Reads a sample of the tokens.
-std::string doubt_about_words(const GgufMetadata& metadata, const std::string& rule = "");
+/// `doubt` is set to what speaks against the rule by which it cuts words, if there is something: the rule divides many
+/// tokens of the vocabulary, which can never be made then, and another rule hardly any. Null: nobody wants to know.
+std::shared_ptr<const Tokenizer> gguf_tokenizer(const GgufMetadata& metadata, const std::string& rule = "",
+                                                std::string* doubt = nullptr);
 
 /// The text of a token that the metadata names: "bos", "eos"; empty: it names none.
 std::string gguf_special_text(const GgufMetadata& metadata, const std::string& which);

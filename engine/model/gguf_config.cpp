@@ -780,8 +780,9 @@ class GgufModel final : public ModelFiles {
       text.tokenizer = Tokenizer::parse(*tokenizer_, tokenizer_file());
     } else {
       const std::string rule = changed_rule();
-      text.tokenizer = gguf_tokenizer(metadata, rule);
-      if (const std::string doubt = doubt_about_words(metadata, rule); !doubt.empty())
+      std::string doubt;
+      text.tokenizer = gguf_tokenizer(metadata, rule, &doubt);
+      if (!doubt.empty())
         text.warnings.push_back(fmt::format(
             "{}: {}; the rule may be changed in {} ({{\"{}\": \"NAME\"}}), or the model's tokenizer.json be put beside "
             "the file as {}",

@@ -221,26 +221,6 @@ std::uint64_t identity_of(const GgufMetadata& metadata, const std::string& rule)
   return hash;
 }
 
-}  // namespace
-
-std::shared_ptr<const Tokenizer> gguf_tokenizer(const GgufMetadata& metadata, const std::string& rule) {
-  const std::string model = metadata.text(kModel);
-  if (model != "gpt2" && model != "llama")
-    metadata.fail(kModel, "expected gpt2 (byte-level BPE) or llama (SentencePiece BPE)");
-  const bool byte_level = model == "gpt2";
-  const Tokens tokens = read_tokens(metadata);
-  const Json json =
-      byte_level ? byte_level_json(metadata, tokens, word_rule(metadata, rule)) : sentence_piece_json(metadata, tokens);
-  const text::BpeTables tables{vocabulary_of(tokens), [&](const text::Vocabulary& vocabulary) {
-                                 return byte_level ? merges_by_rank(metadata)
-                                                   : merges_by_score(metadata, tokens, vocabulary);
-                               }};
-  return text::make_tokenizer(json, tables, metadata.origin() + ": metadata as tokenizer.json",
-                              identity_of(metadata, byte_level ? rule : ""));
-}
-
-namespace {
-
 /// The rule that files of an architecture usually name; empty: several are usual.
 std::string_view usual_rule(const std::string& architecture) {
   constexpr std::pair<std::string_view, std::string_view> kUsual[] = {
@@ -265,21 +245,38 @@ std::vector<std::string> sample_of(const Tokens& tokens) {
   return sample;
 }
 
+/// Empty: nothing speaks against the rule.
+std::string doubt_about(const WordRule& rule, const GgufMetadata& metadata, const Tokens& tokens, bool is_missing) {
+  const std::string architecture = metadata.text_or("general.architecture", "");
+  const BetterRule better = better_rule(rule, sample_of(tokens), usual_rule(architecture));
+  if (better.rule == nullptr) return "";
+  return fmt::format(
+      "words are probably not cut as the model knows them: the rule \"{}\"{} divides {:.1f} % of the vocabulary's "
+      "tokens, "
+      "and \"{}\" {:.1f} %",
+      rule.name, is_missing ? fmt::format(", as {} is missing,", kPre) : "", 100.0 * better.given_cut,
+      better.rule->name, 100.0 * better.cut);
+}
+
 }  // namespace
 
-std::string doubt_about_words(const GgufMetadata& metadata, const std::string& rule) {
-  if (metadata.text(kModel) != "gpt2") return "";
-  const WordRule& given = word_rule(metadata, rule);
-  const std::string architecture = metadata.text_or("general.architecture", "");
-  const BetterRule better = better_rule(given, sample_of(read_tokens(metadata)), usual_rule(architecture));
-  if (better.rule == nullptr) return "";
-  const bool missing = rule.empty() && !metadata.contains(kPre);
-  return fmt::format(
-      "words are probably not cut as the model knows them: the rule \"{}\"{} divides {:.0f} % of the vocabulary's "
-      "tokens, "
-      "and \"{}\" {:.0f} %",
-      given.name, missing ? fmt::format(", as {} is missing,", kPre) : "", 100.0 * better.given_cut, better.rule->name,
-      100.0 * better.cut);
+std::shared_ptr<const Tokenizer> gguf_tokenizer(const GgufMetadata& metadata, const std::string& rule,
+                                                std::string* doubt) {
+  const std::string model = metadata.text(kModel);
+  if (model != "gpt2" && model != "llama")
+    metadata.fail(kModel, "expected gpt2 (byte-level BPE) or llama (SentencePiece BPE)");
+  const bool byte_level = model == "gpt2";
+  const Tokens tokens = read_tokens(metadata);
+  const WordRule* words = byte_level ? &word_rule(metadata, rule) : nullptr;
+  const Json json = byte_level ? byte_level_json(metadata, tokens, *words) : sentence_piece_json(metadata, tokens);
+  if (byte_level && doubt != nullptr)
+    *doubt = doubt_about(*words, metadata, tokens, rule.empty() && !metadata.contains(kPre));
+  const text::BpeTables tables{vocabulary_of(tokens), [&](const text::Vocabulary& vocabulary) {
+                                 return byte_level ? merges_by_rank(metadata)
+                                                   : merges_by_score(metadata, tokens, vocabulary);
+                               }};
+  return text::make_tokenizer(json, tables, metadata.origin() + ": metadata as tokenizer.json",
+                              identity_of(metadata, byte_level ? rule : ""));
 }
 
 std::string gguf_special_text(const GgufMetadata& metadata, const std::string& which) {

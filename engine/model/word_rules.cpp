@@ -20,8 +20,7 @@ template <std::size_t N>
 using Expressions = std::array<std::string_view, N>;
 
 // The expressions are those of the models' own tokenizer.json files.
-constexpr std::string_view kGpt2Words =
-    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+constexpr std::string_view kGpt2Words = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 constexpr std::string_view kLlama3Words = R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3})"
                                           R"(| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 constexpr std::string_view kQwen2Words = R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N})"
@@ -35,8 +34,7 @@ constexpr std::string_view kDeepseek3Words = R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_
                                              R"(|\s*[\r\n]+|\s+(?!\S)|\s+)";
 constexpr std::string_view kKana = R"([\x{4e00}-\x{9fa5}\x{3040}-\x{309f}\x{30a0}-\x{30ff}]+)";
 constexpr std::string_view kOldDeepseekHan = R"([\x{800}-\x{9fa5}\x{ac00}-\x{d7ff}]+)";
-constexpr std::string_view kBloomWords =
-    R"( ?[^(\s|.,!?\x{2026}\x{3002}\x{ff0c}\x{3001}\x{964}\x{6d4}\x{60c})]+)";
+constexpr std::string_view kBloomWords = R"( ?[^(\s|.,!?\x{2026}\x{3002}\x{ff0c}\x{3001}\x{964}\x{6d4}\x{60c})]+)";
 constexpr std::string_view kDigit = R"(\p{N})", kThreeDigits = R"(\p{N}{1,3})";
 
 constexpr Expressions<1> kGpt2 = {kGpt2Words};
@@ -45,10 +43,9 @@ constexpr Expressions<1> kLlama3 = {kLlama3Words};
 constexpr Expressions<1> kQwen2 = {kQwen2Words};
 constexpr Expressions<1> kQwen35 = {R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N})"
                                     R"(| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"};
-constexpr Expressions<1> kTekken = {
-    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+)"
-    R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*)"
-    R"(|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)"};
+constexpr Expressions<1> kTekken = {R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+)"
+                                    R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*)"
+                                    R"(|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)"};
 constexpr Expressions<1> kGpt4o = {kGpt4oWords};
 constexpr Expressions<2> kTinyAya = {R"(\d{1,3}(?=(?:\d{3})*\b))", kGpt4oWords};
 constexpr Expressions<3> kDeepseek3 = {kThreeDigits, kKana, kDeepseek3Words};
@@ -91,8 +88,8 @@ constexpr Expressions<6> kDeepseekLlm = {
 constexpr Expressions<3> kFalcon = {R"([\p{P}\$\+<=>\^~\|`]+)", kGpt2Words, R"([0-9][0-9][0-9])"};
 constexpr Expressions<1> kBloom = {kBloomWords};
 constexpr Expressions<2> kViking = {kBloomWords, kDigit};
-constexpr Expressions<6> kChameleon = {R"(<sentinel:[0-9]+>)",     R"((IMGIMG)((A|B|C|D|E|F|G|H|I){1,4})Z)",
-                                       R"(([\t\n]|    |  ))",      kDigit,
+constexpr Expressions<6> kChameleon = {R"(<sentinel:[0-9]+>)",    R"((IMGIMG)((A|B|C|D|E|F|G|H|I){1,4})Z)",
+                                       R"(([\t\n]|    |  ))",     kDigit,
                                        R"([\p{P}!-/:-@\[-`{-~])", kGpt2Words};
 constexpr Expressions<2> kSuperBpe = {R"(\p{N}+)", R"((?=(\d{3})+(?!\d)))"};
 constexpr Expressions<1> kBailing = {R"('(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N})"
@@ -105,12 +102,12 @@ constexpr Expressions<2> kLaguna = {R"([^\n]+|[\n]+)", kQwen2Words};
 constexpr Expressions<1> kExaoneMoe = {
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+|\p{N})"
     R"(| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+)"};
-constexpr Expressions<2> kMiniCpm5 = {kThreeDigits,
-                                      R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}+)"
-                                      R"(| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"};
-constexpr Expressions<1> kJais2 = {R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3})"
-                                   R"(| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|(?:\s{128}){4}(?!\S)|(?:\s{128}){2}(?!\S)|\s{128}(?!\S))"
-                                   R"(|\s{64}(?!\S)|\s{32}(?!\S)|\s{16}(?!\S)|\s{8}(?!\S)|\s{4}(?!\S)|\s{1,2}(?!\S)|\s)"};
+constexpr Expressions<2> kMiniCpm5 = {kThreeDigits, R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}+)"
+                                                    R"(| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"};
+constexpr Expressions<1> kJais2 = {
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3})"
+    R"(| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|(?:\s{128}){4}(?!\S)|(?:\s{128}){2}(?!\S)|\s{128}(?!\S))"
+    R"(|\s{64}(?!\S)|\s{32}(?!\S)|\s{16}(?!\S)|\s{8}(?!\S)|\s{4}(?!\S)|\s{1,2}(?!\S)|\s)"};
 // \p{Han} is taken out of the classes of letters.
 constexpr Expressions<1> kKimi = {
     R"(\p{Han}+)"

@@ -12,11 +12,11 @@
 namespace baton {
 
 struct WordRule {
-  std::string_view name;                         // of tokenizer.ggml.pre
+  std::string_view name;                          // of tokenizer.ggml.pre
   std::span<const std::string_view> expressions;  // each cuts the words of the one before; see word_steps
-  bool whole_words = false;                      // a word that is a token is taken as it is ("ignore_merges")
-  bool composed = false;                         // the text is brought to the form NFC first
-  bool bos = false;                              // a BOS goes first, if the file does not say
+  bool whole_words = false;                       // a word that is a token is taken as it is ("ignore_merges")
+  bool composed = false;                          // the text is brought to the form NFC first
+  bool bos = false;                               // a BOS goes first, if the file does not say
 };
 
 /// All rules, those of one kind together.

@@ -170,11 +170,14 @@ PromptFrame make_frame(const PlannedTurn& turn, const ModelText& model,
       const SlotSource* source = turn.slot(part.slot);
       const bool input = source != nullptr && source->kind == SlotSource::Kind::input;
       const auto value = input ? inputs.find(source->name) : inputs.end();
-      if (value != inputs.end() && value->second.empty()) continue;
-      if (value != inputs.end() && known)
+      if (value != inputs.end() && known) {
         part.tokens = ids_of_text(texts, model.tokenizer, value->second, TextIds::Kind::data, next.start(), stop);
-      known = !part.tokens.empty();
-      if (!known) next.follow_unknown();
+        next.follow(part.tokens);
+      } else if (value == inputs.end() || !value->second.empty()) {
+        known = false;
+        next.follow_unknown();
+      }
+      continue;
     }
     const TokenText tokens = tokens_of_part(model, part, next.start(), stop, texts);
     if (part.slot.empty() && !tokens.empty()) known = true;

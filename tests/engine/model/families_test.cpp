@@ -74,7 +74,8 @@ TEST_CASE("families are in the order of their names") {
   const std::vector<ModelFamily> families = model_families();
   const auto lower = [](const ModelFamily& family) {
     std::string name = family.name;
-    std::ranges::transform(name, name.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
+    std::ranges::transform(name, name.begin(),
+                           [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
     return name;
   };
   CHECK(std::ranges::is_sorted(families, {}, lower));

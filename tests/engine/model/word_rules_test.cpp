@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rules by which GGUF files' tokenizers cut words: against llama.cpp (tests/golden/make_words.py), and which of them
-// a vocabulary fits. vocabularies.json has 600 tokens, evenly spread, of each of 13 published vocabularies.
+// The rules by which GGUF files' tokenizers cut words: against llama.cpp (tests/golden/make_words.py), and which of
+// them a vocabulary fits. vocabularies.json has 600 tokens, evenly spread, of each of 13 published vocabularies.
 #include "engine/model/word_rules.h"
 
 #include <catch2/catch.hpp>
