@@ -180,7 +180,9 @@ PromptFrame make_frame(const PlannedTurn& turn, const ModelText& model,
       continue;
     }
     const TokenText tokens = tokens_of_part(model, part, next.start(), stop, texts);
-    if (part.slot.empty() && !tokens.empty()) known = true;
+    // Behind an unknown value, a text of blanks alone may be taken by the special token in front of the value.
+    const bool stays = std::any_of(part.text.begin(), part.text.end(), [](char c) { return c > ' ' && c < 0x7f; });
+    if (part.slot.empty() && !tokens.empty() && (part.text.empty() || stays)) known = true;
     next.follow(tokens);
   }
   return std::make_shared<const std::vector<FramePart>>(std::move(frame));
