@@ -54,9 +54,9 @@ struct ReuseOptions {
 /// Returns the method's own options of type T; T's defaults if there are none of this type.
 template <class T>
 const T& own(const ReuseOptions& reuse) {
-  static const T kDefaults{};
+  static const T defaults{};
   const T* found = std::any_cast<T>(&reuse.own);
-  return found != nullptr ? *found : kDefaults;
+  return found != nullptr ? *found : defaults;
 }
 /// The same, to be changed.
 template <class T>
