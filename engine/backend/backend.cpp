@@ -439,6 +439,10 @@ void check_attention(const ConstTensorView& out, const ConstTensorView& q, std::
   }
 }
 
+void check_sinks(std::span<const float> sinks, const ConstTensorView& q, const KvShape& shape) {
+  if (!sinks.empty()) check_length("attention sinks", sinks.size(), q.cols / shape.head_dim);
+}
+
 void check_gate(const ConstTensorView& out, const ConstTensorView& gate_up, DType operand, DType gate) {
   check_operand("gate out", out, out.rows, out.cols, operand);
   check_operand("gate gate_up", gate_up, out.rows, 2 * out.cols, gate);

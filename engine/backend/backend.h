@@ -194,6 +194,13 @@ struct HeadNorms {
 /// What a row is multiplied by: another one as it is, its sigmoid, its silu, or what is positive of it.
 enum class GateFunction : std::uint8_t { none, sigmoid, silu, relu };
 
+/// The clamped SwiGLU of gpt-oss: (up + 1) * gate / (1 + exp(-slope * gate)), where the gate is clamped to `limit` from
+/// above and up to [-limit, limit].
+struct ClampedGate {
+  float limit = 0.0f;  // 0: nothing is clamped, and the gate is a silu
+  float slope = 1.0f;
+};
+
 /// Products, and operations on rows of activations.
 class Operations {
  public:
@@ -257,8 +264,9 @@ class Operations {
   /// Rotates x[T, n * D] in place (queries).
   virtual void rope(TensorView x, std::int32_t head_dim, const RopeAngles& angles) = 0;
 
-  /// out[T, F] = silu(gate_up[:, 0:F]) * gate_up[:, F:2F]. On the CPU, `out` may be gate_up[:, 0:F] itself.
-  virtual void silu_mul(TensorView out, ConstTensorView gate_up) = 0;
+  /// out[T, F] = silu(gate_up[:, 0:F]) * gate_up[:, F:2F], or the clamped gate of the two. On the CPU, `out` may be
+  /// gate_up[:, 0:F] itself.
+  virtual void silu_mul(TensorView out, ConstTensorView gate_up, const ClampedGate& clamped = {}) = 0;
 
   /// out[T, F] = gelu(gate_up[:, 0:F]) * gate_up[:, F:2F], with gelu(g) = g / 2 * (1 + tanh(sqrt(2 / pi) * (g +
   /// 0.044715 g^3))). On the CPU, `out` may be gate_up[:, 0:F] itself.
@@ -297,6 +305,14 @@ class Operations {
 struct QkvRows {
   TensorView q, k;
   ConstTensorView v;
+};
+
+/// How the scores of attention become weights: the softmax of scale * (q . key) over the keys of a row. A sink is a
+/// score of its own, one for each query head: it takes part in the softmax as a key without a value would, unscaled.
+struct AttentionScores {
+  AttentionScores(float factor, std::span<const float> sink_of_head = {}) : scale(factor), sinks(sink_of_head) {}
+  float scale;
+  std::span<const float> sinks;  // [H], or empty: there are none
 };
 
 /// What fills KV caches, copies them, and reads them: attention.
@@ -338,11 +354,13 @@ class KvOperations {
   virtual void value_deviation(std::span<float> out, std::span<const KvSlab> slabs, const KvShape& shape,
                                const RowSpan& rows, ConstTensorView v, ValueMeasure measure) = 0;
 
-  /// out[T, H * D] = softmax(scale * q . keys) * values over each row's own keys; query head h reads kv head h / (H /
-  /// K). Key blocks of kKeyBlock merge in ascending order, in prefill and in decode alike. `received` is empty, or has
-  /// for each slab null or sums [K, capacity], to which the attention weights of its rows on earlier keys are added.
+  /// out[T, H * D] = softmax(scores) * values over each row's own keys; query head h reads kv head h / (H / K). A sink
+  /// comes first, then key blocks of kKeyBlock merge in ascending order, in prefill and in decode alike. `received` is
+  /// empty, or has for each slab null or sums [K, capacity], to which the attention weights of its rows on earlier keys
+  /// are added.
   virtual void attention(TensorView out, ConstTensorView q, std::span<const KvSlab> slabs, const KvShape& shape,
-                         const RowSpan& rows, float scale, std::span<AttentionSum* const> received = {}) = 0;
+                         const RowSpan& rows, const AttentionScores& scores,
+                         std::span<AttentionSum* const> received = {}) = 0;
 
  private:
   Operations& rows_;
@@ -417,6 +435,8 @@ void check_value_deviation(std::size_t out, std::span<const KvSlab> slabs, const
 void check_attention(const ConstTensorView& out, const ConstTensorView& q, std::span<const KvSlab> slabs,
                      const KvShape& shape, const RowSpan& rows, std::span<AttentionSum* const> received,
                      DType operand = DType::f32);
+/// `q` and `shape` have passed check_attention.
+void check_sinks(std::span<const float> sinks, const ConstTensorView& q, const KvShape& shape);
 /// Checks the views of gather_rows and scatter_rows: each is f32 or bf16.
 void check_copy_rows(std::string_view name, const ConstTensorView& some, const ConstTensorView& all,
                      std::span<const std::int32_t> index);

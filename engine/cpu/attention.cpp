@@ -38,7 +38,7 @@ struct AttentionTask {
   const KvSlab& slab;
   const KvShape& shape;
   const RowSpan& rows;
-  float scale;
+  const AttentionScores& scores;
   std::span<const std::int32_t> order;  // the tile's rows, ascending positions
   std::int64_t kv_head;
   std::int64_t head, head_end;  // query heads
@@ -58,7 +58,8 @@ struct AttentionTask {
   float* block_weights(std::int64_t query, std::int64_t key) const {
     return weights + (query * tile.blocks() + block_of(key)) * (1 + kKeyBlock);
   }
-  std::int64_t column_of(std::int64_t query) const { return (head + query % heads()) * shape.head_dim; }
+  std::int64_t head_of(std::int64_t query) const { return head + query % heads(); }
+  std::int64_t column_of(std::int64_t query) const { return head_of(query) * shape.head_dim; }
   std::int64_t width() const { return panels_of(shape.head_dim) * kPanel; }
   /// The floats of a block result: o_b [W], l_b [16] and m_b, rounded up to a multiple of 16. W is D rounded up to
   /// whole panels.
@@ -215,7 +216,7 @@ void compute_results(const AttentionTask& task, const AttentionState& state, con
   for (std::int64_t i = 0; i < count; ++i) {
     const bool whole = group.low[i] == 0 && group.high[i] == kKeyBlock;
     const auto softmax = whole ? block_softmax<true> : block_softmax<false>;
-    results.m(i) = softmax(p + i * kTileStride, results.l(i), group.low[i], group.high[i], task.scale);
+    results.m(i) = softmax(p + i * kTileStride, results.l(i), group.low[i], group.high[i], task.scores.scale);
   }
   for (std::int64_t i = 0; i < count && task.received != nullptr; ++i) {
     float* weights = task.block_weights(group.begin + i, key);
@@ -328,14 +329,17 @@ void attend(const AttentionTask& task, float* scratch) {
   const std::int64_t queries = task.queries();
   const std::int64_t width = task.width();
   const std::int64_t panels = width / kPanel;
+  const std::span<const float> sinks = task.scores.sinks;
   for (std::int64_t i = 0; i < queries; ++i) {
     std::copy_n(task.q.f32(task.row_of(i)) + task.column_of(i), depth, state.q + i * kTileStride);
-    state.m[i] = -std::numeric_limits<float>::infinity();
+    state.m[i] = sinks.empty() ? -std::numeric_limits<float>::infinity() : sinks[task.head_of(i)];
     state.key_begin[i] = task.rows.key_begin[task.row_of(i)];
     state.key_end[i] = task.rows.position[task.row_of(i)] + 1;
   }
   std::fill_n(state.o, queries * width, 0.0f);
   std::fill_n(state.l, queries * kSumLanes, 0.0f);
+  // A sink is what came before the first block: a weight of 1 without a value.
+  for (std::int64_t i = 0; !sinks.empty() && i < queries; ++i) state.l[i * kSumLanes] = 1.0f;
 
   const Element* keys = key_panels<Element>(task.slab, task.shape, task.kv_head);
   const Element* values = value_panels<Element>(task.slab, task.shape, task.kv_head);
@@ -384,7 +388,7 @@ HWY_EXPORT(attend_task);
 }  // namespace
 
 void attention(const AttentionResources& resources, TensorView out, ConstTensorView q, const AttentionKv& kv,
-               const RowSpan& rows, float scale) {
+               const RowSpan& rows, const AttentionScores& scores) {
   ThreadPool& pool = resources.pool;
   Scratch& scratch = resources.scratch;
   RowAttentionPlan& plan = resources.plan;
@@ -436,7 +440,7 @@ void attention(const AttentionResources& resources, TensorView out, ConstTensorV
                              .slab = slabs[sequence],
                              .shape = shape,
                              .rows = rows,
-                             .scale = scale,
+                             .scores = scores,
                              .order = order,
                              .kv_head = kv_head,
                              .head = head,

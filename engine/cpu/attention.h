@@ -75,6 +75,6 @@ struct AttentionKv {
 
 /// See KvOperations::attention.
 void attention(const AttentionResources& resources, TensorView out, ConstTensorView q, const AttentionKv& kv,
-               const RowSpan& rows, float scale);
+               const RowSpan& rows, const AttentionScores& scores);
 
 }  // namespace baton::cpu

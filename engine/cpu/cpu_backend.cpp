@@ -148,9 +148,10 @@ class CpuKv final : public KvOperations {
   }
 
   void attention(TensorView out, ConstTensorView q, std::span<const KvSlab> slabs, const KvShape& shape,
-                 const RowSpan& rows, float scale, std::span<AttentionSum* const> received) override {
+                 const RowSpan& rows, const AttentionScores& scores, std::span<AttentionSum* const> received) override {
     check_attention(out, q, slabs, shape, rows, received);
-    cpu::attention({pool_, scratch_, plan_}, out, q, {slabs, shape, received}, rows, scale);
+    check_sinks(scores.sinks, q, shape);
+    cpu::attention({pool_, scratch_, plan_}, out, q, {slabs, shape, received}, rows, scores);
   }
 
  private:
@@ -259,10 +260,12 @@ class CpuBackend final : public HostDevice {
     });
   }
 
-  void silu_mul(TensorView out, ConstTensorView gate_up) override {
+  void silu_mul(TensorView out, ConstTensorView gate_up, const ClampedGate& clamped) override {
     check_gate(out, gate_up);
     for_rows(pool_, out.rows, 4 * out.cols, [&](std::int64_t row) {
-      silu_mul_row(out.f32(row), gate_up.f32(row), gate_up.f32(row) + out.cols, out.cols);
+      const float *gate = gate_up.f32(row), *up = gate + out.cols;
+      if (clamped.limit > 0.0f) return clamped_silu_mul_row(out.f32(row), gate, up, clamped, out.cols);
+      silu_mul_row(out.f32(row), gate, up, out.cols);
     });
   }
 

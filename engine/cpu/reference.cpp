@@ -178,8 +178,9 @@ class ReferenceKv final : public KvOperations {
   }
 
   void attention(TensorView out, ConstTensorView q, std::span<const KvSlab> slabs, const KvShape& shape,
-                 const RowSpan& rows, float scale, std::span<AttentionSum* const> received) override {
+                 const RowSpan& rows, const AttentionScores& scores, std::span<AttentionSum* const> received) override {
     check_attention(out, q, slabs, shape, rows, received);
+    check_sinks(scores.sinks, q, shape);
     const std::int64_t width = shape.head_dim;
     const std::int64_t heads = q.cols / width;
     const std::int64_t heads_per_kv = heads / shape.kv_heads;
@@ -196,10 +197,11 @@ class ReferenceKv final : public KvOperations {
           for (std::int64_t d = 0; d < width; ++d) {
             score = fused(query[d], load(slab.keys, shape.dtype, element(key, d)), score);
           }
-          weight.push_back(scale * score);
+          weight.push_back(scores.scale * score);
         }
-        const float most = *std::max_element(weight.begin(), weight.end());
-        float sum = 0;
+        float most = *std::max_element(weight.begin(), weight.end());
+        if (!scores.sinks.empty()) most = std::max(most, scores.sinks[h]);
+        float sum = scores.sinks.empty() ? 0.0f : std::exp(scores.sinks[h] - most);
         for (float& w : weight) sum += w = std::exp(w - most);
         for (std::int64_t d = 0; d < width; ++d) {
           float value = 0;
@@ -324,6 +326,16 @@ class ReferenceRecurrence final : public Recurrence {
   }
 };
 
+void clamped_gate(TensorView out, ConstTensorView gate_up, const ClampedGate& how) {
+  for (std::int64_t t = 0; t < out.rows; ++t) {
+    for (std::int64_t f = 0; f < out.cols; ++f) {
+      const float gate = std::min(gate_up.f32(t)[f], how.limit);
+      const float up = std::clamp(gate_up.f32(t)[f + out.cols], -how.limit, how.limit);
+      out.f32(t)[f] = (up + 1.0f) * (gate / (1.0f + std::exp(-how.slope * gate)));
+    }
+  }
+}
+
 class ReferenceBackend final : public HostDevice {
  public:
   KvOperations& kv() override { return kv_; }
@@ -431,8 +443,9 @@ class ReferenceBackend final : public HostDevice {
     }
   }
 
-  void silu_mul(TensorView out, ConstTensorView gate_up) override {
+  void silu_mul(TensorView out, ConstTensorView gate_up, const ClampedGate& clamped) override {
     check_gate(out, gate_up);
+    if (clamped.limit > 0.0f) return clamped_gate(out, gate_up, clamped);
     for (std::int64_t t = 0; t < out.rows; ++t) {
       for (std::int64_t f = 0; f < out.cols; ++f) {
         const float gate = gate_up.f32(t)[f];

@@ -62,6 +62,17 @@ void gelu_mul(float* out, const float* gate, const float* up, std::int64_t n) {
   });
 }
 
+void clamped_silu_mul(float* out, const float* gate, const float* up, const ClampedGate& how, std::int64_t n) {
+  for_each_vector(n, [&](auto d, std::int64_t i) HWY_ATTR {
+    const auto limit = hn::Set(d, how.limit), one = hn::Set(d, 1.0f);
+    const auto g = hn::Min(hn::LoadU(d, gate + i), limit);
+    const auto u = hn::Max(hn::Min(hn::LoadU(d, up + i), limit), hn::Neg(limit));
+    const auto exponent = hn::Min(hn::Mul(g, hn::Set(d, -how.slope)), hn::Set(d, 88.0f));  // as in silu_mul
+    const auto silu = hn::Div(g, hn::Add(one, hn::Exp(d, exponent)));
+    hn::StoreU(hn::Mul(hn::Add(u, one), silu), d, out + i);
+  });
+}
+
 void scale(float* x, float factor, std::int64_t n) {
   for_each_vector(n, [&](auto d, std::int64_t i)
                          HWY_ATTR { hn::StoreU(hn::Mul(hn::LoadU(d, x + i), hn::Set(d, factor)), d, x + i); });
@@ -276,6 +287,7 @@ HWY_EXPORT(add_scaled);
 HWY_EXPORT(add_weighted);
 HWY_EXPORT(silu_mul);
 HWY_EXPORT(gelu_mul);
+HWY_EXPORT(clamped_silu_mul);
 HWY_EXPORT(scale);
 HWY_EXPORT(soft_cap);
 HWY_EXPORT(rope);
@@ -296,6 +308,10 @@ void silu_mul_row(float* out, const float* gate, const float* up, std::int64_t n
 
 void gelu_mul_row(float* out, const float* gate, const float* up, std::int64_t n) {
   HWY_DYNAMIC_DISPATCH(gelu_mul)(out, gate, up, n);
+}
+
+void clamped_silu_mul_row(float* out, const float* gate, const float* up, const ClampedGate& how, std::int64_t n) {
+  HWY_DYNAMIC_DISPATCH(clamped_silu_mul)(out, gate, up, how, n);
 }
 
 void scale_row(float* x, float factor, std::int64_t n) { HWY_DYNAMIC_DISPATCH(scale)(x, factor, n); }

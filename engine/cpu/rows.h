@@ -26,6 +26,9 @@ void silu_mul_row(float* out, const float* gate, const float* up, std::int64_t n
 /// out[n] = gelu(gate) * up, with the tanh form of gelu.
 void gelu_mul_row(float* out, const float* gate, const float* up, std::int64_t n);
 
+/// out[n] = (up + 1) * silu(slope * gate) / slope, with the gate clamped from above and up from both sides.
+void clamped_silu_mul_row(float* out, const float* gate, const float* up, const ClampedGate& how, std::int64_t n);
+
 /// x[n] *= factor.
 void scale_row(float* x, float factor, std::int64_t n);
 

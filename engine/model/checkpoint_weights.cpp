@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -21,6 +22,14 @@ using TensorShape = std::vector<std::int64_t>;
 
 constexpr std::string_view kWeight = "weight";  // how the names of matrices end
 constexpr std::int64_t kPerWord = 8;            // integers of 4 bits
+constexpr std::int64_t kBlock = 32;             // inputs of a block of Q4_0, Q5_0 and MXFP4
+
+template <class Value>
+StoredWeight allocated(BlockType type, std::int64_t rows, std::int64_t cols, Value*& out) {
+  const auto data = std::make_shared<std::byte[]>(static_cast<std::size_t>(rows * row_bytes(type, cols)));
+  out = reinterpret_cast<Value*>(data.get());
+  return {data, type, rows, cols};
+}
 
 bool is_int4(WeightFormat format) { return format == WeightFormat::gptq || format == WeightFormat::awq; }
 
@@ -35,6 +44,41 @@ std::int64_t elements_of(const TensorShape& shape) {
   std::int64_t elements = 1;
   for (const std::int64_t extent : shape) elements *= extent;
   return elements;
+}
+
+/// A matrix or a bias of one expert in a tensor of all.
+struct StackedExpert {
+  std::string stack;  // "layer.experts.down_proj" or "layer.experts.down_proj_bias"
+  std::int64_t expert = 0;
+};
+
+/// Of "layer.experts.3.down_proj.weight" or ".bias"; empty for other names.
+std::optional<StackedExpert> stacked_expert(const std::string& name) {
+  constexpr std::string_view kExperts = ".experts.", kMatrix = ".weight", kBias = ".bias";
+  const std::size_t at = name.find(kExperts);
+  if (at == name.npos || (!name.ends_with(kMatrix) && !name.ends_with(kBias))) return std::nullopt;
+  const std::size_t begin = at + kExperts.size();
+  StackedExpert place;
+  const char* last = name.data() + name.size();
+  const auto [end, error] = std::from_chars(name.data() + begin, last, place.expert);
+  if (error != std::errc() || *end != '.' || place.expert < 0) return std::nullopt;
+  place.stack = name.substr(0, begin) + std::string(end + 1, last);
+  const bool bias = name.ends_with(kBias);
+  place.stack.resize(place.stack.size() - (bias ? kBias : kMatrix).size());
+  if (bias) place.stack += "_bias";
+  return place;
+}
+
+/// out [rows, cols] of in [cols, rows], in tiles that stay in the cache.
+template <class Element>
+void transpose(std::byte* out, const std::byte* in, std::int64_t rows, std::int64_t cols) {
+  constexpr std::int64_t kTile = 64;
+  Element* to = reinterpret_cast<Element*>(out);
+  const Element* from = reinterpret_cast<const Element*>(in);
+  for (std::int64_t n = 0; n < rows; n += kTile)
+    for (std::int64_t c = 0; c < cols; c += kTile)
+      for (std::int64_t i = n; i < std::min(n + kTile, rows); ++i)
+        for (std::int64_t j = c; j < std::min(c + kTile, cols); ++j) to[i * cols + j] = from[j * rows + i];
 }
 
 }  // namespace
@@ -57,12 +101,21 @@ std::string CheckpointWeights::in_file(const std::string& name) const {
   return name;
 }
 
-bool CheckpointWeights::contains(const std::string& name) const { return holds(in_file(name)); }
+bool CheckpointWeights::contains(const std::string& name) const {
+  if (holds(in_file(name))) return true;
+  if (!stacked_experts_) return false;
+  const auto place = stacked_expert(name);
+  const TensorInfo* info = place ? files_.find(tensor_of(place->stack)) : nullptr;
+  return info != nullptr && !info->shape.empty() && place->expert < info->shape.front();
+}
 
 StoredWeight CheckpointWeights::weight(const std::string& name, std::int64_t rows, std::int64_t cols) const {
   const std::string stored = in_file(name);
   const TensorInfo* info = files_.find(stored);
   if (info == nullptr && holds(stored)) return int4(stem_of(stored), rows, cols);
+  if (const auto place = stacked_expert(name);
+      info == nullptr && stacked_experts_ && place && files_.contains(tensor_of(place->stack)))
+    return expert(place->stack, place->expert, rows, cols);
   if (info != nullptr && info->type == "F8_E4M3" && config_.format == WeightFormat::fp8) return fp8(stored, rows, cols);
   return files_.weight(stored, rows, cols);
 }
@@ -96,6 +149,56 @@ std::vector<float> CheckpointWeights::scales(const std::string& name) const {
     if (!std::isfinite(values[i]))
       throw ModelError(fmt::format("{} holds {} at place {}, expected finite scales", place, values[i], i));
   return values;
+}
+
+/// The tensor that holds the weights or the biases of all experts, or would.
+std::string CheckpointWeights::tensor_of(const std::string& stack) const {
+  const std::string blocks = stack + "_blocks";
+  return config_.format == WeightFormat::mxfp4 && files_.contains(blocks) ? blocks : stack;
+}
+
+/// Throws unless a tensor has the shape [E, shape...] with more than `part` experts.
+void CheckpointWeights::check_part(const std::string& name, std::int64_t part, const TensorShape& shape) const {
+  const std::string place = files_.place(name);  // throws where it is missing
+  const TensorShape& found = files_.find(name)->shape;
+  if (found.size() != shape.size() + 1 || !std::equal(shape.begin(), shape.end(), found.begin() + 1))
+    throw ModelError(
+        fmt::format("{} has shape {}, expected {} of each expert", place, shape_text(found), shape_text(shape)));
+  if (part >= found.front())
+    throw ModelError(fmt::format("{} is of {} experts, expected expert {}", place, found.front(), part));
+}
+
+/// Part `part` of a tensor of all experts. Matrices in bf16, f16 and f32 are stored as inputs by outputs.
+StoredWeight CheckpointWeights::expert(const std::string& stack, std::int64_t part, std::int64_t rows,
+                                       std::int64_t cols) const {
+  if (tensor_of(stack) != stack) return mxfp4(stack, part, rows, cols);
+  const bool bias = stack.ends_with("_bias");
+  check_part(stack, part, bias ? TensorShape{cols} : TensorShape{cols, rows});
+  const TensorInfo& info = *files_.find(stack);
+  if (!info.dtype)
+    throw ModelError(fmt::format("{} is of type {}, expected BF16, F16 or F32", files_.place(stack), info.type));
+  const auto data = files_.read(stack, part);
+  const BlockType type = block_type_of(*info.dtype);
+  if (bias) return {data, type, rows, cols};
+  std::byte* out = nullptr;
+  StoredWeight weight = allocated(type, rows, cols, out);
+  const auto turn = size_of(*info.dtype) == sizeof(float) ? transpose<std::uint32_t> : transpose<std::uint16_t>;
+  turn(out, data.get(), rows, cols);
+  return weight;
+}
+
+StoredWeight CheckpointWeights::mxfp4(const std::string& stack, std::int64_t part, std::int64_t rows,
+                                      std::int64_t cols) const {
+  const std::string blocks = stack + "_blocks", scales = stack + "_scales";
+  const std::int64_t count = cols / kBlock;
+  check_part(blocks, part, {rows, count, kBlock / 2});
+  check_part(scales, part, {rows, count});
+  for (const std::string& name : {blocks, scales})
+    if (const TensorInfo& info = *files_.find(name); info.type != "U8")
+      throw ModelError(fmt::format("{} is of type {}, expected U8", files_.place(name), info.type));
+  const auto codes = files_.read(blocks, part), powers = files_.read(scales, part);
+  const auto places = static_cast<std::size_t>(rows * count);
+  return stored(Mxfp4Matrix{{codes.get(), places * kBlock / 2}, {powers.get(), places}, rows, cols});
 }
 
 StoredWeight CheckpointWeights::fp8(const std::string& name, std::int64_t rows, std::int64_t cols) const {
@@ -171,7 +274,6 @@ StoredWeight CheckpointWeights::int4(const std::string& stem, std::int64_t rows,
 
 namespace {
 
-constexpr std::int64_t kBlock = 32;                                 // inputs of a block of Q4_0 and Q5_0
 constexpr std::uint8_t kMiddle = 8;                                 // the zero of Q4_0
 constexpr std::array<int, 8> kAwqPlace = {0, 4, 1, 5, 2, 6, 3, 7};  // of output j in a word
 
@@ -182,13 +284,6 @@ std::uint32_t word_at(std::span<const std::byte> words, std::int64_t index) {
 }
 
 std::uint8_t integer_at(std::uint32_t word, int place) { return static_cast<std::uint8_t>(word >> (4 * place) & 15); }
-
-template <class Value>
-StoredWeight allocated(BlockType type, std::int64_t rows, std::int64_t cols, Value*& out) {
-  const auto data = std::make_shared<std::byte[]>(static_cast<std::size_t>(rows * row_bytes(type, cols)));
-  out = reinterpret_cast<Value*>(data.get());
-  return {data, type, rows, cols};
-}
 
 /// The bits of an f16 of that value; empty: there is none.
 std::optional<std::uint16_t> exact_f16(float value) {
@@ -341,6 +436,21 @@ StoredWeight stored(const Int4Matrix& matrix) {
                 : in_blocks<BlockQ5_0>(matrix, BlockType::q5_0, *scales);
 }
 
+StoredWeight stored(const Mxfp4Matrix& matrix) {
+  BlockMXFP4* out = nullptr;
+  StoredWeight weight = allocated(BlockType::mxfp4, matrix.rows, matrix.cols, out);
+  const auto code = [](const std::byte* pairs, std::size_t input) {
+    return std::to_integer<std::uint8_t>(pairs[input / 2]) >> (input % 2 * 4) & 15;
+  };
+  for (std::size_t block = 0; block < matrix.scales.size(); ++block) {
+    const std::byte* pairs = matrix.blocks.data() + block * sizeof(out->q);
+    out[block].e = std::to_integer<std::uint8_t>(matrix.scales[block]);
+    for (std::size_t i = 0; i < sizeof(out->q); ++i)
+      out[block].q[i] = static_cast<std::uint8_t>(code(pairs, i) | code(pairs, i + kBlock / 2) << 4);
+  }
+  return weight;
+}
+
 namespace {
 
 constexpr std::int32_t kMaxExtent = 1 << 20;  // of a group or a block
@@ -466,7 +576,9 @@ QuantizationConfig read_quantization(const JsonFields& config, const std::string
   if (method == "compressed-tensors") return read_compressed_tensors(fields, origin, prefix);
   if (method == "gptq") return read_gptq(fields);
   if (method == "awq") return read_awq(fields);
-  fields.fail("quant_method", "but supported are fp8, compressed-tensors, gptq and awq; or use a checkpoint in bf16");
+  if (method == "mxfp4") return {.format = WeightFormat::mxfp4};
+  fields.fail("quant_method",
+              "but supported are fp8, compressed-tensors, gptq, awq and mxfp4; or use a checkpoint in bf16");
 }
 
 }  // namespace baton

@@ -53,6 +53,17 @@ std::vector<std::uint8_t> awq_zeros(std::span<const std::byte> words);
 /// where the inputs of every block have one group, and scales are f16 numbers. Other matrices become f32.
 StoredWeight stored(const Int4Matrix& matrix);
 
+/// 4-bit floats with two exponent bits and one of mantissa (E2M1), and for each 32 inputs a power of two, biased by
+/// 127. Byte i of a block has input 2 i in its low half, 2 i + 1 in its high half.
+struct Mxfp4Matrix {
+  std::span<const std::byte> blocks;  // [rows, cols / 32, 16]
+  std::span<const std::byte> scales;  // [rows, cols / 32]
+  std::int64_t rows = 0, cols = 0;
+};
+
+/// The same blocks in the order of GGUF files.
+StoredWeight stored(const Mxfp4Matrix& matrix);
+
 // The weights of a safetensors checkpoint, of which some are quantised as its config.json says.
 
 /// Which tensors are quantised is seen from the tensors: a "NAME.weight" of type F8_E4M3, or "NAME.qweight" in its
@@ -60,9 +71,11 @@ StoredWeight stored(const Int4Matrix& matrix);
 /// and what was expected. Safe from any thread.
 class CheckpointWeights final : public WeightSource {
  public:
-  /// `files` must outlive it.
-  CheckpointWeights(const SafetensorsFolder& files, const QuantizationConfig& config)
-      : files_(files), config_(config) {}
+  /// `files` must outlive it. With `stacked_experts` (gpt-oss), "experts.3.NAME.weight" and "experts.3.NAME.bias" are
+  /// parts of tensors of all experts: of "experts.NAME" [E, inputs, outputs] or "experts.NAME_blocks" and
+  /// "experts.NAME_scales" (MXFP4), and of "experts.NAME_bias".
+  CheckpointWeights(const SafetensorsFolder& files, const QuantizationConfig& config, bool stacked_experts = false)
+      : files_(files), config_(config), stacked_experts_(stacked_experts) {}
 
   bool contains(const std::string& name) const override;
   /// FP8 becomes f32; integers of 4 bits become blocks of Q4_0 or Q5_0 where those hold the same values, else f32.
@@ -75,12 +88,17 @@ class CheckpointWeights final : public WeightSource {
   std::string in_file(const std::string& name) const;
   StoredWeight fp8(const std::string& name, std::int64_t rows, std::int64_t cols) const;
   StoredWeight int4(const std::string& stem, std::int64_t rows, std::int64_t cols) const;
+  StoredWeight expert(const std::string& stack, std::int64_t part, std::int64_t rows, std::int64_t cols) const;
+  StoredWeight mxfp4(const std::string& stack, std::int64_t part, std::int64_t rows, std::int64_t cols) const;
+  std::string tensor_of(const std::string& stack) const;
+  void check_part(const std::string& name, std::int64_t part, const std::vector<std::int64_t>& shape) const;
   std::vector<float> scales(const std::string& name) const;
   std::vector<std::int32_t> groups(const std::string& stem, std::int64_t cols, std::int64_t count) const;
   std::vector<std::byte> bytes(const std::string& name, const char* type, const std::vector<std::int64_t>& shape) const;
 
   const SafetensorsFolder& files_;
   QuantizationConfig config_;
+  bool stacked_experts_;
 };
 
 }  // namespace baton

@@ -44,6 +44,7 @@ enum class Family : std::uint8_t {
   nemotron,
   falcon_h1,
   hunyuan,
+  gpt_oss,
 };
 
 /// Attention and gated delta nets.
@@ -123,6 +124,12 @@ constexpr FamilyRow kFamilies[] = {
      .family = Family::qwen3_next,
      .attention_bias = true,
      .partly_rotated = true},
+    {.name = "GptOssForCausalLM",
+     .norm_eps = 1e-5,
+     .theta = 150000.0,
+     .head_dim = 64,
+     .family = Family::gpt_oss,
+     .attention_bias = true},
 };
 
 inline constexpr std::int32_t kMaxContext = 1 << 27;
@@ -327,7 +334,7 @@ std::int32_t sliding_period(const JsonFields& fields, std::int32_t usual) {
 /// Layers that Gemma 3 lists by name, or all but every sixth one; "sliding_window_pattern" names another period. Layers
 /// with a window have RoPE of kind `local`, the others of kind `global`.
 void read_periodic_windows(ModelConfig& config, const JsonFields& fields, std::int32_t usual, RopeKind local,
-                           RopeKind global) {
+                           RopeKind global, std::int32_t usual_window = 4096) {
   std::vector<bool> sliding(static_cast<std::size_t>(config.layers));
   if (const Json* types = fields.find("layer_types")) {
     sliding = sliding_layers(config, fields, *types);
@@ -339,7 +346,7 @@ void read_periodic_windows(ModelConfig& config, const JsonFields& fields, std::i
   const bool any = std::ranges::find(sliding, true) != sliding.end();
   if (any && fields.is_null("sliding_window"))
     fields.fail("sliding_window", "expected a number of tokens, as there are layers with a sliding window");
-  const std::int32_t window = any ? fields.integer_or("sliding_window", 4096, 1, kMaxContext) : 0;
+  const std::int32_t window = any ? fields.integer_or("sliding_window", usual_window, 1, kMaxContext) : 0;
   for (std::size_t layer = 0; layer < sliding.size(); ++layer) {
     config.window[layer] = sliding[layer] ? window : 0;
     config.rope_kinds.push_back(sliding[layer] ? local : global);
@@ -373,6 +380,10 @@ void read_rope(ModelConfig& config, const JsonFields& fields, const FamilyRow& r
     read_temperature(config.temperature, config.rope, scaling);
     return;  // as in Transformers, a filled rope_scaling hides rope_parameters
   }
+  if (row.family != Family::gpt_oss) return;
+  const Json usual = {
+      {"rope_type", "yarn"}, {"factor", 32.0}, {"original_max_position_embeddings", 4096}, {"truncate", false}};
+  read_rope_object(config.rope, config, row, fields, {usual, origin, "rope_scaling."});
 }
 
 /// Granite 4: hybrids have no RoPE.
@@ -390,6 +401,8 @@ void read_windows(ModelConfig& config, const JsonFields& fields, Family family) 
     return read_qwen_windows(config, fields);
   if (family == Family::gemma3) return read_periodic_windows(config, fields, 6, RopeKind::local, RopeKind::global);
   if (family == Family::olmo3) return read_periodic_windows(config, fields, 4, RopeKind::local, RopeKind::global);
+  if (family == Family::gpt_oss)
+    return read_periodic_windows(config, fields, 2, RopeKind::global, RopeKind::global, 128);
   if (family == Family::exaone4 && !fields.is_null("sliding_window"))
     return read_periodic_windows(config, fields, 4, RopeKind::global, RopeKind::none);
   if (family == Family::exaone4 || family == Family::granite || family == Family::glm4) return;
@@ -674,10 +687,12 @@ void reject_other_activations(const JsonFields& fields, Family family) {
 bool has_experts(Family family) {
   if (family == Family::granite_hybrid || family == Family::nemotron) return true;
   return family == Family::mixtral || family == Family::qwen3_moe || family == Family::qwen2_moe ||
-         family == Family::lfm2_moe || family == Family::qwen35_moe || family == Family::qwen3_next;
+         family == Family::lfm2_moe || family == Family::qwen35_moe || family == Family::qwen3_next ||
+         family == Family::gpt_oss;
 }
 
-/// The key of a mixture's number of experts; empty: the family has none. Newer configurations of Qwen3 have Mixtral's.
+/// The key of a mixture's number of experts; empty: the family has none. Newer configurations of Qwen3 have Mixtral's,
+/// and those of gpt-oss may have Qwen's.
 std::string experts_key(const JsonFields& fields, Family family) {
   if (family == Family::mixtral || family == Family::granite_hybrid) return "num_local_experts";
   if (family == Family::nemotron) return "n_routed_experts";
@@ -761,6 +776,8 @@ void read_biases_and_norms(ModelConfig& config, const JsonFields& fields, Family
     config.attention_bias = fields.flag_or("attention_bias", true);
     config.output_bias = false;
   }
+  if (family == Family::gpt_oss) config.attention_bias = config.output_bias = fields.flag_or("attention_bias", true);
+  config.sinks = family == Family::gpt_oss;
   config.mlp_bias = fields.flag_or("mlp_bias", false);
   config.qk_norm = family == Family::qwen3 || family == Family::qwen3_moe || family == Family::gemma3 ||
                    family == Family::exaone4 || family == Family::olmo3 || is_lfm2(family) || is_delta_hybrid(family);
@@ -780,6 +797,10 @@ struct MixtureDefaults {
 
 MixtureDefaults mixture_defaults(Family family) {
   switch (family) {
+    case Family::mixtral:
+      return {8, 2, 0, 0};
+    case Family::gpt_oss:
+      return {128, 4, 0, 0};
     case Family::qwen2_moe:
       return {60, 4, 1408, 5632};
     case Family::qwen35_moe:
@@ -855,9 +876,10 @@ void read_mixture(ModelConfig& config, const JsonFields& fields, Family family) 
     mixture = granite_mixture(fields, config.ffn_width);
   } else if (family == Family::nemotron) {
     mixture = nemotron_mixture(fields, nemotron_layers(fields));
-  } else if (family == Family::mixtral) {
-    mixture.experts = fields.integer_or("num_local_experts", 8, 1, kMaxExperts);
-    mixture.chosen = fields.integer_or("num_experts_per_tok", 2, 1, kMaxExperts);
+  } else if (family == Family::mixtral || family == Family::gpt_oss) {
+    mixture.biases = family == Family::gpt_oss;
+    mixture.experts = fields.integer_or(experts_key(fields, family), absent.experts, 1, kMaxExperts);
+    mixture.chosen = fields.integer_or("num_experts_per_tok", absent.chosen, 1, kMaxExperts);
     mixture.ffn_width = config.ffn_width;
   } else {
     mixture.experts = fields.integer_or(experts_key(fields, family), absent.experts, 1, kMaxExperts);
@@ -884,6 +906,12 @@ void read_gemma(ModelConfig& config, const JsonFields& fields) {
   config.embedding_scale = static_cast<float>(std::sqrt(static_cast<double>(config.width)));
   config.query_divisor = static_cast<float>(fields.number_or("query_pre_attn_scalar", 256.0, 1e-6, 1e9));
   config.logit_cap = static_cast<float>(fields.number_or("final_logit_softcapping", 0.0, 0.0, 1e30));
+}
+
+/// The gate of gpt-oss.
+void read_clamped_gate(ModelConfig& config, const JsonFields& fields) {
+  config.gate_limit = static_cast<float>(fields.number_or("swiglu_limit", 7.0, 1e-6, 1e6));
+  config.gate_slope = static_cast<float>(fields.number_or("swiglu_alpha", 1.702, 1e-6, 1e6));
 }
 
 /// The multipliers of Granite.
@@ -1058,12 +1086,22 @@ ModelConfig parse_config(std::string_view json, const std::string& origin) {
     config.recurrent = read_delta_net(fields);
     config.mixers = delta_layers(fields, config.layers);
   }
+  if (family == Family::gpt_oss) read_clamped_gate(config, fields);
   if (has_experts(family)) read_mixture(config, fields, family);
   read_rope(config, fields, row, origin);
   read_windows(config, fields, family);
   config.eos_tokens = end_tokens(fields.integers("eos_token_id", 0, config.vocabulary - 1), origin);
   config.bos_token = fields.integer_or("bos_token_id", -1, 0, config.vocabulary - 1);
   config.quantization = read_quantization(fields, origin);
+  if (config.quantization.format == WeightFormat::mxfp4) {
+    if (family != Family::gpt_oss)
+      fields.fail("quantization_config", "with quant_method mxfp4, which is not supported for this architecture");
+    if (config.ffn_width % 32 != 0 || config.width % 32 != 0)
+      fields.fail("quantization_config",
+                  fmt::format("with quant_method mxfp4, whose blocks of 32 do not fit hidden_size {} and "
+                              "intermediate_size {}",
+                              config.width, config.ffn_width));
+  }
   return config;
 }
 

@@ -20,8 +20,9 @@ namespace baton {
 class JsonFields;
 
 /// plain: no tensor is quantised. fp8: bytes of E4M3 with scales. gptq, awq: integers of 4 bits with scales and zeros,
-/// in words of eight; gptq packs along the inputs of a matrix, awq along its outputs.
-enum class WeightFormat : std::uint8_t { plain, fp8, gptq, awq };
+/// in words of eight; gptq packs along the inputs of a matrix, awq along its outputs. mxfp4: experts in 4-bit floats
+/// with a power of two for each 32.
+enum class WeightFormat : std::uint8_t { plain, fp8, gptq, awq, mxfp4 };
 
 struct QuantizationConfig {
   WeightFormat format = WeightFormat::plain;
@@ -86,6 +87,7 @@ struct MixtureConfig {
   std::int32_t shared_width = 0;           // of the expert that every token runs through as well; 0: there is none
   bool shared_gate = true;                 // its result is multiplied by the sigmoid of a product
   std::int32_t latent_width = 0;           // of what experts read and write, projected from and to C; 0: C itself
+  bool biases = false;                     // of the router and of the experts' matrices
 
   bool in(std::int32_t layer) const { return experts > 0 && !std::ranges::binary_search(dense_layers, layer); }
 };
@@ -151,6 +153,9 @@ struct ModelConfig {
   float gate_multiplier = 1.0f;       // of an MLP's gate before its activation
   float feed_multiplier = 1.0f;       // of an MLP's result
   GateActivation activation = GateActivation::silu;
+  float gate_limit = 0.0f;         // of silu: gates are clamped from above, ups from both sides; 0: nothing is
+  float gate_slope = 1.0f;         // then the result is (up + 1) * gate * sigmoid(slope * gate)
+  bool sinks = false;              // attention has a sink for each head
   bool interleaved_heads = false;  // checkpoints hold the rotated columns of a head as pairs (2 j, 2 j + 1)
   QueryTemperature temperature;
   MixtureConfig mixture;

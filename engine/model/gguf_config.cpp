@@ -42,6 +42,9 @@ constexpr std::pair<std::string_view, std::string_view> kPostNormTensors[] = {
 constexpr std::pair<std::string_view, std::string_view> kGlmNormTensors[] = {
     {"post_self_attn_layernorm", "post_attention_norm"}, {"post_mlp_layernorm", "post_ffw_norm"}};
 
+constexpr std::pair<std::string_view, std::string_view> kGptOssTensors[] = {
+    {"post_attention_layernorm", "post_attention_norm"}, {"mlp.router", "ffn_gate_inp"}};
+
 /// Those of mixtures of experts. A file holds the matrices of all experts in one tensor.
 constexpr std::pair<std::string_view, std::string_view> kMixtureTensors[] = {{"block_sparse_moe.gate", "ffn_gate_inp"},
                                                                              {"mlp.gate", "ffn_gate_inp"},
@@ -89,10 +92,13 @@ constexpr std::pair<std::string_view, std::string_view> kDeltaTensors[] = {
     {"linear_attn.out_proj", "ssm_out"}};
 
 /// Tensors whose names do not end in the kind that they have in checkpoints. "rate": files hold -exp(A_log).
-constexpr std::pair<std::string_view, std::string_view> kWholeNames[] = {
-    {"linear_attn.rate", "ssm_a"}, {"linear_attn.dt_bias", "ssm_dt.bias"},
-    {"mamba.rate", "ssm_a"},       {"mamba.dt_bias", "ssm_dt.bias"},
-    {"mamba.D", "ssm_d"},          {"mlp.expert_bias", "exp_probs_b.bias"}};
+constexpr std::pair<std::string_view, std::string_view> kWholeNames[] = {{"linear_attn.rate", "ssm_a"},
+                                                                         {"linear_attn.dt_bias", "ssm_dt.bias"},
+                                                                         {"mamba.rate", "ssm_a"},
+                                                                         {"mamba.dt_bias", "ssm_dt.bias"},
+                                                                         {"mamba.D", "ssm_d"},
+                                                                         {"mlp.expert_bias", "exp_probs_b.bias"},
+                                                                         {"self_attn.sinks", "attn_sinks.weight"}};
 constexpr std::pair<std::string_view, std::string_view> kFalconNorm = {"post_attention_layernorm.weight", "ffn_norm"};
 
 struct Architecture {
@@ -165,6 +171,7 @@ constexpr Architecture kArchitectures[] = {
      .partly_rotated = true,
      .mixture = true,
      .whole_names = true},
+    {.name = "gpt-oss", .class_ = "GptOssForCausalLM", .special = kGptOssTensors, .mixture = true, .whole_names = true},
 };
 
 bool is_delta_hybrid(const Architecture& architecture) {
@@ -303,8 +310,10 @@ void reject_unsupported(const GgufMetadata& metadata, const Architecture& archit
   for (const std::string_view key : {"expert_shared_count", "expert_group_count", "leading_dense_block_count"})
     if (!architecture.sigmoid_router && metadata.integer_or(prefix + std::string(key), 0, 0, kMax) != 0)
       metadata.fail(prefix + std::string(key), "but such mixtures of experts are not supported");
+  // The softmax of the chosen experts alone (3) is that of all, normalised.
   const std::int64_t gating = architecture.sigmoid_router ? 2 : 1;
-  if (metadata.integer_or(prefix + "expert_gating_func", gating, 0, kMax) != gating)
+  const std::int64_t found = metadata.integer_or(prefix + "expert_gating_func", gating, 0, kMax);
+  if (found != gating && (found != 3 || architecture.name != "gpt-oss"))
     metadata.fail(prefix + "expert_gating_func", gating == 1 ? "expected 1 (softmax)" : "expected 2 (sigmoid)");
   if (const double scale = metadata.number_or(prefix + "expert_weights_scale", 1.0, 0.0, 1e30);
       scale != 0.0 && scale != 1.0 && !architecture.sigmoid_router)
@@ -427,8 +436,14 @@ std::int64_t vocabulary_of(const GgufFiles& files) {
 
 void add_mixture(Json& config, const GgufMetadata& metadata, const std::string& prefix, bool mixtral) {
   const bool shared = prefix == "qwen2moe." || prefix == "qwen35moe." || prefix == "qwen3next.";
-  config[mixtral ? "num_local_experts" : "num_experts"] = metadata.integer(prefix + "expert_count", 1, kMax);
+  const bool gpt_oss = prefix == "gpt-oss.";
+  config[mixtral || gpt_oss ? "num_local_experts" : "num_experts"] = metadata.integer(prefix + "expert_count", 1, kMax);
   config["num_experts_per_tok"] = metadata.integer(prefix + "expert_used_count", 1, kMax);
+  if (gpt_oss) {
+    const std::string width = prefix + "expert_feed_forward_length";
+    config["intermediate_size"] = metadata.integer_or(width, config["intermediate_size"], 1, kMax);
+    return;
+  }
   config["norm_topk_prob"] = prefix != "qwen2moe.";  // as llama.cpp computes all files of these architectures
   if (!mixtral) config["moe_intermediate_size"] = metadata.integer(prefix + "expert_feed_forward_length", 1, kMax);
   if (shared)
@@ -585,7 +600,12 @@ void add_settings_of(const Architecture& architecture, Json& config, const GgufF
     if (const std::int64_t window = metadata.integer_or(prefix + "attention.sliding_window", 0, 0, kMax); window > 0)
       config["sliding_window"] = window;
   }
-  if (name == "gemma3" || name == "olmo2" || name == "exaone4") add_windows(config, metadata, prefix);
+  if (name == "gemma3" || name == "olmo2" || name == "exaone4" || name == "gpt-oss")
+    add_windows(config, metadata, prefix);
+  if (name == "gpt-oss") {
+    config["attention_bias"] = has_bias(files, "attn_q");
+    if (config.contains("rope_scaling")) config["rope_scaling"]["truncate"] = false;  // no file says it
+  }
   if (name == "gemma3") add_gemma(config, metadata, prefix);
   if (is_lfm2(architecture)) add_lfm2(config, metadata, prefix);
   if (is_delta_hybrid(architecture)) add_delta_net(config, metadata, prefix);
@@ -665,6 +685,8 @@ std::vector<float> frequency_divisors(const GgufFiles& files, const ModelConfig&
 std::vector<std::int32_t> gguf_eos_tokens(const GgufMetadata& metadata) {
   constexpr std::string_view kEnds[] = {"<|im_end|>", "<|eot_id|>",    "<|eom_id|>",      "<|end|>", "<end_of_turn>",
                                         "<|eot|>",    "<|endoftext|>", "<|end_of_text|>", "</s>"};
+  // gpt-oss ends each message of an answer with <|end|>, and the answer itself with one of these.
+  constexpr std::string_view kHarmonyEnds[] = {"<|return|>", "<|call|>"};
   constexpr std::int64_t kControl = 3;  // of tokenizer.ggml.token_type
   std::vector<std::int32_t> ids;
   const auto add = [&](std::int64_t id) { ids.push_back(static_cast<std::int32_t>(id)); };
@@ -676,9 +698,16 @@ std::vector<std::int32_t> gguf_eos_tokens(const GgufMetadata& metadata) {
     return end_tokens(ids, metadata.origin());
   const std::vector<std::string_view> tokens = metadata.texts("tokenizer.ggml.tokens");
   const std::vector<std::int64_t> types = metadata.integers("tokenizer.ggml.token_type");
+  const auto is_in = [](const auto& list, std::string_view token) {
+    return std::ranges::find(list, token) != std::end(list);
+  };
+  const bool harmony = std::ranges::all_of(kHarmonyEnds, [&](std::string_view end) { return is_in(tokens, end); });
+  const auto ends = [&](std::string_view token) {
+    if (harmony && token == "<|end|>") return false;
+    return is_in(kEnds, token) || (harmony && is_in(kHarmonyEnds, token));
+  };
   for (std::size_t id = 0; id < std::min(tokens.size(), types.size()); ++id)
-    if (types[id] == kControl && std::ranges::find(kEnds, tokens[id]) != std::end(kEnds))
-      add(static_cast<std::int64_t>(id));
+    if (types[id] == kControl && ends(tokens[id])) add(static_cast<std::int64_t>(id));
   return end_tokens(ids, metadata.origin());
 }
 
@@ -730,8 +759,8 @@ StoredWeight GgufWeights::weight(const std::string& name, std::int64_t rows, std
                                  fmt::join(names, ", ")));
   }
   std::vector<std::int64_t> shape = rows == 1 ? std::vector<std::int64_t>{cols} : std::vector<std::int64_t>{rows, cols};
-  if (at.expert >= 0) shape = {experts_, rows, cols};
-  if (rows == 1 && product_of(tensor->shape) == cols) shape = tensor->shape;  // a vector, in whatever form
+  if (at.expert >= 0) shape.insert(shape.begin(), experts_);
+  if (rows == 1 && at.expert < 0 && product_of(tensor->shape) == cols) shape = tensor->shape;  // a vector of any form
   if (tensor->shape != shape)
     throw ModelError(
         fmt::format("{} has shape [{}], expected [{}]", where, fmt::join(tensor->shape, ", "), fmt::join(shape, ", ")));

@@ -198,9 +198,11 @@ std::int64_t parameter_count(const ModelConfig& c) {
   if (c.qk_norm) layer += c.qk_norm_of_row ? q + kv : 2 * c.head_dim;
   if (c.attention_bias) layer += q + 2 * kv;
   if (c.output_bias) layer += width;
+  if (c.sinks) layer += c.heads;
   const std::int64_t mlp = 3 * width * ffn + (c.mlp_bias ? 2 * ffn + width : 0);
   const std::int64_t shared = c.mixture.shared_width > 0 ? width + 3 * width * c.mixture.shared_width : 0;
-  const std::int64_t mixture = c.mixture.experts * (width + 3 * width * c.mixture.ffn_width) + shared;
+  const std::int64_t biases = c.mixture.biases ? 1 + 2 * c.mixture.ffn_width + width : 0;
+  const std::int64_t mixture = c.mixture.experts * (width + 3 * width * c.mixture.ffn_width + biases) + shared;
   std::int64_t mixtures = 0;
   for (std::int32_t i = 0; i < c.layers; ++i) mixtures += c.mixture.in(i) ? 1 : 0;
   return c.layers * layer + mixtures * mixture + (c.layers - mixtures) * mlp + width +
@@ -256,6 +258,7 @@ LayerWeights make_layer(RandomWeights& random, const ModelConfig& c, std::int32_
   }
   layer.output = random.matrix(c.width, q);
   if (c.output_bias) layer.output_bias = random.constant(c.width, 0.0f);
+  if (c.sinks) layer.sinks = random.constant(c.heads, 0.0f);
   if (c.pre_norms) layer.mlp_norm = random.constant(c.width, 1.0f);
   if (c.post_norms) layer.attention_post_norm = layer.mlp_post_norm = random.constant(c.width, 1.0f);
   if (c.mixture.in(index)) {
@@ -263,7 +266,11 @@ LayerWeights make_layer(RandomWeights& random, const ModelConfig& c, std::int32_
     for (std::int32_t expert = 0; expert < c.mixture.experts; ++expert) {
       auto gate_up = random.matrix(2 * std::int64_t{c.mixture.ffn_width}, c.width);
       layer.experts.push_back({std::move(gate_up), random.matrix(c.width, c.mixture.ffn_width)});
+      if (!c.mixture.biases) continue;
+      layer.experts.back().gate_up_bias = random.constant(2 * std::int64_t{c.mixture.ffn_width}, 0.0f);
+      layer.experts.back().down_bias = random.constant(c.width, 0.0f);
     }
+    if (c.mixture.biases) layer.router_bias = random.constant(c.mixture.experts, 0.0f);
     if (c.mixture.shared_width > 0) {
       layer.shared.gate_up = random.matrix(2 * std::int64_t{c.mixture.shared_width}, c.width);
       layer.shared.down = random.matrix(c.width, c.mixture.shared_width);
@@ -451,7 +458,7 @@ class Folder final : public ModelFiles {
   const WeightSource& weights() override {
     if (!renamed_) {
       parsed_ = parse_config(config_, (path_ / "config.json").string());
-      weights_.emplace(files(), parsed_.quantization);
+      weights_.emplace(files(), parsed_.quantization, parsed_.mixture.biases);
       renamed_.emplace(*weights_, parsed_);
     }
     return *renamed_;

@@ -15,6 +15,11 @@
 #include "engine/model/weights.h"
 
 namespace baton {
+
+BlockType block_type_of(DType type) {
+  return type == DType::f32 ? BlockType::f32 : type == DType::bf16 ? BlockType::bf16 : BlockType::f16;
+}
+
 namespace {
 
 constexpr std::size_t kLengthBytes = 8;          // at the beginning: the header's length
@@ -45,10 +50,6 @@ std::optional<DType> dtype_of(std::string_view type) {
   if (type == "BF16") return DType::bf16;
   if (type == "F16") return DType::f16;
   return std::nullopt;
-}
-
-BlockType block_type_of(DType type) {
-  return type == DType::f32 ? BlockType::f32 : type == DType::bf16 ? BlockType::bf16 : BlockType::f16;
 }
 
 /// A file with two tensors of one name must be refused.
@@ -278,6 +279,15 @@ std::shared_ptr<const std::byte[]> SafetensorsFolder::read(const std::string& na
   const TensorInfo& info = file.tensors.at(name);
   const auto data = std::make_shared_for_overwrite<std::byte[]>(info.end - info.begin);
   file.file.read(file.data_offset + info.begin, {data.get(), info.end - info.begin});
+  return data;
+}
+
+std::shared_ptr<const std::byte[]> SafetensorsFolder::read(const std::string& name, std::int64_t part) const {
+  const File& file = owner(name);
+  const TensorInfo& info = file.tensors.at(name);
+  const std::size_t bytes = (info.end - info.begin) / static_cast<std::size_t>(info.shape.front());
+  const auto data = std::make_shared_for_overwrite<std::byte[]>(bytes);
+  file.file.read(file.data_offset + info.begin + static_cast<std::size_t>(part) * bytes, {data.get(), bytes});
   return data;
 }
 

@@ -39,6 +39,9 @@ std::uint64_t safetensors_data_offset(std::span<const std::byte> first, std::uin
 std::map<std::string, TensorInfo> parse_safetensors_header(std::span<const std::byte> head, std::uint64_t file_bytes,
                                                            const std::string& origin);
 
+/// The block type of single values.
+BlockType block_type_of(DType type);
+
 /// "[2, 3]".
 std::string shape_text(const std::vector<std::int64_t>& shape);
 
@@ -59,6 +62,8 @@ class SafetensorsFolder final : public WeightSource {
   /// The bytes of a tensor as the file holds them, aligned for every element type. Throws ModelError when it is missing
   /// or cannot be read.
   std::shared_ptr<const std::byte[]> read(const std::string& name) const;
+  /// As read(), of one element of the first axis of a tensor that has `part` + 1 or more of them.
+  std::shared_ptr<const std::byte[]> read(const std::string& name, std::int64_t part) const;
   /// The file and the tensor, as errors begin.
   std::string place(const std::string& name) const;
   std::vector<std::string> names() const;

@@ -284,7 +284,30 @@ void load_shared_expert(Loader& loader, const ModelConfig& config, LayerWeights&
     layer.shared_gate = loader.matrix({{block + "shared_expert_gate.weight", 1}}, config.width);
 }
 
+/// The experts of gpt-oss: biases everywhere, and in checkpoints one matrix of gates and ups in turn.
+void load_biased_mixture(Loader& loader, const ModelConfig& config, LayerWeights& layer, const std::string& block) {
+  const MixtureConfig& mixture = config.mixture;
+  const std::int64_t width = config.width, ffn = mixture.ffn_width;
+  const auto expert_name = [&](std::int32_t expert) { return fmt::format("{}experts.{}.", block, expert); };
+  layer.router = loader.matrix({{block + "router.weight", mixture.experts}}, width);
+  layer.router_bias = loader.vector({{block + "router.bias", mixture.experts}});
+  const bool in_turn = loader.has(expert_name(0) + "gate_up_proj.weight");
+  if (const std::string beyond = expert_name(mixture.experts) + "gate_up_proj.weight"; loader.has(beyond))
+    throw ModelError(fmt::format("tensor \"{}\" is there, expected {} experts", beyond, mixture.experts));
+  for (std::int32_t expert = 0; expert < mixture.experts; ++expert) {
+    const GatedNames names{expert_name(expert), in_turn};
+    const auto gate_up = [&](const char* kind) {
+      std::vector<WeightPart> parts = names.gate_up(kind, ffn);
+      if (in_turn) parts.front().interleaved = static_cast<std::int32_t>(2 * ffn);
+      return parts;
+    };
+    layer.experts.push_back({loader.matrix(gate_up(".weight"), width), loader.matrix(names.down(".weight", width), ffn),
+                             loader.vector(gate_up(".bias")), loader.vector(names.down(".bias", width))});
+  }
+}
+
 void load_mixture(Loader& loader, const ModelConfig& config, LayerWeights& layer, const std::string& prefix) {
+  if (config.mixture.biases) return load_biased_mixture(loader, config, layer, prefix + "mlp.");
   const MixtureConfig& mixture = config.mixture;
   const std::int64_t width = mixture.latent_width > 0 ? mixture.latent_width : config.width, ffn = mixture.ffn_width;
   const bool mixtral = config.architecture == "MixtralForCausalLM";
@@ -391,6 +414,7 @@ class MixerReader {
       for (std::size_t i = 0; i < layer.q_norm.size(); ++i) layer.q_norm[i] *= layer.k_norm[i];
       std::ranges::fill(layer.k_norm, 1.0f);
     }
+    if (config_.sinks) layer.sinks = loader_.vector({{prefix + "sinks", config_.heads}});
     layer.output = loader_.matrix({{prefix + "o_proj.weight", width}}, q);
     if (config_.output_bias) layer.output_bias = loader_.vector({{prefix + "o_proj.bias", width}});
   }
@@ -587,6 +611,7 @@ ExpertPlace expert_place(const std::string& name) {
 
 /// The tensor of all experts in which the matrix is; empty: it has a tensor of its own.
 std::string RenamedWeights::stack_of(const std::string& theirs) const {
+  if (files_.contains(theirs)) return "";
   for (const std::string& stack : expert_place(theirs).stacks)
     if (files_.contains(stack)) return stack;
   return "";
@@ -616,10 +641,12 @@ StoredWeight RenamedWeights::expert(const std::string& stack, std::int64_t exper
 void Weights::keep_vectors(Device& device) {
   kept.clear();
   for (const LayerWeights& layer : layers) {
-    for (const auto* vector :
-         {&layer.input_norm, &layer.qkv_bias, &layer.q_norm, &layer.k_norm, &layer.output_bias,
-          &layer.attention_post_norm, &layer.mlp_norm, &layer.gate_up_bias, &layer.down_bias, &layer.mlp_post_norm})
+    for (const auto* vector : {&layer.input_norm, &layer.qkv_bias, &layer.q_norm, &layer.k_norm, &layer.sinks,
+                               &layer.output_bias, &layer.attention_post_norm, &layer.mlp_norm, &layer.gate_up_bias,
+                               &layer.down_bias, &layer.mlp_post_norm, &layer.router_bias})
       kept.push_back(device.keep(*vector));
+    for (const ExpertWeights& expert : layer.experts)
+      for (const auto* vector : {&expert.gate_up_bias, &expert.down_bias}) kept.push_back(device.keep(*vector));
     if (layer.recurrent == nullptr) continue;
     const RecurrentWeights& recurrent = *layer.recurrent;
     for (const auto* vector : {&recurrent.in_bias, &recurrent.taps, &recurrent.conv_bias, &recurrent.rate,

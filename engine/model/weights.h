@@ -27,6 +27,7 @@ struct StoredWeight {
   /// D, if the first R of the D outputs of each head are stored in the order of interleaved RoPE, whose pairs are
   /// (2 j, 2 j + 1); 0: outputs are stored in order. The engine's pairs are (j, j + R/2). Outputs are a matrix's rows,
   /// a bias's columns.
+  /// Gates and ups of a feed-forward part that are stored in turn are one head of 2 F outputs.
   std::int32_t interleaved = 0;
   std::int32_t rotated = 0;  // R; 0: D
   /// Where each output is stored, of a weight that is neither interleaved nor in order; null: as above. Its rows may be
@@ -98,8 +99,10 @@ class RenamedWeights final : public WeightSource {
 
 /// One expert of a mixture.
 struct ExpertWeights {
-  std::unique_ptr<Matrix> gate_up;  // [2 F, C] with the experts' F
-  std::unique_ptr<Matrix> down;     // [C, F]
+  std::unique_ptr<Matrix> gate_up;       // [2 F, C] with the experts' F
+  std::unique_ptr<Matrix> down;          // [C, F]
+  std::vector<float> gate_up_bias = {};  // [2 F] or empty
+  std::vector<float> down_bias = {};     // [C] or empty
 };
 
 /// The mixer of a layer with a state; what its kind has.
@@ -122,6 +125,7 @@ struct LayerWeights {
   std::vector<float> qkv_bias;     // [(H + 2K) D] or empty
   std::vector<float> q_norm;       // [D], [H D] if one norm is of all heads, or empty
   std::vector<float> k_norm;       // [D], [K D] if one norm is of all heads, or empty
+  std::vector<float> sinks;        // [H] or empty
   std::unique_ptr<Matrix> output;  // [C, H D]
   std::vector<float> output_bias;  // [C] or empty
   std::vector<float> attention_post_norm;       // [C] or empty
@@ -132,6 +136,7 @@ struct LayerWeights {
   std::vector<float> down_bias;                 // [C] or empty
   std::vector<float> mlp_post_norm;             // [C] or empty
   std::unique_ptr<Matrix> router;               // [E, C] of a mixture of experts, which then has no gate_up and no down
+  std::vector<float> router_bias;               // [E] or empty
   std::vector<float> choice_bias;               // [E] or empty; see ExpertChoice
   std::vector<ExpertWeights> experts;           // [E]
   ExpertWeights shared;                         // of the expert that every token runs through; null: there is none

@@ -56,6 +56,8 @@ YARN = dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=32768
 SHORT_FACTOR, LONG_FACTOR = [1.0, 1.1, 1.2, 1.4, 1.7, 2.0], [1.0, 1.3, 2.0, 4.0, 9.0, 20.0]
 LONGROPE = dict(rope_type="longrope", rope_theta=10000.0, partial_rotary_factor=0.75, short_factor=SHORT_FACTOR,
                 long_factor=LONG_FACTOR)
+GPT_OSS_ROPE = dict(YARN, rope_theta=150000.0, factor=8.0, original_max_position_embeddings=64, beta_fast=32.0,
+                    beta_slow=1.0, truncate=False)
 
 # name: configuration class, its arguments, type of the stored weights, shards, and edits of the saved config.json that
 # turn it into an older spelling (None removes a key).
@@ -129,6 +131,12 @@ MODELS = {
         llama_4_scaling_beta=0.3)), "bfloat16", 1, {}),
     "qwen2_moe": ("Qwen2Moe", dict(num_experts=6, num_experts_per_tok=2, moe_intermediate_size=40,
                                    shared_expert_intermediate_size=56), "bfloat16", 1, {}),
+    "gpt_oss": ("GptOss", dict(head_dim=16, num_hidden_layers=4, intermediate_size=40, num_local_experts=5,
+                               num_experts_per_tok=3, sliding_window=20, pad_token_id=0, swiglu_limit=2.5,
+                               rope_parameters=GPT_OSS_ROPE),
+                "bfloat16", 1,
+                {"rope_parameters": None, "layer_types": None, "rope_theta": 150000.0,
+                 "rope_scaling": {key: value for key, value in GPT_OSS_ROPE.items() if key != "rope_theta"}}),
 }
 
 # Where the configuration class is not named after the model class.
@@ -168,8 +176,9 @@ def fill(model, generator, from_one):
                 parameter.copy_(0.3 * noise)
             elif "embed_tokens" in name or "lm_head" in name:
                 parameter.copy_((0.1 if from_one and "embed" in name else 0.4) * noise)
-            else:
-                parameter.copy_(noise * 1.3 / parameter.shape[-1] ** 0.5)
+            else:  # the experts of gpt-oss are [experts, inputs, outputs], all other matrices [.., outputs, inputs]
+                inputs = -2 if parameter.dim() == 3 and model.config.model_type == "gpt_oss" else -1
+                parameter.copy_(noise * 1.3 / parameter.shape[inputs] ** 0.5)
 
 
 def save(model, folder, dtype, shards, edits):

@@ -7,12 +7,13 @@
 
 Needs torch, transformers 5, compressed-tensors and safetensors. The matrices are quantised and packed here; their
 values are what the packages make of the packed tensors, with scales widened to float32 first: GPTQ from auto-gptq, AWQ
-from autoawq, FP8 from Transformers (blocks) and compressed-tensors (whole tensors and channels).
+from autoawq, FP8 from Transformers (blocks) and compressed-tensors (whole tensors and channels), MXFP4 from
+Transformers.
 
 quantized/NAME/ is like models/NAME/ (make_models.py); goldens.json also has
 
     weights      {name: FNV-1a over the 32-bit words of the matrix's float32 values, hexadecimal}
-    stored       what the engine keeps the matrices as: Q4_0, Q5_0 or F32
+    stored       what the engine keeps the matrices as: Q4_0, Q5_0, F32 or MXFP4
 """
 
 import argparse
@@ -105,6 +106,19 @@ def fp8_blocks(weight, packages, generator):
     return tensors, packages["fp8"](None)._dequantize_one(tensors["weight"], grid, torch.float32)
 
 
+def mxfp4(weight, packages, generator):
+    """Of all experts, [E, inputs, outputs]: blocks [E, outputs, inputs / 32, 16] and scales [E, outputs, inputs / 32]."""
+    experts, inputs, outputs = weight.shape
+    parts = weight.transpose(1, 2).reshape(experts, outputs, inputs // 32, 32)
+    powers = parts.abs().amax(-1, keepdim=True).log2().floor() - 2  # of values up to 6, a little above is cut
+    near = (parts.abs() / 2 ** powers)[..., None] - torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6])
+    codes = near.abs().argmin(-1)
+    codes += 8 * ((parts < 0) & (codes > 0))  # no negative zeros
+    tensors = dict(_blocks=(codes[..., 0::2] | codes[..., 1::2] << 4).to(torch.uint8),
+                   _scales=(powers[..., 0] + 127).to(torch.uint8))
+    return tensors, packages["mxfp4"](tensors["_blocks"], tensors["_scales"], dtype=torch.float32)
+
+
 def compressed(strategy):
     def quantise(weight, packages, generator):
         largest = weight.abs().amax(1, keepdim=True) if strategy == "channel" else weight.abs().amax().reshape(1)
@@ -140,7 +154,30 @@ MODELS = {
                                              weight_block_size=[BLOCK, BLOCK]), "F32"),
     "fp8_channels": ("Llama", compressed("channel"), scheme("channel"), "F32"),
     "fp8_tensors": ("Mistral", compressed("tensor"), scheme("tensor"), "F32"),
+    "mxfp4": ("GptOss", mxfp4, dict(quant_method="mxfp4", modules_to_not_convert=[
+        "model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"]), "MXFP4"),
 }
+MORE = {"Mistral": dict(sliding_window=None), "Qwen3": dict(head_dim=16),
+        "GptOss": dict(head_dim=16, num_local_experts=4, num_experts_per_tok=2, sliding_window=20, pad_token_id=0,
+                       rope_parameters=make_models.GPT_OSS_ROPE)}
+
+
+def quantise_experts(model, packages, tensors):
+    """Replaces the experts of gpt-oss, in the model and among the tensors; their matrices' hashes."""
+    hashes = {}
+    for stem, module in model.model.layers.named_modules(prefix="model.layers"):
+        if not stem.endswith("experts"):
+            continue
+        for name in ("gate_up_proj", "down_proj"):
+            parameter = getattr(module, name)
+            packed, values = mxfp4(parameter.data, packages, None)
+            assert values.dtype == torch.float32 and values.shape == parameter.shape
+            assert float((values - parameter).abs().mean()) < 0.2 * float(parameter.abs().mean())
+            parameter.copy_(values)
+            tensors.pop(f"{stem}.{name}")
+            tensors |= {f"{stem}.{name}{key}": value for key, value in packed.items()}
+            hashes |= {f"{stem}.{expert}.{name}.weight": fnv(values[expert].T) for expert in range(len(values))}
+    return hashes
 
 
 def fnv(values):
@@ -152,8 +189,7 @@ def fnv(values):
 
 def make(name, out, packages):
     kind, quantise, quantization, stored = MODELS[name]
-    more = dict(sliding_window=None) if kind == "Mistral" else dict(head_dim=16) if kind == "Qwen3" else {}
-    config = getattr(transformers, kind + "Config")(**(SIZES | more))
+    config = getattr(transformers, kind + "Config")(**(SIZES | MORE.get(kind, {})))
     for seed in range(1000):
         generator = torch.Generator().manual_seed(seed)
         model = getattr(transformers, kind + "ForCausalLM")(config)
@@ -163,8 +199,10 @@ def make(name, out, packages):
             for parameter in model.parameters():
                 parameter.copy_(parameter.bfloat16())
             tensors |= {key: value.bfloat16() for key, value in model.state_dict().items()}
+            if kind == "GptOss":
+                hashes = quantise_experts(model, packages, tensors)
             for stem, module in model.model.layers.named_modules(prefix="model.layers"):
-                if isinstance(module, torch.nn.Linear):
+                if isinstance(module, torch.nn.Linear) and kind != "GptOss":
                     packed, values = quantise(module.weight.data, packages, generator)
                     assert values.dtype == torch.float32 and values.shape == module.weight.shape
                     assert float((values - module.weight).abs().mean()) < 0.2 * float(module.weight.abs().mean())
@@ -207,11 +245,12 @@ def main():
     from compressed_tensors.quantization import QuantizationArgs
     from compressed_tensors.quantization.lifecycle.forward import dequantize
     from transformers.integrations.finegrained_fp8 import Fp8Dequantize
+    from transformers.integrations.mxfp4 import convert_moe_packed_tensors
     linears = options.autogptq / "auto_gptq" / "nn_modules" / "qlinear"
     packages = dict(awq=module_of(options.autoawq / "awq" / "utils" / "packing_utils.py", "packing_utils"),
                     gptq=module_of(linears / "qlinear_cuda_old.py", "qlinear_cuda_old"),
                     gptq_ordered=module_of(linears / "qlinear_cuda.py", "qlinear_cuda"),
-                    fp8=Fp8Dequantize, QuantizationArgs=QuantizationArgs, dequantize=dequantize)
+                    fp8=Fp8Dequantize, mxfp4=convert_moe_packed_tensors, QuantizationArgs=QuantizationArgs, dequantize=dequantize)
     for name in MODELS:
         if options.only in (None, name):
             make(name, options.out, packages)

@@ -181,6 +181,12 @@ std::shared_ptr<const Model> make_tiny_model(Backend& backend, const TinyOptions
                       .least_step = 0.01f,
                       .most_step = 2.0f,
                       .norm_groups = 2};
+  if (options.sinks) {
+    config.sinks = true;
+    config.gate_limit = 1.0f;
+    config.gate_slope = 1.702f;
+    config.mixture.biases = options.experts > 0;
+  }
 
   RandomWeights random(backend, options);
   Weights weights;
@@ -201,6 +207,7 @@ std::shared_ptr<const Model> make_tiny_model(Backend& backend, const TinyOptions
       layer.q_norm = random.floats(options.olmo ? q_cols : options.head_dim, 1.0f, 0.1f);
       layer.k_norm = random.floats(options.olmo ? (qkv_cols - q_cols) / 2 : options.head_dim, 1.0f, 0.1f);
     }
+    if (config.sinks) layer.sinks = random.floats(options.heads, 0.0f, 1.5f);
     if (attends) layer.output = random.matrix(options.width, q_cols, scale(q_cols));
     if (config.pre_norms) layer.mlp_norm = random.floats(options.width, 1.0f, 0.1f);
     if (config.post_norms) {
@@ -213,7 +220,11 @@ std::shared_ptr<const Model> make_tiny_model(Backend& backend, const TinyOptions
       for (std::int32_t expert = 0; expert < options.experts; ++expert) {
         auto gate_up = random.matrix(2 * ffn, options.width, scale(options.width));
         layer.experts.push_back({std::move(gate_up), random.matrix(options.width, ffn, scale(ffn))});
+        if (!config.mixture.biases) continue;
+        layer.experts.back().gate_up_bias = random.floats(2 * ffn, 0.0f, 0.3f);
+        layer.experts.back().down_bias = random.floats(options.width, 0.0f, 0.3f);
       }
+      if (config.mixture.biases) layer.router_bias = random.floats(options.experts, 0.0f, 0.3f);
       if (const std::int64_t shared = config.mixture.shared_width; shared > 0) {
         layer.shared.gate_up = random.matrix(2 * shared, options.width, scale(options.width));
         layer.shared.down = random.matrix(options.width, shared, scale(shared));

@@ -31,6 +31,7 @@ struct TinyOptions {
   bool gemma = false;  // what Gemma 3 has: norms after attention and MLP, gelu, RoPE of its own where a window is, ...
   bool olmo = false;   // what Olmo 3 has: norms after attention and MLP alone, a norm of all heads of a row
   bool mixed = false;  // Granite's multipliers, GLM's heads rotated in part, Ministral's temperature, a shared expert
+  bool sinks = false;  // what gpt-oss has: sinks of attention, a clamped gate, biases of experts
   std::vector<LayerKind> mixers;  // one of each layer; empty: all attention
   DType dtype = DType::bf16;
   std::optional<BlockType> blocks;  // matrices are quantised; widths must be whole blocks

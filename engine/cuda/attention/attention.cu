@@ -22,7 +22,9 @@ __global__ void merge_slots(AttentionCall call, const MergeRow* merges,  // [gri
   };
   float high = -INFINITY;
   for (int s = 0; s < merge.splits; ++s) high = fmaxf(high, call.partial_max[slot(s)]);
-  float total = 0.0f;
+  const float sink = sink_of(call, head);
+  high = fmaxf(high, sink);
+  float total = exp2_fast(sink - high);
   for (int s = 0; s < merge.splits; ++s) {
     total = fmaf(call.partial_sum[slot(s)], exp2_fast(call.partial_max[slot(s)] - high), total);
   }
@@ -177,7 +179,8 @@ __global__ void attend_rows(AttentionCall call, int width, DeviceRows rows) {
       reinterpret_cast<const Cache*>(slab.values) + static_cast<std::int64_t>(kv_head) * slab.capacity * width;
   for (int c = thread; c < width; c += kRowThreads) shared.q[c] = call.q[row * call.q_stride + head * width + c];
   const int begin = rows.key_begin[row], end = rows.position[row] + 1;
-  float highest = -INFINITY, sum = 0.0f, out[kColumns] = {};
+  float highest = call.sinks == nullptr ? -INFINITY : call.sinks[head];
+  float sum = call.sinks == nullptr ? 0.0f : 1.0f, out[kColumns] = {};
   for (int chunk = begin; chunk < end; chunk += kRowThreads) {
     const int key = chunk + thread;
     sync_block();  // the queries are loaded; the last chunk's weights have been read

@@ -105,6 +105,7 @@ struct AttentionCall {
   std::int32_t out_bf16 = 0;  // not 0: bf16
   std::int32_t heads = 0, kv_heads = 0, part_heads = 0, parts = 0;
   float scale = 0;                          // no padding up to here: calls are compared as bytes (launch_log.h)
+  const float* sinks = nullptr;             // [H], or null: there are none
   AttentionSum* const* received = nullptr;  // [number of sequences], each null or [K, capacity]; or null
   // Only for tiles:
   const TileRow* rows = nullptr;  // sorted
@@ -121,7 +122,8 @@ bool has_tiles(const KvShape& shape);
 void launch_attention_tiles(Stream stream, const AttentionCall& call, std::int32_t head_dim,
                             const AttentionTile* narrow, std::size_t narrow_count, const AttentionTile* wide,
                             std::size_t wide_count);
-/// Merges the slots of split rows into their outputs.
+/// Merges the slots of split rows into their outputs. Their sinks take part here; in tiles that see all keys of their
+/// rows, there.
 void launch_attention_merge(Stream stream, const AttentionCall& call, std::int32_t head_dim, const MergeRow* merges,
                             std::size_t count);
 /// Adds the weights that rows give to earlier keys to `received`, from logsum; call it after the outputs are computed.

@@ -9,7 +9,8 @@
 
 namespace baton::cuda {
 
-inline constexpr float kUnits = 1 << 24;  // units of an AttentionSum per weight of 1
+inline constexpr float kUnits = 1 << 24;      // units of an AttentionSum per weight of 1
+inline constexpr float kLog2e = 1.44269504f;  // weights are powers of two
 
 /// A packed row of a tile: a row of the call and one of its query heads.
 struct LaneRow {
@@ -39,6 +40,11 @@ __device__ __forceinline__ float* scores_of(const AttentionCall& call, const Att
   const std::int64_t blocks = (tile.key_end + kTileKeys - 1) / kTileKeys - tile.key_begin / kTileKeys;
   const std::int64_t before = static_cast<std::int64_t>(tile.scores) * call.kv_heads * call.parts;
   return call.scores + (before + blockIdx.y * blocks * tile.rows * call.part_heads) * kTileKeys;
+}
+
+/// The sink of a query head times log2(e), as tiles have scores; minus infinity: there is none.
+__device__ __forceinline__ float sink_of(const AttentionCall& call, int head) {
+  return call.sinks == nullptr ? -INFINITY : call.sinks[head] * kLog2e;
 }
 
 // Attention on the tensor cores. A block takes up to 16 * kWarpsM packed rows, (row, query head) pairs of one kv head,
@@ -338,7 +344,7 @@ __global__ void __launch_bounds__(kTileThreads, min_blocks(D, kWarpsM))
   const std::int64_t head = static_cast<std::int64_t>(blockIdx.y / call.parts) * slab.capacity * D;
   const Bf16* keys = reinterpret_cast<const Bf16*>(slab.keys) + head;
   const Bf16* values = reinterpret_cast<const Bf16*>(slab.values) + head;
-  const float scale = call.scale * 1.44269504f;  // log2(e): weights are powers of two
+  const float scale = call.scale * kLog2e;
 
   const int first = tile.key_begin / kTileKeys * kTileKeys;
   load_stage<D>(shared.stages.keys[0], keys, first, tile);
@@ -350,6 +356,15 @@ __global__ void __launch_bounds__(kTileThreads, min_blocks(D, kWarpsM))
   load_queries<D>(q, call, own);
   float out[Shape::kOutTiles][4] = {};
   float highest[2] = {-INFINITY, -INFINITY}, sum[2] = {0.0f, 0.0f};
+  if (call.sinks != nullptr && tile.partial < 0 && (kWarpsM != 1 || warp == 0)) {
+    // One lane of those that share a row has the sink's weight, of one warp where all have the same rows.
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      if (own[r].row < 0) continue;
+      highest[r] = sink_of(call, own[r].head);
+      sum[r] = lane % 4 == 0 ? 1.0f : 0.0f;
+    }
+  }
 
   const bool keep = kWarpsM == 1 && call.scores != nullptr && call.received[tile.sequence] != nullptr;
   int stage = 0;
@@ -404,7 +419,7 @@ __global__ void __launch_bounds__(kTileThreads, min_blocks(D, kTileWarps))
   const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
   const int warp_rows = warp * 16;
   const Bf16* keys = reinterpret_cast<const Bf16*>(slab.keys) + static_cast<std::int64_t>(kv_head) * slab.capacity * D;
-  const float scale = call.scale * 1.44269504f;
+  const float scale = call.scale * kLog2e;
 
   const int first = tile.key_begin / kTileKeys * kTileKeys;
   load_stage<D>(shared.keys[0], keys, first, tile);

@@ -273,8 +273,9 @@ class CudaKv final : public KvOperations {
   }
 
   void attention(TensorView out, ConstTensorView q, std::span<const KvSlab> slabs, const KvShape& shape,
-                 const RowSpan& rows, float scale, std::span<AttentionSum* const> received) override {
+                 const RowSpan& rows, const AttentionScores& scores, std::span<AttentionSum* const> received) override {
     check_attention(out, q, slabs, shape, rows, received, DType::bf16);
+    check_sinks(scores.sinks, q, shape);
     if (rows.size() == 0) return;
     const auto heads = static_cast<std::int32_t>(q.cols / shape.head_dim);
     const AttentionShape grouped{heads, shape.kv_heads};
@@ -288,7 +289,8 @@ class CudaKv final : public KvOperations {
                        .kv_heads = shape.kv_heads,
                        .part_heads = grouped.part_heads(),
                        .parts = grouped.parts(),
-                       .scale = scale};
+                       .scale = scores.scale,
+                       .sinks = vectors_.put(scores.sinks)};
     if (std::ranges::any_of(received, [](const AttentionSum* sums) { return sums != nullptr; })) {
       call.received = received_.put(received);
     }
@@ -499,9 +501,9 @@ class CudaBackend final : public CudaDevice {
     return text_pairs_.align(stream(), sketches, pairs);
   }
 
-  void silu_mul(TensorView out, ConstTensorView gate_up) override {
+  void silu_mul(TensorView out, ConstTensorView gate_up, const ClampedGate& clamped) override {
     check_gate(out, gate_up, DType::bf16, DType::bf16);
-    launch_silu_mul(stream(), out, gate_up);
+    launch_silu_mul(stream(), out, gate_up, clamped);
   }
 
   void gelu_mul(TensorView out, ConstTensorView gate_up) override {

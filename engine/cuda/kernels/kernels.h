@@ -52,7 +52,8 @@ void launch_add(Stream stream, TensorView x, ConstTensorView delta);  // f32
 /// out [rows, stride]: in the first `cols` columns random_weight of index row * cols + column, rounded to bf16; zero in
 /// the others.
 void launch_random_rows(Stream stream, TensorView out, std::int64_t cols, std::uint64_t seed, float deviation);
-void launch_silu_mul(Stream stream, TensorView out, ConstTensorView gate_up);  // both f32 or bf16
+// The views are f32 or bf16.
+void launch_silu_mul(Stream stream, TensorView out, ConstTensorView gate_up, const ClampedGate& clamped);
 void launch_gelu_mul(Stream stream, TensorView out, ConstTensorView gate_up);
 /// x[index[i]] += weight[i] * in[i]; f32
 void launch_add_weighted(Stream stream, TensorView x, ConstTensorView in, const std::int32_t* index,

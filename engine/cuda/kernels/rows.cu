@@ -65,13 +65,22 @@ __global__ void add_rows(float* x,  // [T, cols]
 }
 
 struct Silu {
-  static __device__ __forceinline__ float of(float gate) { return gate / (1.0f + expf(-gate)); }
+  static __device__ __forceinline__ float of(float gate, float up, const ClampedGate& /*how*/) {
+    return gate / (1.0f + expf(-gate)) * up;
+  }
 };
 /// The tanh form: (1 + tanh(u)) / 2 = 1 / (1 + exp(-2 u)).
 struct Gelu {
-  static __device__ __forceinline__ float of(float gate) {
+  static __device__ __forceinline__ float of(float gate, float up, const ClampedGate& /*how*/) {
     constexpr float kSlope = -1.5957691216f, kCubic = -0.0713548162726f;  // -2 sqrt(2 / pi), and that times 0.044715
-    return gate / (1.0f + expf(gate * fmaf(gate * gate, kCubic, kSlope)));
+    return gate / (1.0f + expf(gate * fmaf(gate * gate, kCubic, kSlope))) * up;
+  }
+};
+struct ClampedSilu {
+  static __device__ __forceinline__ float of(float gate, float up, const ClampedGate& how) {
+    gate = fminf(gate, how.limit);
+    up = fmaxf(fminf(up, how.limit), -how.limit);
+    return (up + 1.0f) * (gate / (1.0f + expf(-how.slope * gate)));
   }
 };
 
@@ -79,7 +88,7 @@ template <class Activation, class To, class From, bool kAligned>
 __global__ void gate_rows(To* out,  // [T, F]
                           std::int64_t out_stride,
                           const From* gate_up,  // [T, 2 F]: gates, then ups
-                          std::int64_t in_stride, std::int64_t cols) {
+                          std::int64_t in_stride, std::int64_t cols, ClampedGate how) {
   const std::int64_t c = own_column();
   if (c >= cols) return;
   To* to = out + blockIdx.x * out_stride + c;
@@ -89,11 +98,11 @@ __global__ void gate_rows(To* out,  // [T, F]
     float gate[kVector], up[kVector];
     read<kVector, true>(gate, gates);
     read<kVector, true>(up, ups);
-    for (int i = 0; i < kVector; ++i) gate[i] = Activation::of(gate[i]) * up[i];
+    for (int i = 0; i < kVector; ++i) gate[i] = Activation::of(gate[i], up[i], how);
     write<kVector, true>(to, gate);
   } else {
     for (int i = 0; i < kVector && c + i < cols; ++i)
-      to[i] = from_float<To>(Activation::of(to_float(gates[i])) * to_float(ups[i]));
+      to[i] = from_float<To>(Activation::of(to_float(gates[i]), to_float(ups[i]), how));
   }
 }
 
@@ -147,14 +156,14 @@ void copy_rows_of(Stream stream, TensorView out, const std::int32_t* out_index, 
 }
 
 template <class Activation>
-void launch_gate(Stream stream, TensorView out, ConstTensorView gate_up) {
+void launch_gate(Stream stream, TensorView out, ConstTensorView gate_up, const ClampedGate& how = {}) {
   if (out.rows == 0 || out.cols == 0) return;
   with_type(out.dtype, [&]<class To>(To) {
     with_type(gate_up.dtype, [&]<class From>(From) {
       with_flag(is_aligned(out, kVector) && is_aligned(gate_up, kVector), [&](auto aligned) {
         launch(stream, grid_of(out.rows, out.cols), kThreads, 0,
                gate_rows<Activation, To, From, decltype(aligned)::value>, elements<To>(out), out.stride,
-               elements<From>(gate_up), gate_up.stride, out.cols);
+               elements<From>(gate_up), gate_up.stride, out.cols, how);
       });
     });
   });
@@ -203,7 +212,8 @@ void launch_add(Stream stream, TensorView x, ConstTensorView delta) {
   });
 }
 
-void launch_silu_mul(Stream stream, TensorView out, ConstTensorView gate_up) {
+void launch_silu_mul(Stream stream, TensorView out, ConstTensorView gate_up, const ClampedGate& clamped) {
+  if (clamped.limit > 0.0f) return launch_gate<ClampedSilu>(stream, out, gate_up, clamped);
   launch_gate<Silu>(stream, out, gate_up);
 }
 

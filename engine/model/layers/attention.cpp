@@ -109,7 +109,7 @@ void AttentionLayer::run(StepRows& step, std::int32_t layer, ConstTensorView nor
   }
   const DType type = config_.attention_gate ? DType::f32 : normed.dtype;
   const TensorView attended = attended_.view(type, rows_.count(), q_cols());
-  backend_.kv().attention(attended, q, slabs_, shape(), span, config_.score_scale(), received_);
+  backend_.kv().attention(attended, q, slabs_, shape(), span, {config_.score_scale(), w.sinks}, received_);
   if (config_.attention_gate)
     backend_.multiply(attended, qkv.col_range(q_cols() + 2 * kv_cols(), product_cols()), GateFunction::sigmoid);
   backend_.matmul(rows_.delta(), attended, *w.output, w.output_bias);
@@ -172,6 +172,7 @@ std::vector<float> AttentionLayer::attention_of_readers(const StepRows& step, co
                                                         std::span<const std::size_t> compared, const RowSpan& span,
                                                         ConstTensorView q) {
   if (compared.empty()) return {};
+  const std::span<const float> sinks = context_.weights(detection.layer).sinks;
   const std::int32_t cache = span.sequence[compared.front()];
   std::vector<std::int32_t> readers, sequence, position, key_begin;
   for (std::size_t i = 0; i < span.position.size(); ++i) {
@@ -195,7 +196,7 @@ std::vector<float> AttentionLayer::attention_of_readers(const StepRows& step, co
   const TensorView queries = q_.view(DType::f32, n, q.cols);
   backend_.gather_rows(queries, q, readers);
   backend_.kv().attention(attended_.view(DType::f32, n, q.cols), queries, slabs_, shape(),
-                          {sequence, position, key_begin}, config_.score_scale(), given);
+                          {sequence, position, key_begin}, {config_.score_scale(), sinks}, given);
   backend_.copy_to_host(bytes, buffer.data());
   std::vector<float> attention;
   const double unit = kAttentionUnit / (static_cast<double>(n) * config_.heads);

@@ -21,8 +21,8 @@ void ExpertChoice::choose(std::span<const float> logits, const MixtureConfig& mi
     for (std::size_t e = 0; e < experts; ++e)
       sum += share_[e] = mixture.sigmoid ? 1.0f / (1.0f + std::exp(-own[e])) : std::exp(own[e] - most);
     if (mixture.sigmoid) sum = 1.0f;
-    rank_.assign(share_.begin(), share_.end());
-    for (std::size_t e = 0; e < bias.size(); ++e) rank_[e] += bias[e];
+    rank_.assign(own.begin(), own.end());  // logits have the order of their shares, and do not underflow
+    for (std::size_t e = 0; e < bias.size(); ++e) rank_[e] = share_[e] + bias[e];
     const std::size_t first = chosen_.size();
     float chosen_sum = 0.0f;
     for (std::size_t i = 0; i < count; ++i) {
@@ -82,7 +82,7 @@ class ExpertLayer final : public Layer {
     const std::int64_t count = normed.rows;
     const TensorView delta = context_.rows.delta();
     const TensorView router = router_.view(DType::f32, count, mixture().experts);
-    backend.matmul(router, normed, *w.router, {});
+    backend.matmul(router, normed, *w.router, w.router_bias);
     router_logits_.resize(static_cast<std::size_t>(count * mixture().experts));
     backend.copy_to_host(std::as_writable_bytes(std::span(router_logits_)), router.data);
     choice_.choose(router_logits_, mixture(), w.choice_bias);
@@ -102,11 +102,11 @@ class ExpertLayer final : public Layer {
       const ExpertWeights& own = w.experts[static_cast<std::size_t>(expert)];
       const auto n = static_cast<std::int64_t>(rows.size());
       const TensorView in = in_.view(input.dtype, n, width()), out = out_.view(DType::f32, n, width());
-      const TensorView gate_up = context_.gates.gate_up(*own.gate_up, {}, n);
+      const TensorView gate_up = context_.gates.gate_up(*own.gate_up, own.gate_up_bias, n);
       backend.gather_rows(in, input, rows);
-      backend.matmul(gate_up, in, *own.gate_up, {});
+      backend.matmul(gate_up, in, *own.gate_up, own.gate_up_bias);
       const TensorView hidden = context_.gates.gated(gate_up, *own.down);
-      backend.matmul(out, hidden, *own.down, {});
+      backend.matmul(out, hidden, *own.down, own.down_bias);
       backend.add_weighted_rows(sum, out, rows, choice_.weights(expert));
     }
     if (w.latent_in == nullptr) return;
@@ -117,10 +117,10 @@ class ExpertLayer final : public Layer {
   void rehearse(std::int32_t layer, const Product& run) const override {
     const LayerWeights& w = context_.weights(layer);
     const Gates& gates = context_.gates;
-    run(router_, DType::f32, context_.rows.normed(), *w.router, {});
+    run(router_, DType::f32, context_.rows.normed(), *w.router, w.router_bias);
     const auto run_expert = [&](const ExpertWeights& one) {
-      run(gates.product_memory(), gates.type(*one.gate_up, {}), in_, *one.gate_up, {});
-      run(out_, DType::f32, gates.operand_memory(), *one.down, {});
+      run(gates.product_memory(), gates.type(*one.gate_up, one.gate_up_bias), in_, *one.gate_up, one.gate_up_bias);
+      run(out_, DType::f32, gates.operand_memory(), *one.down, one.down_bias);
     };
     for (const ExpertWeights& one : w.experts) run_expert(one);
     if (w.shared.gate_up != nullptr) run_expert(w.shared);

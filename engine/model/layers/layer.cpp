@@ -82,7 +82,7 @@ TensorView Gates::gated(TensorView gate_up, const Matrix& down) {
   const TensorView hidden =
       on_host_ ? gate_up.col_range(0, ffn) : hidden_.view(backend_.operand_type(down.dtype), gate_up.rows, ffn);
   if (config_.activation == GateActivation::silu) {
-    backend_.silu_mul(hidden, gate_up);
+    backend_.silu_mul(hidden, gate_up, {config_.gate_limit, config_.gate_slope});
   } else {
     backend_.gelu_mul(hidden, gate_up);
   }

@@ -119,9 +119,9 @@ extern const LayerKindRow kFeedForwardLayers, kExpertsLayers;
 /// result has the same bits whatever other rows share the step.
 class ExpertChoice {
  public:
-  /// Chooses for rows of router logits [T, E]: the softmax of a row, or its sigmoids, the `chosen` largest of it (the
-  /// lower index at equal values), divided by their sum and scaled as the mixture says. `bias` [E] is added to what is
-  /// compared; empty: none.
+  /// Chooses for rows of router logits [T, E]: the `chosen` largest (the lower index at equal values). Their weights
+  /// are those in the softmax of the row, or its sigmoids, divided by their sum and scaled as the mixture says. With a
+  /// `bias` [E], the largest of these weights plus bias are chosen.
   void choose(std::span<const float> logits, const MixtureConfig& mixture, std::span<const float> bias = {});
 
   /// Returns the rows of an expert, ascending; empty: no row runs through it.

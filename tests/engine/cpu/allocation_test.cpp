@@ -47,6 +47,7 @@ TEST_CASE("the second step of a size allocates nothing") {
     backend->add_rms_norm(normed.view(), x.view(), out.view(), weight, 1e-6f);
     backend->silu_mul(out.view(), wide.view());
     backend->gelu_mul(out.view(), wide.view());
+    backend->silu_mul(out.view(), wide.view(), {7, 1});
     backend->scale(out.view(), 2.0f);
     backend->soft_cap(out.view(), 2.0f);
   };

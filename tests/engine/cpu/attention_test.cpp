@@ -17,14 +17,15 @@ TEST_CASE("attention: a row has the same bits alone, in company, and for any num
     const Caches caches(*one, shape, lengths, 51);
     const Rows rows = scattered_rows(random, lengths, 120);
     const Values q = random.values(rows.size(), shape.heads * shape.head_dim);
-    const Values whole = attend(*one, caches, q, rows.span(), 0.3f);
+    const std::vector<float> sinks = sinks_of(shape.heads);
+    const Values whole = attend(*one, caches, q, rows.span(), {0.3f, sinks});
     for (const int threads : {1, 2, 3, 5}) {
       const auto backend = make_cpu_backend(threads);
       for (std::int64_t begin = 0; begin < rows.size();) {
         const std::int64_t end = std::min<std::int64_t>(rows.size(), begin + random.integer(1, 40));
         Values out(end - begin, q.cols);
         backend->kv().attention(out.view(), q.view().row_range(begin, end), caches.slabs(), caches.shape(),
-                                rows.span(begin, end), 0.3f);
+                                rows.span(begin, end), {0.3f, sinks});
         INFO(threads << " threads, rows [" << begin << ", " << end << ")");
         require_same_bits(out.data, std::span(whole.data).subspan(begin * q.cols, (end - begin) * q.cols));
         begin = end;
@@ -43,12 +44,13 @@ TEST_CASE("attention: threads share the keys of a few rows, with the bits of one
     rows.position = {1499, 197, 198, 199, 1400};
     rows.key_begin = {0, 0, 0, 0, 700};
     const Values q = Random(72).values(rows.size(), shape.heads * shape.head_dim);
+    const std::vector<float> sinks = sinks_of(shape.heads);
     std::vector<AttentionSum> expected(static_cast<std::size_t>(shape.kv_heads) * caches.slabs()[0].capacity);
     const auto attend_with = [&](Backend& backend, std::int64_t count, std::vector<AttentionSum>* sums) {
       Values out(count, q.cols);
       AttentionSum* const received[] = {sums == nullptr ? nullptr : sums->data(), nullptr};
       backend.kv().attention(out.view(), q.view().row_range(0, count), caches.slabs(), caches.shape(),
-                             rows.span(0, count), 0.3f, received);
+                             rows.span(0, count), {0.3f, sinks}, received);
       return out;
     };
     const Values whole = attend_with(*one, rows.size(), &expected);
@@ -77,12 +79,13 @@ TEST_CASE("attention has the same bits on every instruction set with fused multi
     const Caches caches(*cpu, shape, lengths, 61);
     const Rows rows = scattered_rows(random, lengths, 60);
     const Values q = random.values(rows.size(), shape.heads * shape.head_dim);
-    const Values best = attend(*cpu, caches, q, rows.span(), 0.2f);
+    const std::vector<float> sinks = sinks_of(shape.heads);
+    const Values best = attend(*cpu, caches, q, rows.span(), {0.2f, sinks});
     for (const std::int64_t target : hwy::SupportedAndGeneratedTargets()) {
       if (!is_fused(target) || !machine_is_fused()) continue;
       const OnlyTarget only(target);
       INFO(hwy::TargetName(target));
-      require_same_bits(attend(*cpu, caches, q, rows.span(), 0.2f).data, best.data);
+      require_same_bits(attend(*cpu, caches, q, rows.span(), {0.2f, sinks}).data, best.data);
     }
   }
 }

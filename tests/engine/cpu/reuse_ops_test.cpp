@@ -15,15 +15,16 @@ TEST_CASE("attention received: the same integers for any split into calls, threa
     const Caches caches(*one, shape, kLengths, 121);
     const Rows rows = scattered(random, kLengths, 150);
     const Values q = random.values(150, heads * shape.head_dim);
+    const std::vector<float> sinks(static_cast<std::size_t>(heads), 0.5f);
     Sums whole(caches);
-    attend(*one, caches, q, rows, 0, 150, whole.pointers);
+    attend(*one, caches, q, rows, 0, 150, whole.pointers, sinks);
     INFO("H " << heads << " K " << shape.kv_heads << " D " << shape.head_dim << " " << name_of(shape.dtype));
     for (const int threads : {1, 2, 5}) {
       const auto backend = make_cpu_backend(threads);
       Sums parts(caches);
       for (std::int64_t begin = 0; begin < 150;) {
         const std::int64_t end = std::min<std::int64_t>(150, begin + random.integer(1, 50));
-        attend(*backend, caches, q, rows, begin, end, parts.pointers);
+        attend(*backend, caches, q, rows, begin, end, parts.pointers, sinks);
         begin = end;
       }
       REQUIRE(parts.sums == whole.sums);
@@ -32,7 +33,7 @@ TEST_CASE("attention received: the same integers for any split into calls, threa
       if (!is_fused(target) || !machine_is_fused()) continue;
       const OnlyTarget only(target);
       Sums sums(caches);
-      attend(*one, caches, q, rows, 0, 150, sums.pointers);
+      attend(*one, caches, q, rows, 0, 150, sums.pointers, sinks);
       INFO(hwy::TargetName(target));
       REQUIRE(sums.sums == whole.sums);
     }

@@ -15,7 +15,7 @@ TEST_CASE("row operations: the same bits alone, for any number of threads, on ev
   const auto [cos, sin] = random_angles(random, rows, width / 2);
   const auto all = [&](Backend& backend, std::int64_t begin, std::int64_t end) {
     const auto part = [&](const Values& values) { return values.view().row_range(begin, end); };
-    Values a(end - begin, cols), b(a), c(a), d(a), e(a);
+    Values a(end - begin, cols), b(a), c(a), d(a), e(a), f(a);
     std::copy_n(&x.data[begin * cols], b.data.size(), b.data.begin());
     backend.rms_norm(a.view(), part(x), weight, 1e-5f);
     backend.add_rms_norm(c.view(), b.view(), part(delta), weight, 1e-5f);
@@ -23,9 +23,10 @@ TEST_CASE("row operations: the same bits alone, for any number of threads, on ev
     backend.rope(c.view(), width, {part(cos), part(sin)});
     backend.silu_mul(d.view(), part(gate_up));
     backend.gelu_mul(e.view(), part(gate_up));
+    backend.silu_mul(f.view(), part(gate_up), {1.2f, 1.702f});
     backend.scale(e.view(), 3.3f);
     backend.soft_cap(e.view(), 1.5f);
-    for (const Values* more : {&b, &c, &d, &e}) a.data.insert(a.data.end(), more->data.begin(), more->data.end());
+    for (const Values* more : {&b, &c, &d, &e, &f}) a.data.insert(a.data.end(), more->data.begin(), more->data.end());
     return a.data;
   };
   const std::vector<float> whole = all(*make_cpu_backend(1), 0, rows);
@@ -34,7 +35,7 @@ TEST_CASE("row operations: the same bits alone, for any number of threads, on ev
     require_same_bits(all(*backend, 0, rows), whole);
     for (const std::int64_t row : {0, 44, 89}) {
       const std::vector<float> alone = all(*backend, row, row + 1);
-      for (int op = 0; op < 5; ++op) {
+      for (int op = 0; op < 6; ++op) {
         require_same_bits(std::span(alone).subspan(op * cols, cols),
                           std::span(whole).subspan((op * rows + row) * cols, cols));
       }

@@ -123,9 +123,9 @@ class HostMemory final : public Backend {
     device_->soft_cap(m.view(x), cap);
     m.back();
   }
-  void silu_mul(TensorView out, ConstTensorView gate_up) override {
+  void silu_mul(TensorView out, ConstTensorView gate_up, const ClampedGate& clamped) override {
     Moved m(*this);
-    device_->silu_mul(m.view(out), m.view(gate_up));
+    device_->silu_mul(m.view(out), m.view(gate_up), clamped);
     m.back();
   }
   void choose(ChosenToken* out, ConstTensorView logits, std::span<const TokenChoice> how) override {
@@ -304,7 +304,8 @@ class HostMemory final : public Backend {
       m.back();
     }
     void attention(TensorView out, ConstTensorView q, std::span<const KvSlab> slabs, const KvShape& shape,
-                   const RowSpan& rows, float scale, std::span<AttentionSum* const> received) override {
+                   const RowSpan& rows, const AttentionScores& scores,
+                   std::span<AttentionSum* const> received) override {
       Moved m(owner_);
       std::vector<AttentionSum*> sums;
       for (std::size_t i = 0; i < received.size(); ++i) {
@@ -316,7 +317,7 @@ class HostMemory final : public Backend {
                            : reinterpret_cast<AttentionSum*>(
                                  m.to_device(reinterpret_cast<std::byte*>(received[i]), count * sizeof(AttentionSum))));
       }
-      owner_.device_->kv().attention(m.view(out), m.view(q), m.slabs(slabs, shape), shape, rows, scale, sums);
+      owner_.device_->kv().attention(m.view(out), m.view(q), m.slabs(slabs, shape), shape, rows, scores, sums);
       m.back();
     }
     void norm_store_rope(const QkvRows& qkv, const HeadNorms& norms, std::span<const KvSlab> slabs,

@@ -33,6 +33,8 @@ TEST_CASE("a model on the kernels agrees with the scalar oracle", "[forward]") {
         TinyOptions{.head_dim = 32, .experts = 5, .dtype = DType::f32, .kv_dtype = DType::f32},
         TinyOptions{.head_dim = 32, .window = 40, .olmo = true},
         TinyOptions{.head_dim = 32, .experts = 5, .mixed = true, .dtype = DType::f32, .kv_dtype = DType::f32},
+        TinyOptions{.head_dim = 64, .window = 40, .bias = true, .sinks = true},
+        TinyOptions{.head_dim = 32, .experts = 5, .sinks = true, .dtype = DType::f32, .kv_dtype = DType::f32},
         TinyOptions{.window = 40, .qk_norm = true, .dtype = DType::f32, .kv_dtype = DType::f32}}) {
     const bool wide = options.dtype == DType::f32;
     const auto expected = logits_of(*reference, options, tokens, tokens.size());
@@ -61,7 +63,7 @@ TEST_CASE("decode steps, which may be replays, agree with steps that are not", "
         TinyOptions{.head_dim = 32, .window = 40, .qk_norm = true, .gemma = true},
         TinyOptions{.head_dim = 32, .window = 40, .olmo = true}, TinyOptions{.head_dim = 32, .mixed = true},
         TinyOptions{.head_dim = 32, .experts = 5, .dtype = DType::f32, .kv_dtype = DType::f32},
-        TinyOptions{.window = 40, .bias = true}}) {
+        TinyOptions{.window = 40, .bias = true}, TinyOptions{.head_dim = 64, .window = 40, .sinks = true}}) {
     for (const bool keeps_all : {false, true}) {
       auto backend = make_backend_under_test();
       if (backend == nullptr) return;

@@ -90,15 +90,17 @@ TEST_CASE("quantised checkpoints have the values that other packages read", "[go
     const std::filesystem::path folder = golden_folder() / name;
     const auto files = open_model_files(folder);
     const auto goldens = json_of(folder / "goldens.json"), tensors = goldens.at("weights");
-    REQUIRE(tensors.size() == 14);
     const ModelConfig config = files->config();
+    const std::size_t experts = static_cast<std::size_t>(config.mixture.experts);
+    REQUIRE(tensors.size() == (experts > 0 ? 2 * 2 * experts : 14));
     for (const auto& [tensor, hash] : tensors.items()) {
       INFO(name << " " << tensor);
       const bool down = tensor.find("down_proj") != std::string::npos, up = tensor.find("mlp.") != std::string::npos;
       const std::int64_t q = config.heads * config.head_dim, kv = config.kv_heads * config.head_dim;
       const bool keys = tensor.find("k_proj") != std::string::npos || tensor.find("v_proj") != std::string::npos;
       const bool output = tensor.find("o_proj") != std::string::npos;
-      const std::int64_t rows = down || output ? config.width : up ? config.ffn_width : keys ? kv : q;
+      const std::int64_t gates = (experts > 0 ? 2 : 1) * config.ffn_width;
+      const std::int64_t rows = down || output ? config.width : up ? gates : keys ? kv : q;
       const std::int64_t cols = down ? config.ffn_width : output ? q : config.width;
       REQUIRE(files->weights().contains(tensor));
       const StoredWeight weight = files->weights().weight(tensor, rows, cols);
@@ -157,6 +159,76 @@ TEST_CASE("4-bit checkpoints that lie are refused") {
   const CheckpointWeights weights(files, {.format = WeightFormat::gptq});
   CHECK_THAT(error_of<ModelError>([&] { weights.weight("m.weight", 12, 64); }),
              Contains("\"m.qweight\" stands for a matrix [12, 64], expected multiples of 8"));
+}
+
+TEST_CASE("a tensor of all experts is read expert by expert, in every form") {
+  // Experts 0 and 1 with weights [3, 2]: 100 e + 10 c + n of input c and output n.
+  std::vector<float> stack, biases;
+  for (int e = 0; e < 2; ++e) {
+    for (int c = 0; c < 2; ++c)
+      for (int n = 0; n < 3; ++n) stack.push_back(static_cast<float>(100 * e + 10 * c + n));
+    for (int n = 0; n < 3; ++n) biases.push_back(static_cast<float>(1000 * e + n));
+  }
+  TensorFile file;
+  file.add("m.experts.up", {2, 2, 3}, stack);
+  file.add("m.experts.up_bias", {2, 3}, biases);
+  // One block for each of two outputs: codes 0, 1, ... in the order of inputs, and the power -1, of expert 1 alone.
+  std::vector<std::uint8_t> blocks(2 * 2 * 16), scales = {127, 127, 126, 126};
+  for (std::size_t i = 0; i < 16; ++i)
+    blocks[2 * 16 + i] = blocks[3 * 16 + i] = static_cast<std::uint8_t>((2 * i) % 16 | (2 * i + 1) % 16 << 4);
+  file.add("m.experts.down_blocks", "U8", {2, 2, 1, 16}, blocks);
+  file.add("m.experts.down_scales", "U8", {2, 2, 1}, scales);
+  const TempFolder folder;
+  folder.write("model.safetensors", file.bytes());
+  const SafetensorsFolder files(folder.path());
+  const CheckpointWeights weights(files, {.format = WeightFormat::mxfp4}, true), plain(files, {}, true),
+      none(files, {});
+  const auto values = [](const StoredWeight& weight) {
+    std::vector<float> out(static_cast<std::size_t>(weight.rows * weight.cols));
+    dequantize(out, {weight.data.get(), static_cast<std::size_t>(weight.rows * row_bytes(weight.type, weight.cols))},
+               weight.type);
+    return out;
+  };
+  CHECK(values(weights.weight("m.experts.1.up.weight", 3, 2)) == std::vector<float>{100, 110, 101, 111, 102, 112});
+  CHECK(values(weights.weight("m.experts.1.up.bias", 1, 3)) == std::vector<float>{1000, 1001, 1002});
+  const StoredWeight down = weights.weight("m.experts.1.down.weight", 2, 32);
+  CHECK(down.type == BlockType::mxfp4);
+  const std::vector<float> all = values(down);
+  const float halves[] = {0, 0.25f, 0.5f, 0.75f, 1, 1.5f, 2, 3};
+  for (std::size_t i = 0; i < all.size(); ++i) CHECK(all[i] == (i % 16 < 8 ? 1.0f : -1.0f) * halves[i % 8]);
+  CHECK(values(weights.weight("m.experts.0.down.weight", 2, 32)) == std::vector<float>(64, 0.0f));
+
+  CHECK(weights.contains("m.experts.1.up.weight"));
+  CHECK(weights.contains("m.experts.1.down.weight"));
+  for (const std::string name : {"m.experts.2.up.weight", "m.experts.2.down.weight", "m.experts.x.up.weight",
+                                 "m.experts.1.other.weight", "m.experts.1.up", "m.experts..up.weight"}) {
+    INFO(name);
+    CHECK_FALSE(weights.contains(name));
+  }
+  CHECK_FALSE(plain.contains("m.experts.1.down.weight"));
+  CHECK(plain.contains("m.experts.1.up.weight"));
+  CHECK_FALSE(none.contains("m.experts.1.up.weight"));
+  const auto problem = [&](const std::string& name, std::int64_t rows, std::int64_t cols) {
+    return error_of<ModelError>([&] { weights.weight(name, rows, cols); });
+  };
+  CHECK_THAT(problem("m.experts.2.up.weight", 3, 2), Contains("\"m.experts.up\" is of 2 experts, expected expert 2"));
+  CHECK_THAT(problem("m.experts.1.up.weight", 2, 3), Contains("has shape [2, 2, 3], expected [3, 2] of each expert"));
+  CHECK_THAT(problem("m.experts.1.up.bias", 1, 4), Contains("has shape [2, 3], expected [4] of each expert"));
+  CHECK_THAT(problem("m.experts.1.down.weight", 2, 64),
+             Contains("has shape [2, 2, 1, 16], expected [2, 2, 16] of each"));
+  CHECK_THAT(problem("m.experts.1.other.weight", 2, 64), Contains("\"m.experts.1.other.weight\" is missing"));
+
+  TensorFile lies;
+  lies.add("m.experts.down_blocks", {1, 2, 1, 16}, std::vector<float>(32));
+  lies.add("m.experts.down_scales", "U8", {1, 2, 1}, std::vector<std::uint8_t>(2));
+  lies.add("m.experts.up_blocks", "U8", {1, 2, 1, 16}, std::vector<std::uint8_t>(32));
+  folder.write("model.safetensors", lies.bytes());
+  const SafetensorsFolder other(folder.path());
+  const CheckpointWeights lying(other, {.format = WeightFormat::mxfp4}, true);
+  CHECK_THAT(error_of<ModelError>([&] { lying.weight("m.experts.0.down.weight", 2, 32); }),
+             Contains("\"m.experts.down_blocks\" is of type F32, expected U8"));
+  CHECK_THAT(error_of<ModelError>([&] { lying.weight("m.experts.0.up.weight", 2, 32); }),
+             Contains("\"m.experts.up_scales\" is missing"));
 }
 
 TEST_CASE("FP8 checkpoints that lie are refused") {

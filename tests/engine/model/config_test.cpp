@@ -113,7 +113,7 @@ TEST_CASE("how weights are quantised") {
   CHECK_THAT(refused(without(compressed(channel), "config_groups")), Contains("expected an object of schemes"));
 
   CHECK_THAT(refused({{"quant_method", "bitsandbytes"}}),
-             Contains("\"bitsandbytes\", but supported are fp8, compressed-tensors, gptq and awq"));
+             Contains("\"bitsandbytes\", but supported are fp8, compressed-tensors, gptq, awq and mxfp4"));
   CHECK_THAT(refused(json::object()), Contains("\"quantization_config.quant_method\" is missing"));
   CHECK_THAT(refused(7), Contains("expected an object"));
 }
@@ -434,6 +434,46 @@ TEST_CASE("norms, multipliers and temperatures follow the family") {
   CHECK_THAT(problem(with(base("Ministral3ForCausalLM"),
                           {{"head_dim", 16}, {"rope_parameters", {{"llama_4_scaling_beta", 0.1}}}})),
              Contains("expected original_max_position_embeddings beside it"));
+}
+
+TEST_CASE("gpt-oss: sinks, biases, a clamped gate, every second layer with a window, YaRN that is not cut") {
+  const json plain = with(base("GptOssForCausalLM"), {{"num_local_experts", 8}});
+  const ModelConfig config = parse(plain);
+  CHECK((config.sinks && config.attention_bias && config.output_bias && config.mixture.biases));
+  CHECK(config.head_dim == 64);
+  CHECK((config.mixture.experts == 8 && config.mixture.chosen == 4 && config.mixture.normalized));
+  CHECK(config.mixture.ffn_width == config.ffn_width);
+  CHECK(config.activation == GateActivation::silu);
+  CHECK((config.gate_limit == 7.0f && config.gate_slope == 1.702f));
+  CHECK(config.window == std::vector<std::int32_t>{128, 0, 128, 0});
+  CHECK((config.rope_kind(0) == RopeKind::global && config.rope_kind(1) == RopeKind::global));
+  CHECK((config.rope.scaling == RopeScaling::yarn && !config.rope.truncate && config.rope.theta == 150000.0));
+  CHECK((config.rope.factor == 32.0 && config.rope.original_context == 4096));
+
+  const json written =
+      with(plain, {{"rope_scaling", {{"rope_type", "default"}}},
+                   {"layer_types", {"full_attention", "full_attention", "full_attention", "sliding_attention"}},
+                   {"sliding_window", 16},
+                   {"attention_bias", false},
+                   {"swiglu_limit", 5},
+                   {"num_experts_per_tok", 2}});
+  CHECK(parse(without(with(plain, {{"num_experts", 6}}), "num_local_experts")).mixture.experts == 6);
+  CHECK(parse(written).rope.scaling == RopeScaling::none);
+  CHECK(parse(written).window == std::vector<std::int32_t>{0, 0, 0, 16});
+  CHECK((!parse(written).attention_bias && !parse(written).output_bias));
+  CHECK((parse(written).gate_limit == 5.0f && parse(written).mixture.chosen == 2));
+  CHECK_THAT(problem(with(plain, {{"swiglu_limit", 0}})), Contains("\"swiglu_limit\" is 0"));
+  CHECK_THAT(problem(with(plain, {{"num_experts_per_tok", 9}})), Contains("expected at most 8"));
+  CHECK_THAT(problem(with(plain, {{"hidden_act", "gelu"}})), Contains("only silu is supported"));
+  CHECK_THAT(problem(with(plain, {{"layer_types", {"chunked_attention"}}})), Contains("\"layer_types\""));
+
+  const json packed = with(plain, {{"quantization_config", {{"quant_method", "mxfp4"}}}});
+  CHECK(parse(with(packed, {{"intermediate_size", 96}, {"hidden_size", 64}})).quantization.format ==
+        WeightFormat::mxfp4);
+  CHECK_THAT(problem(with(packed, {{"intermediate_size", 72}, {"hidden_size", 64}})),
+             Contains("mxfp4, whose blocks of 32 do not fit hidden_size 64 and intermediate_size 72"));
+  CHECK_THAT(problem(with(base("LlamaForCausalLM"), {{"quantization_config", {{"quant_method", "mxfp4"}}}})),
+             Contains("mxfp4, which is not supported for this architecture"));
 }
 
 TEST_CASE("the text model inside one that also sees or hears is read, and the rest is named") {

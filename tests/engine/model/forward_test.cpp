@@ -101,6 +101,7 @@ TEST_CASE("random row sets give bit for bit the logits of one dense pass", "[for
       {"multipliers, heads rotated in part, a temperature", {.head_dim = 24, .mixed = true}},
       {"mixture of experts", {.experts = 6}},
       {"mixture with a shared expert", {.experts = 6, .mixed = true}},
+      {"sinks, experts with biases", {.window = 9, .bias = true, .experts = 6, .sinks = true}},
       {"short convolutions", hybrid_tiny(LayerKind::short_convolution)},
       {"gated delta nets", hybrid_tiny(LayerKind::delta_net)},
       {"Mamba2", hybrid_tiny(LayerKind::mamba2)},
@@ -143,6 +144,7 @@ TEST_CASE("the optimised backend agrees with the scalar oracle", "[forward]") {
   const std::vector<TinyOptions> models = {{.window = 40, .qk_norm = true, .bias = true},
                                            {.window = 40, .olmo = true},
                                            {.experts = 5, .mixed = true},
+                                           {.window = 9, .bias = true, .experts = 5, .sinks = true},
                                            quantized_tiny(BlockType::q5_0),
                                            quantized_tiny(BlockType::q6_k)};
   for (const TinyOptions& options : models) {

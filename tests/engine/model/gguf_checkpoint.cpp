@@ -31,7 +31,8 @@ const std::pair<const char*, const char*> kNames[] = {{"input_layernorm", "attn_
                                                       {"mlp.shared_expert.up_proj", "ffn_up_shexp"},
                                                       {"mlp.shared_expert.down_proj", "ffn_down_shexp"},
                                                       {"block_sparse_moe.gate", "ffn_gate_inp"},
-
+                                                      {"mlp.router", "ffn_gate_inp"},
+                                                      {"self_attn.sinks", "attn_sinks.weight"},
                                                       {"mlp.gate.", "ffn_gate_inp."},
                                                       {"mlp.gate_up_proj", "ffn_up"},
                                                       {"mlp.gate_proj", "ffn_gate"},
@@ -90,7 +91,8 @@ std::string add_settings(GgufWriter& writer, const ModelConfig& config) {
       {"Qwen2ForCausalLM", "qwen2"},     {"Qwen3ForCausalLM", "qwen3"},         {"Phi3ForCausalLM", "phi3"},
       {"Gemma3ForCausalLM", "gemma3"},   {"SmolLM3ForCausalLM", "smollm3"},     {"Qwen3MoeForCausalLM", "qwen3moe"},
       {"GraniteForCausalLM", "granite"}, {"Olmo3ForCausalLM", "olmo2"},         {"Exaone4ForCausalLM", "exaone4"},
-      {"Glm4ForCausalLM", "glm4"},       {"Ministral3ForCausalLM", "mistral3"}, {"Qwen2MoeForCausalLM", "qwen2moe"}};
+      {"Glm4ForCausalLM", "glm4"},       {"Ministral3ForCausalLM", "mistral3"}, {"Qwen2MoeForCausalLM", "qwen2moe"},
+      {"GptOssForCausalLM", "gpt-oss"}};
   const auto found = names.find(config.architecture);
   const std::string name = found != names.end() ? found->second : "llama";
   const auto number = [&](const std::string& key, std::int32_t value) {
@@ -116,7 +118,7 @@ std::string add_settings(GgufWriter& writer, const ModelConfig& config) {
   writer.real(name + ".attention.layer_norm_rms_epsilon", config.norm_eps);
   writer.real(name + ".rope.freq_base", static_cast<float>(config.rope.theta));
   if (config.window.front() > 0) {
-    if (name != "phi3" && name != "gemma3" && name != "olmo2" && name != "exaone4")
+    if (name != "phi3" && name != "gemma3" && name != "olmo2" && name != "exaone4" && name != "gpt-oss")
       throw std::runtime_error("a sliding window is not in files of " + name);
     number("attention.sliding_window", config.window.front());
   }
@@ -169,6 +171,36 @@ void add_frequency_divisors(GgufWriter& writer, ModelConfig config) {
                 encoded(divisors, BlockType::f32));
 }
 
+/// Adds a tensor of all experts of gpt-oss; true for the name of one. Matrices are [experts, inputs, outputs], and
+/// gates and ups lie in turn.
+bool add_stack(GgufWriter& writer, const SafetensorsFolder& files, const std::string& name, BlockType type) {
+  constexpr std::string_view kBias = "_bias";
+  if (name.find(".mlp.experts.") == name.npos) return false;
+  const bool bias = name.ends_with(kBias), down = name.find("down_proj") != name.npos;
+  const std::vector<std::int64_t> shape = files.shape(name);
+  const std::int64_t experts = shape[0], outputs = shape.back(), inputs = bias ? 1 : shape[1];
+  const StoredWeight weight = files.weight(name, experts, inputs * outputs);
+  std::vector<float> values(static_cast<std::size_t>(experts * inputs * outputs));
+  dequantize(values, {weight.data.get(), static_cast<std::size_t>(row_bytes(weight.type, experts * inputs * outputs))},
+             weight.type);
+  const std::string layer = name.substr(13, name.find('.', 13) - 13);
+  const std::int64_t step = down ? 1 : 2;
+  for (std::int64_t first = 0; first < step; ++first) {
+    std::vector<float> part;
+    for (std::int64_t e = 0; e < experts; ++e)
+      for (std::int64_t n = first; n < outputs; n += step)
+        for (std::int64_t c = 0; c < inputs; ++c)
+          part.push_back(values[static_cast<std::size_t>((e * inputs + c) * outputs + n)]);
+    const std::string stored = down ? "ffn_down_exps" : first == 0 ? "ffn_gate_exps" : "ffn_up_exps";
+    const BlockType stored_type = bias ? BlockType::f32 : type;
+    const std::vector<std::int64_t> stored_shape = bias ? std::vector<std::int64_t>{experts, outputs / step}
+                                                        : std::vector<std::int64_t>{experts, outputs / step, inputs};
+    writer.tensor("blk." + layer + "." + stored + (bias ? ".bias" : ".weight"), stored_shape, stored_type,
+                  encoded(part, stored_type));
+  }
+  return true;
+}
+
 }  // namespace
 
 void add_checkpoint(GgufWriter& writer, const std::filesystem::path& folder, BlockType type) {
@@ -180,6 +212,7 @@ void add_checkpoint(GgufWriter& writer, const std::filesystem::path& folder, Blo
   std::map<std::string, std::vector<std::int64_t>> expert_shapes;
   for (const std::string& name : files.names()) {
     if (name == "lm_head.weight" && config.tied_embeddings) continue;
+    if (config.mixture.biases && add_stack(writer, files, name, type)) continue;
     const std::vector<std::int64_t> shape = files.shape(name);
     const std::int64_t rows = shape.size() == 1 ? 1 : shape[0], cols = shape.back();
     const StoredWeight weight = files.weight(name, rows, cols);
@@ -201,8 +234,8 @@ void add_checkpoint(GgufWriter& writer, const std::filesystem::path& folder, Blo
     }
     const bool vector = rows == 1;  // vectors are never quantised
     const BlockType stored = vector ? BlockType::f32 : type;
-    writer.tensor(stored_name(name, config.post_norms && architecture != "glm4"), shape, stored,
-                  encoded(values, stored));
+    const bool post_norms = (config.post_norms && architecture != "glm4") || architecture == "gpt-oss";
+    writer.tensor(stored_name(name, post_norms), shape, stored, encoded(values, stored));
   }
   for (const auto& [tensor, by_expert] : experts) {
     std::string bytes;

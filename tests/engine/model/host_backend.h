@@ -49,7 +49,7 @@ class HostBackend : public Backend {
   void head_rms_norm(TensorView, std::span<const float>, float) override { unused(); }
   void matmul(TensorView, ConstTensorView, const Matrix&, std::span<const float>) override { unused(); }
   void rope(TensorView, std::int32_t, const RopeAngles&) override { unused(); }
-  void silu_mul(TensorView, ConstTensorView) override { unused(); }
+  void silu_mul(TensorView, ConstTensorView, const ClampedGate&) override { unused(); }
   void gelu_mul(TensorView, ConstTensorView) override { unused(); }
   void add_weighted_rows(TensorView, ConstTensorView, std::span<const std::int32_t>, std::span<const float>) override {
     unused();

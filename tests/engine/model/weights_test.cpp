@@ -9,6 +9,7 @@
 #include <stdexcept>
 
 #include "engine/model/checkpoint_weights.h"
+#include "engine/model/model.h"
 #include "engine/model/safetensors.h"
 #include "tests/engine/model/checkpoint.h"
 #include "tests/engine/model/host_backend.h"
@@ -258,8 +259,8 @@ TEST_CASE("every golden checkpoint loads") {
     std::ifstream file(folder / "config.json");
     const ModelConfig config = parse_config(std::string(std::istreambuf_iterator<char>(file), {}), name);
     HostBackend backend;
-    const SafetensorsFolder files(folder);
-    const Weights weights = load_weights(backend, config, files, DType::f32);
+    const auto files = open_model_files(folder);
+    const Weights weights = load_weights(backend, config, files->weights(), DType::f32);
     REQUIRE(weights.layers.size() == static_cast<std::size_t>(config.layers));
     const std::int64_t stacked = (config.heads + 2 * config.kv_heads) * config.head_dim;
     for (const LayerWeights& layer : weights.layers) {

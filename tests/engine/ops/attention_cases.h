@@ -85,23 +85,32 @@ inline Rows scattered_rows(Random& random, std::span<const std::int32_t> lengths
   return rows;
 }
 
-inline Values attend(Backend& backend, const Caches& caches, const Values& q, const RowSpan& rows, float scale) {
+inline Values attend(Backend& backend, const Caches& caches, const Values& q, const RowSpan& rows,
+                     const AttentionScores& scores) {
   Values out(q.rows, q.cols, std::nanf(""));
-  backend.kv().attention(out.view(), q.view(), caches.slabs(), caches.shape(), rows, scale);
+  backend.kv().attention(out.view(), q.view(), caches.slabs(), caches.shape(), rows, scores);
   return out;
+}
+
+/// Sinks that weigh as much as some keys, as nothing, and as nearly all, [heads].
+inline std::vector<float> sinks_of(std::int64_t heads) {
+  std::vector<float> sinks;
+  for (std::int64_t head = 0; head < heads; ++head)
+    sinks.push_back(head % 4 == 3 ? -200.0f : 3.0f * static_cast<float>(head % 4) - 1.0f);
+  return sinks;
 }
 
 /// Attention of one query in double, over exactly the row's keys.
 class Exact {
  public:
-  Exact(const Caches& caches, const Values& q, const Rows& rows, float scale)
+  Exact(const Caches& caches, const Values& q, const Rows& rows, const AttentionScores& scores)
       : out_(static_cast<std::size_t>(q.rows * q.cols)), cols_(q.cols) {
     const std::int64_t width = caches.shape().head_dim;
     const std::int64_t group = q.cols / width / caches.shape().kv_heads;
     for (std::int64_t t = 0; t < q.rows; ++t) {
       for (std::int64_t head = 0; head < q.cols / width; ++head) {
         const std::int64_t kv_column = head / group * width;
-        double sum = 0;
+        double sum = scores.sinks.empty() ? 0.0 : std::exp(static_cast<double>(scores.sinks[head]));
         std::vector<double> value(width);
         for (std::int64_t key = rows.key_begin[t]; key <= rows.position[t]; ++key) {
           double score = 0;
@@ -109,7 +118,7 @@ class Exact {
             score += static_cast<double>(q.at(t, head * width + d)) *
                      static_cast<double>(caches.key(rows.sequence[t], key, kv_column + d));
           }
-          const double weight = std::exp(score * static_cast<double>(scale));
+          const double weight = std::exp(score * static_cast<double>(scores.scale));
           sum += weight;
           for (std::int64_t d = 0; d < width; ++d) {
             value[d] += weight * static_cast<double>(caches.value(rows.sequence[t], key, kv_column + d));

@@ -7,24 +7,34 @@ namespace {
 
 using namespace attending;
 
+struct Case {
+  Shape shape;
+  std::span<const std::int32_t> lengths;
+  std::int64_t rows;
+  bool sinks = false;
+};
+
 /// Random rows of the sequences.
-void compare_with_exact(const Subject& subject, const Way& way, const Shape& shape,
-                        std::span<const std::int32_t> lengths, std::int64_t count, std::uint32_t seed) {
+void compare_with_exact(const Subject& subject, const Way& way, const Case& one, std::uint32_t seed) {
+  const auto& [shape, lengths, count, with_sinks] = one;
   Random random(seed);
   Backend& backend = *subject.backend;
   const Caches caches(backend, shape, lengths, seed + 1);
   const Rows rows = scattered_rows(random, lengths, count);
   const Values q = random.values(rows.size(), shape.heads * shape.head_dim);
   const float scale = 1 / std::sqrt(static_cast<float>(shape.head_dim));
-  const Exact exact(caches, q, rows, scale);
+  const std::vector<float> sinks = with_sinks ? sinks_of(shape.heads) : std::vector<float>();
+  const AttentionScores scores(scale, sinks);
+  const Exact exact(caches, q, rows, scores);
   const float rounding = subject.attention_rounding(caches.shape());
   std::vector<float> tolerance;
   for (std::int64_t row = 0; row < q.rows; ++row) {
     tolerance.push_back(attention_tolerance(caches, q, row, scale, rounding));
   }
   INFO(backend.info().name << " " << way.name << " H " << shape.heads << " K " << shape.kv_heads << " D "
-                           << shape.head_dim << " " << name_of(shape.dtype) << " T " << count);
-  require_close(attend(backend, caches, q, rows.span(), scale), exact, [&](auto row, auto) { return tolerance[row]; });
+                           << shape.head_dim << " " << name_of(shape.dtype) << " T " << count
+                           << (with_sinks ? " with sinks" : ""));
+  require_close(attend(backend, caches, q, rows.span(), scores), exact, [&](auto row, auto) { return tolerance[row]; });
 }
 
 TEST_CASE("attention by hand") {
@@ -50,6 +60,15 @@ TEST_CASE("attention by hand") {
     REQUIRE(out.at(0, 5) == Approx(7));  // (1 * 4 + 3 * 8) / 4
     REQUIRE(out.at(1, 5) == Approx(8));  // only key 1
     REQUIRE(out.at(0, 4) == 0);
+    const std::vector<float> sink = {std::log(4.0f)};  // weighs as much as keys 0 and 1 together
+    backend.kv().attention(out.view(), q.view(), {&slab, 1}, shape, {both, position, begin}, {1.0f, sink});
+    REQUIRE(out.at(0, 5) == Approx(3.5));       // (1 * 4 + 3 * 8) / 8
+    REQUIRE(out.at(1, 5) == Approx(24.0 / 7));  // key 1 and the sink
+    REQUIRE(out.at(0, 4) == 0);
+    const std::vector<float> two = {1, 2};
+    REQUIRE_THROWS_WITH(
+        backend.kv().attention(out.view(), q.view(), {&slab, 1}, shape, {both, position, begin}, {1.0f, two}),
+        Catch::Contains("attention sinks: expected 1 values, got 2"));
   });
 }
 
@@ -60,8 +79,39 @@ TEST_CASE("attention of scattered rows agrees with double") {
     for (const Shape& shape : kShapes) {
       for (const std::int64_t count : {1, 3, 9, 20, 100}) {
         ++seed;
-        if (count * shape.heads <= subject.most_work) compare_with_exact(subject, way, shape, lengths, count, seed);
+        if (count * shape.heads <= subject.most_work) compare_with_exact(subject, way, {shape, lengths, count}, seed);
       }
+    }
+  });
+}
+
+TEST_CASE("attention with sinks agrees with double, also if rows share the keys of a long sequence") {
+  const std::vector<std::int32_t> lengths = {3, 130, 700};
+  for_each_subject([&](Backend&, const Subject& subject, const Way& way) {
+    std::uint32_t seed = 110;
+    for (const Shape& shape : kShapes) {
+      for (const std::int64_t count : {1, 3, 60}) {
+        ++seed;
+        if (count * shape.heads <= subject.most_work)
+          compare_with_exact(subject, way, {shape, lengths, count, true}, seed);
+      }
+    }
+  });
+}
+
+TEST_CASE("a sink without weight changes no bit, and one of all weight leaves nothing") {
+  for_each_subject([](Backend& backend, const Subject& subject, const Way&) {
+    for (const Shape& shape : kShapes) {
+      if (6 * shape.heads > subject.most_work) continue;
+      const std::vector<std::int32_t> lengths = {40, 700};
+      const Caches caches(backend, shape, lengths, 74);
+      Random random(75);
+      const Rows rows = scattered_rows(random, lengths, 6);
+      const Values q = random.values(rows.size(), shape.heads * shape.head_dim);
+      const std::vector<float> none(static_cast<std::size_t>(shape.heads), -1e4f), all(none.size(), 1e4f);
+      const Values out = attend(backend, caches, q, rows.span(), {0.2f, none});
+      require_same_bits(out.data, attend(backend, caches, q, rows.span(), 0.2f).data);
+      for (const float value : attend(backend, caches, q, rows.span(), {0.2f, all}).data) REQUIRE(value == 0.0f);
     }
   });
 }

@@ -85,6 +85,8 @@ TEST_CASE("row operations refuse what does not fit") {
     REQUIRE_THROWS_WITH(backend.head_rms_norm(x.view(), four, 0), Contains("6 columns are not groups of 4"));
     REQUIRE_THROWS_WITH(backend.silu_mul(other.view(), gate_up.view()), Contains("expected [2, 10], got [2, 11]"));
     REQUIRE_THROWS_WITH(backend.gelu_mul(other.view(), gate_up.view()), Contains("expected [2, 10], got [2, 11]"));
+    REQUIRE_THROWS_WITH(backend.silu_mul(other.view(), gate_up.view(), {7, 1}),
+                        Contains("expected [2, 10], got [2, 11]"));
     REQUIRE_THROWS_WITH(backend.add_weighted_rows(y.view(), x.view(), index, std::vector<float>(2, 1)),
                         Contains("[1] = 2 is outside [0, 2)"));
     REQUIRE_THROWS_WITH(backend.add_weighted_rows(y.view(), x.view(), std::vector<std::int32_t>{0, 1}, weight),
@@ -104,6 +106,7 @@ TEST_CASE("no rows are no work") {
     backend.rms_norm(none.view(), none.view(), std::vector<float>(6, 1), 0);
     backend.silu_mul(out.view(), gate_up.view());
     backend.gelu_mul(out.view(), gate_up.view());
+    backend.silu_mul(out.view(), gate_up.view(), {7, 1});
     backend.scale(none.view(), 2);
     backend.soft_cap(none.view(), 2);
     backend.kv().attention(gate_up.view(), gate_up.view(), {}, {1, 8, DType::f32}, {}, 1);

@@ -115,10 +115,10 @@ struct Sums {
 };
 
 inline Values attend(Backend& backend, const Caches& caches, const Values& q, const Rows& rows, std::int64_t from,
-                     std::int64_t to, std::span<AttentionSum* const> received) {
+                     std::int64_t to, std::span<AttentionSum* const> received, std::span<const float> sinks = {}) {
   Values out(to - from, q.cols);
   backend.kv().attention(out.view(), q.view().row_range(from, to), caches.slabs, caches.shape, rows.part(from, to),
-                         0.25f, received);
+                         {0.25f, sinks}, received);
   return out;
 }
 

@@ -172,8 +172,10 @@ TEST_CASE("attention received agrees with double, for the sequences that record"
         const Rows rows = scattered(random, kLengths, count);
         const Values q = random.values(count, heads * shape.head_dim);
         Sums sums(caches);
-        const Values plain = attend(backend, caches, q, rows, 0, count, {});
-        require_same_bits(attend(backend, caches, q, rows, 0, count, sums.pointers).data, plain.data);
+        std::vector<float> sinks;  // of every second case: they take weight, and receive none
+        for (int head = 0; seed % 2 == 0 && head < heads; ++head) sinks.push_back(static_cast<float>(head % 3) - 1.0f);
+        const Values plain = attend(backend, caches, q, rows, 0, count, {}, sinks);
+        require_same_bits(attend(backend, caches, q, rows, 0, count, sums.pointers, sinks).data, plain.data);
 
         std::vector<std::vector<double>> expected, bound;
         for (const auto& s : sums.sums) expected.emplace_back(s.size()), bound.emplace_back(s.size());
@@ -182,7 +184,7 @@ TEST_CASE("attention received agrees with double, for the sequences that record"
           for (std::int64_t h = 0; h < heads; ++h) {
             const std::int64_t kv = h / (heads / shape.kv_heads) * shape.head_dim;
             std::vector<double> weight;
-            double norm = 0, sum = 0;
+            double norm = 0, sum = sinks.empty() ? 0.0 : std::exp(static_cast<double>(sinks[h]));
             for (std::int32_t key = rows.begin[t]; key <= rows.position[t]; ++key) {
               double score = 0;
               for (std::int64_t d = 0; d < shape.head_dim; ++d) {

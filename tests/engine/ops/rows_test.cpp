@@ -40,6 +40,12 @@ TEST_CASE("rows by hand") {
     REQUIRE(out.at(0, 0) == 0);
     REQUIRE(out.at(0, 1) == Approx(0.9490497 * 8).epsilon(1e-5));  // gelu(log 3), tanh form
 
+    const ClampedGate clamped{6, 2};
+    gate_up.data = {-std::log(3.0f), 20, -50, 3};  // 1 / (1 + exp(2 log 3)) = 1 / 10; the gate becomes 6, up -6
+    backend.silu_mul(out.view(), gate_up.view(), clamped);
+    REQUIRE(out.at(0, 0) == Approx(std::log(3.0) * 0.5));
+    REQUIRE(out.at(0, 1) == Approx(6 / (1 + std::exp(-12.0)) * 4));
+
     backend.scale(x.view(), 0.5f);
     REQUIRE(x.data == std::vector<float>{-0.5f, 6});
     Values capped(1, 3);
@@ -76,6 +82,10 @@ TEST_CASE("silu and gelu of extreme gates") {
     is_the_gate_or_nothing();
     backend.gelu_mul(out.view(), gate_up.view());
     is_the_gate_or_nothing();
+    for (int i = 0; i < 20; ++i) gate_up.at(0, 20 + i) = 1e30f;
+    backend.silu_mul(out.view(), gate_up.view(), {150, 1});
+    for (int i = 0; i < 20; ++i) REQUIRE((i % 2 == 0 ? out.at(0, i) == 151.0f * 150 : std::abs(out.at(0, i)) < 1e-30f));
+    for (int i = 0; i < 20; ++i) gate_up.at(0, 20 + i) = 1;
     for (int i = 0; i < 20; ++i) gate_up.at(0, i) = i % 2 == 0 ? 3e18f : -1e15f;  // the cubes leave f32 or nearly do
     backend.gelu_mul(out.view(), gate_up.view());
     for (int i = 0; i < 20; ++i) REQUIRE((i % 2 == 0 ? out.at(0, i) == 3e18f : std::abs(out.at(0, i)) < 1e-20f));
@@ -132,6 +142,15 @@ TEST_CASE("row operations agree with double") {
             [&](std::int64_t t, std::int64_t c) {
               return sum_tolerance(2, std::abs(gate_up.at(t, c)), std::abs(gate_up.at(t, c + cols))) + 1e-30f;
             });
+        backend.silu_mul(out.view(), gate_up.view(), {0.75f, 1.702f});
+        require_close(
+            out,
+            [&](std::int64_t t, std::int64_t c) {
+              const double g = std::min(gate_up.at(t, c), 0.75f);
+              const double up = std::clamp(gate_up.at(t, c + cols), -0.75f, 0.75f);
+              return (up + 1) * g / (1 + std::exp(-1.702 * g));
+            },
+            [&](std::int64_t t, std::int64_t c) { return sum_tolerance(2, std::abs(gate_up.at(t, c)), 2) + 1e-30f; });
         Values changed = x;
         backend.scale(changed.view(), 25.3f);
         for (std::size_t i = 0; i < x.data.size(); ++i) REQUIRE(changed.data[i] == x.data[i] * 25.3f);
@@ -170,6 +189,7 @@ TEST_CASE("operands: outputs in the type that products take are the outputs in f
       });
       compare([&](TensorView out) { backend.silu_mul(out, gate_up.view()); });
       compare([&](TensorView out) { backend.gelu_mul(out, gate_up.view()); });
+      compare([&](TensorView out) { backend.silu_mul(out, gate_up.view(), {1.0f, 1.702f}); });
 
       const auto w = load(backend, random.values(9, cols), DType::bf16);
       std::vector<std::uint16_t> rounded;
@@ -210,6 +230,9 @@ TEST_CASE("gates in the type that their product may have are the gates in f32, r
         require_same_bits(actual.data, expected.data);
         backend.gelu_mul(expected.view(), rounded.view());
         backend.gelu_mul(actual.view(), half);
+        require_same_bits(actual.data, expected.data);
+        backend.silu_mul(expected.view(), rounded.view(), {1.0f, 1.702f});
+        backend.silu_mul(actual.view(), half, {1.0f, 1.702f});
         require_same_bits(actual.data, expected.data);
       }
     }
