@@ -138,6 +138,8 @@ struct KvShape {
   std::int32_t head_dim = 0;  // D
   DType dtype = DType::bf16;  // bf16 or f32
   bool operator==(const KvShape&) const = default;
+  /// Returns K * D, the width of a token's keys and of its values.
+  std::int64_t width() const { return std::int64_t{kv_heads} * head_dim; }
 };
 
 /// The KV cache of one layer of one sequence: rotated keys and values of positions [0, capacity).

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <stdexcept>
+#include <utility>
 
 namespace baton {
 namespace {
@@ -15,26 +16,42 @@ std::size_t aligned(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlig
 
 }  // namespace
 
+std::size_t KvLayout::token_bytes() const {
+  std::size_t bytes = 0;
+  for (std::int32_t layer = 0; layer < layers(); ++layer) bytes += 2 * row_bytes(layer);
+  return bytes;
+}
+
+std::int32_t KvLayout::max_kv_heads() const {
+  std::int32_t heads = 0;
+  for (const KvShape& one : shapes) heads = std::max(heads, one.kv_heads);
+  return heads;
+}
+
 struct KvCache::Sizes {
   std::int32_t capacity = 0;
-  std::size_t slab = 0, raw = 0, hidden = 0, received = 0;  // bytes; slab and raw are per layer
-  std::size_t total = 0;
+  std::vector<std::size_t> slab_begin, raw_begin;  // as in the cache
+  std::size_t hidden_begin = 0, received_begin = 0, total = 0;
 };
 
 KvCache::Sizes KvCache::sizes_of(const Backend& backend, const KvLayout& layout, std::int32_t positions) {
   Sizes sizes;
   sizes.capacity = (positions + kKeyBlock - 1) / kKeyBlock * kKeyBlock;
   const auto capacity = static_cast<std::size_t>(sizes.capacity);
-  const auto layers = static_cast<std::size_t>(layout.layers);
-  const std::size_t element = size_of(layout.shape.dtype);
-  const auto key_width =
-      static_cast<std::size_t>(layout.shape.kv_heads) * static_cast<std::size_t>(layout.shape.head_dim);
-  sizes.slab = aligned(backend.kv_slab_bytes(layout.shape, sizes.capacity));
-  if (layout.raw_keys) sizes.raw = aligned(capacity * key_width * element);
-  sizes.hidden = aligned(capacity * static_cast<std::size_t>(layout.hidden_width) * element);
+  for (const KvShape& shape : layout.shapes) {
+    sizes.slab_begin.push_back(sizes.total);
+    if (shape.kv_heads > 0) sizes.total += 2 * aligned(backend.kv_slab_bytes(shape, sizes.capacity));
+  }
+  sizes.slab_begin.push_back(sizes.total);
+  for (std::int32_t layer = 0; layout.raw_keys && layer < layout.layers(); ++layer) {
+    sizes.raw_begin.push_back(sizes.total);
+    sizes.total += aligned(capacity * layout.row_bytes(layer));
+  }
+  sizes.hidden_begin = sizes.total;
+  sizes.total += aligned(capacity * static_cast<std::size_t>(layout.hidden_width) * size_of(layout.dtype()));
+  sizes.received_begin = sizes.total;
   if (layout.received)
-    sizes.received = aligned(static_cast<std::size_t>(layout.shape.kv_heads) * capacity * sizeof(AttentionSum));
-  sizes.total = layers * (2 * sizes.slab + sizes.raw) + sizes.hidden + sizes.received;
+    sizes.total += aligned(static_cast<std::size_t>(layout.max_kv_heads()) * capacity * sizeof(AttentionSum));
   return sizes;
 }
 
@@ -45,27 +62,29 @@ std::size_t KvCache::bytes_for(const Backend& backend, const KvLayout& layout, s
 
 KvCache::KvCache(Backend& backend, const KvLayout& layout, std::int32_t positions)
     : layout_(layout), states_(backend, layout.state_bytes) {
-  const Sizes sizes = sizes_of(backend, layout, positions);
+  Sizes sizes = sizes_of(backend, layout, positions);
   buffer_ = backend.allocate_uninitialized(sizes.total);  // positions are written before they are read
-  slab_bytes_ = sizes.slab;
-  raw_bytes_ = sizes.raw;
-  hidden_begin_ = static_cast<std::size_t>(layout.layers) * (2 * sizes.slab + sizes.raw);
-  received_begin_ = hidden_begin_ + sizes.hidden;
+  slab_begin_ = std::move(sizes.slab_begin);
+  raw_begin_ = std::move(sizes.raw_begin);
+  hidden_begin_ = sizes.hidden_begin;
+  received_begin_ = sizes.received_begin;
   capacity_ = sizes.capacity;
-  backend.clear(buffer_.data() + received_begin_, sizes.received);
+  backend.clear(buffer_.data() + received_begin_, sizes.total - received_begin_);
 }
 
 KvSlab KvCache::slab(std::int32_t layer) const {
+  if (!layout_.stores_kv(layer)) return {};
   const auto index = static_cast<std::size_t>(layer);
-  std::byte* keys = buffer_.data() + 2 * index * slab_bytes_;
-  std::byte* raw = buffer_.data() + 2 * static_cast<std::size_t>(layout_.layers) * slab_bytes_ + index * raw_bytes_;
-  return {
-      .keys = keys, .values = keys + slab_bytes_, .capacity = capacity_, .raw_keys = layout_.raw_keys ? raw : nullptr};
+  std::byte* keys = buffer_.data() + slab_begin_[index];
+  return {.keys = keys,
+          .values = keys + (slab_begin_[index + 1] - slab_begin_[index]) / 2,
+          .capacity = capacity_,
+          .raw_keys = layout_.raw_keys ? buffer_.data() + raw_begin_[index] : nullptr};
 }
 
 TensorView KvCache::hidden() const {
   if (layout_.hidden_width == 0) return {};
-  return {buffer_.data() + hidden_begin_, layout_.shape.dtype, capacity_, layout_.hidden_width, layout_.hidden_width};
+  return {buffer_.data() + hidden_begin_, layout_.dtype(), capacity_, layout_.hidden_width, layout_.hidden_width};
 }
 
 AttentionSum* KvCache::received() const {

@@ -5,22 +5,36 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "engine/backend/backend.h"
 #include "engine/kv/sequence_states.h"
 
 namespace baton {
 
-/// The layers and widths of a model's cache, and what it keeps in addition to the rotated keys and the values.
+/// What the layers of a model store in a cache, and what it keeps in addition to the rotated keys and the values. A
+/// layer without KV heads stores no KV: it reads that of another layer, or it is not attention.
 struct KvLayout {
-  KvShape shape;
-  std::int32_t layers = 0;        // L
+  std::vector<KvShape> shapes;    // [L], all of one type
   bool raw_keys = false;          // keys before RoPE
   std::int32_t hidden_width = 0;  // C of the hidden states, in the cache's type; 0: not kept
   std::int32_t hidden_layer = 0;  // the layer at whose input they are taken
   bool received = false;          // attention received, over all layers
   std::size_t state_bytes = 0;    // of the recurrent layers behind one position; 0: there are none
   bool operator==(const KvLayout&) const = default;
+
+  std::int32_t layers() const { return static_cast<std::int32_t>(shapes.size()); }  // L
+  const KvShape& shape(std::int32_t layer) const { return shapes[static_cast<std::size_t>(layer)]; }
+  bool stores_kv(std::int32_t layer) const { return shape(layer).kv_heads > 0; }
+  DType dtype() const { return shapes.empty() ? DType::bf16 : shapes.front().dtype; }
+  /// Returns the bytes of a token's keys in a layer; its values take as many.
+  std::size_t row_bytes(std::int32_t layer) const {
+    return static_cast<std::size_t>(shape(layer).width()) * size_of(dtype());
+  }
+  /// Returns the bytes of a token's keys and values in all layers.
+  std::size_t token_bytes() const;
+  /// Returns the KV heads of the layer that has most.
+  std::int32_t max_kv_heads() const;
 };
 
 class KvCache {
@@ -32,10 +46,12 @@ class KvCache {
   static std::size_t bytes_for(const Backend& backend, const KvLayout& layout, std::int32_t positions);
 
   const KvLayout& layout() const { return layout_; }
+  /// Returns the memory of a layer's KV; no memory and no positions if the layer stores none.
   KvSlab slab(std::int32_t layer) const;
   /// Returns the hidden states [capacity, C] in the cache's type, or a view without data where they are not kept.
   TensorView hidden() const;
-  /// Returns the sums [K, capacity] of attention received, in the backend's memory, or null where they are not kept.
+  /// Returns the sums [K, capacity] of attention received, in the backend's memory, or null where they are not kept. K
+  /// is the largest of all layers; a layer of fewer heads adds to the first of them.
   AttentionSum* received() const;
 
   std::int32_t capacity() const { return capacity_; }
@@ -62,9 +78,9 @@ class KvCache {
   static Sizes sizes_of(const Backend& backend, const KvLayout& layout, std::int32_t positions);
 
   KvLayout layout_;
-  Buffer buffer_;  // [L] (keys, values), [L] raw keys, hidden states, sums of attention
-  std::size_t slab_bytes_ = 0;
-  std::size_t raw_bytes_ = 0;
+  Buffer buffer_;                        // [L] (keys, values), [L] raw keys, hidden states, sums of attention
+  std::vector<std::size_t> slab_begin_;  // [L + 1] where the keys of each layer begin, then its values
+  std::vector<std::size_t> raw_begin_;   // [L] where its raw keys begin, or empty
   std::size_t hidden_begin_ = 0;
   std::size_t received_begin_ = 0;
   std::int32_t capacity_ = 0;

@@ -20,14 +20,15 @@ Segment::Segment(Backend& backend, const KvCache& cache, std::int32_t begin, std
   }
   position = begin;
   set_sizes();
-  const KvShape& shape = layout_.shape;
   const auto count = static_cast<std::size_t>(n);
   memory_ = std::make_shared<const Buffer>(backend.allocate_uninitialized(memory_bytes_));
   const auto mutable_view = [](ConstTensorView view) {
     return TensorView{const_cast<std::byte*>(view.data), view.dtype, view.rows, view.cols, view.stride};
   };
-  for (std::int32_t layer = 0; layer < layout_.layers; ++layer) {
-    backend.kv().save_kv(mutable_view(raw_keys(layer)), mutable_view(values(layer)), cache.slab(layer), shape, begin);
+  for (std::int32_t layer = 0; layer < layout_.layers(); ++layer) {
+    if (!layout_.stores_kv(layer)) continue;
+    backend.kv().save_kv(mutable_view(raw_keys(layer)), mutable_view(values(layer)), cache.slab(layer),
+                         layout_.shape(layer), begin);
   }
   if (layout_.hidden_width > 0) {
     std::vector<std::int32_t> index(count);
@@ -36,7 +37,7 @@ Segment::Segment(Backend& backend, const KvCache& cache, std::int32_t begin, std
   }
   if (layout_.received) {
     std::vector<AttentionSum> sums(count, 0), of_head(count);
-    for (std::int32_t head = 0; head < shape.kv_heads; ++head) {
+    for (std::int32_t head = 0; head < layout_.max_kv_heads(); ++head) {
       backend.copy_to_host(
           std::as_writable_bytes(std::span(of_head)),
           reinterpret_cast<const std::byte*>(cache.received() + std::int64_t{head} * cache.capacity() + begin));
@@ -70,12 +71,12 @@ std::shared_ptr<const Buffer> Segment::state() const {
 }
 
 void Segment::set_sizes() {
-  const KvShape& shape = layout_.shape;
   const auto count = static_cast<std::size_t>(length_);
-  const auto width = static_cast<std::size_t>(shape.kv_heads) * static_cast<std::size_t>(shape.head_dim);
-  matrix_bytes_ = count * width * size_of(shape.dtype);
-  const std::size_t hidden = count * static_cast<std::size_t>(layout_.hidden_width) * size_of(shape.dtype);
-  memory_bytes_ = 2 * matrix_bytes_ * static_cast<std::size_t>(layout_.layers) + hidden;
+  layer_begin_.assign(1, 0);
+  for (std::int32_t layer = 0; layer < layout_.layers(); ++layer)
+    layer_begin_.push_back(layer_begin_.back() + 2 * count * layout_.row_bytes(layer));
+  memory_bytes_ =
+      layer_begin_.back() + count * static_cast<std::size_t>(layout_.hidden_width) * size_of(layout_.dtype());
 }
 
 std::shared_ptr<const Segment> Segment::copy_to_host() const {
@@ -96,15 +97,17 @@ std::shared_ptr<const Segment> Segment::copy_to_device() const {
 std::shared_ptr<const Segment> Segment::uploaded_to(Device& device, PiecewiseUpload::Source source) const {
   const std::shared_ptr<Segment> copy(new Segment(*this));
   copy->memory_ = std::make_shared<const Buffer>(device.allocate_uninitialized(memory_bytes_));
-  const std::size_t layer_bytes = 2 * matrix_bytes_,
-                    all_layers = layer_bytes * static_cast<std::size_t>(layout_.layers);
-  const std::size_t together = layer_bytes * static_cast<std::size_t>(upload_group(layout_.layers));
+  const auto layers = static_cast<std::size_t>(layout_.layers());
+  const auto together = static_cast<std::size_t>(upload_group(layout_.layers()));
   std::vector<PiecewiseUpload::Piece> pieces;
-  for (std::size_t begin = 0; begin < all_layers; begin += together)
-    pieces.push_back({{begin, std::min(together, all_layers - begin)}});
-  if (layout_.layers == 0) pieces.push_back({{0, memory_bytes_}});  // a state
+  for (std::size_t first = 0; first < layers; first += together) {
+    const std::size_t begin = layer_begin_[first], end = layer_begin_[std::min(first + together, layers)];
+    pieces.emplace_back();
+    if (begin < end) pieces.back().push_back({begin, end - begin});
+  }
+  if (layers == 0) pieces.push_back({{0, memory_bytes_}});  // a state
   if (layout_.hidden_width > 0)
-    pieces[group_of(layout_.hidden_layer)].push_back({all_layers, memory_bytes_ - all_layers});
+    pieces[group_of_hidden()].push_back({layer_begin_.back(), memory_bytes_ - layer_begin_.back()});
   copy->upload_ = std::make_shared<PiecewiseUpload>(device, memory_, copy->memory_, std::move(pieces), source);
   copy->device_ = &device;
   copy->on_host_ = false;
@@ -121,7 +124,15 @@ std::shared_ptr<const Segment> Segment::copy_to(Device& other) const {
 }
 
 std::size_t Segment::group_of(std::int32_t layer) const {
-  return static_cast<std::size_t>(std::min(layer, layout_.layers - 1) / upload_group(layout_.layers));
+  return static_cast<std::size_t>(std::min(layer, layout_.layers() - 1) / upload_group(layout_.layers()));
+}
+
+/// The hidden states come with KV that a reader needs before them, so that every group is followed by whoever reads all
+/// layers.
+std::size_t Segment::group_of_hidden() const {
+  std::int32_t layer = layout_.hidden_layer;
+  while (layer > 0 && !layout_.stores_kv(layer)) --layer;
+  return group_of(layer);
 }
 
 void Segment::upload(std::int32_t layer) const {
@@ -135,14 +146,14 @@ const std::byte* Segment::memory_at(std::size_t begin, std::size_t group) const 
 }
 
 ConstTensorView Segment::raw_keys(std::int32_t layer) const {
-  const std::int64_t width = static_cast<std::int64_t>(layout_.shape.kv_heads) * layout_.shape.head_dim;
-  const std::byte* data = memory_at(2 * static_cast<std::size_t>(layer) * matrix_bytes_, group_of(layer));
-  return BasicView<const std::byte>{data, layout_.shape.dtype, length_, width, width};
+  const std::int64_t width = layout_.shape(layer).width();
+  const std::byte* data = memory_at(layer_begin_[static_cast<std::size_t>(layer)], group_of(layer));
+  return BasicView<const std::byte>{data, layout_.dtype(), length_, width, width};
 }
 
 ConstTensorView Segment::values(std::int32_t layer) const {
   ConstTensorView view = raw_keys(layer);
-  view.data += matrix_bytes_;
+  view.data += static_cast<std::size_t>(length_) * layout_.row_bytes(layer);
   return view;
 }
 
@@ -159,17 +170,17 @@ void Segment::fetch(std::span<std::byte> out, const std::byte* from) const {
 
 ConstTensorView Segment::hidden() const {
   if (layout_.hidden_width == 0) return {};
-  const std::byte* data =
-      memory_at(2 * static_cast<std::size_t>(layout_.layers) * matrix_bytes_, group_of(layout_.hidden_layer));
-  return BasicView<const std::byte>{data, layout_.shape.dtype, length_, layout_.hidden_width, layout_.hidden_width};
+  const std::byte* data = memory_at(layer_begin_.back(), group_of_hidden());
+  return BasicView<const std::byte>{data, layout_.dtype(), length_, layout_.hidden_width, layout_.hidden_width};
 }
 
 std::vector<float> values_on_host(const Segment& segment, std::int32_t layer) {
-  const std::size_t bytes = segment.row_bytes() * static_cast<std::size_t>(segment.length());
+  const KvLayout& layout = segment.layout();
+  const std::size_t bytes = layout.row_bytes(layer) * static_cast<std::size_t>(segment.length());
   std::vector<std::byte> keys(bytes), stored(bytes);
   segment.copy_first_rows(layer, keys, stored);
-  std::vector<float> values(bytes / size_of(segment.layout().shape.dtype));
-  dequantize(values, stored, segment.layout().shape.dtype == DType::f32 ? BlockType::f32 : BlockType::bf16);
+  std::vector<float> values(bytes / size_of(layout.dtype()));
+  dequantize(values, stored, layout.dtype() == DType::f32 ? BlockType::f32 : BlockType::bf16);
   return values;
 }
 
@@ -194,7 +205,13 @@ PiecewiseUpload::PiecewiseUpload(Device& device, std::shared_ptr<const Buffer> f
       state_(pieces_.size(), State::waiting),
       transfers_(pieces_.size()),
       unfollowed_(pieces_.size()),
-      source_(source) {}
+      source_(source) {
+  for (std::size_t piece = 0; piece < pieces_.size(); ++piece) {
+    if (!pieces_[piece].empty()) continue;
+    state_[piece] = State::followed;
+    --unfollowed_;
+  }
+}
 
 PiecewiseUpload::~PiecewiseUpload() {
   if (source_ == Source::own) return;
@@ -246,35 +263,38 @@ void gather(Device& device, std::span<std::uint16_t> out, ConstTensorView raw_k,
   }
 }
 
-std::size_t width_of(const KvShape& shape) {
-  return static_cast<std::size_t>(shape.kv_heads) * static_cast<std::size_t>(shape.head_dim);
-}
-
 }  // namespace
 
 std::vector<std::uint16_t> kv_on_host(Backend& backend, const KvCache& cache, std::int32_t begin, std::int32_t n) {
   const KvLayout& layout = cache.layout();
-  const std::size_t matrix = static_cast<std::size_t>(n) * width_of(layout.shape);
-  const auto width = static_cast<std::int64_t>(width_of(layout.shape));
-  const Buffer memory = backend.allocate(2 * matrix * size_of(layout.shape.dtype));
-  const TensorView raw_k = memory.view(layout.shape.dtype, n, width);
-  TensorView v = raw_k;
-  v.data += matrix * size_of(layout.shape.dtype);
-  std::vector<std::uint16_t> kv(2 * matrix * static_cast<std::size_t>(layout.layers));
-  for (std::int32_t layer = 0; layer < layout.layers && n > 0; ++layer) {
-    backend.kv().save_kv(raw_k, v, cache.slab(layer), layout.shape, begin);
-    gather(backend, std::span(kv).subspan(2 * matrix * static_cast<std::size_t>(layer), 2 * matrix), raw_k, v);
+  const auto count = static_cast<std::size_t>(n);
+  std::size_t largest = 0;
+  for (std::int32_t layer = 0; layer < layout.layers(); ++layer) largest = std::max(largest, layout.row_bytes(layer));
+  const Buffer memory = backend.allocate(2 * count * largest);
+  std::vector<std::uint16_t> kv(count * layout.token_bytes() / size_of(layout.dtype()));
+  std::span<std::uint16_t> rest = kv;
+  for (std::int32_t layer = 0; layer < layout.layers() && n > 0; ++layer) {
+    if (!layout.stores_kv(layer)) continue;
+    const TensorView both = memory.view(layout.dtype(), 2 * std::int64_t{n}, layout.shape(layer).width());
+    const TensorView raw_k = both.row_range(0, n), v = both.row_range(n, 2 * std::int64_t{n});
+    backend.kv().save_kv(raw_k, v, cache.slab(layer), layout.shape(layer), begin);
+    const auto values = static_cast<std::size_t>(both.rows * both.cols);
+    gather(backend, rest.first(values), raw_k, v);
+    rest = rest.subspan(values);
   }
   return kv;
 }
 
 std::vector<std::uint16_t> kv_on_host(Device& device, const Segment& segment) {
-  const std::size_t rows = static_cast<std::size_t>(segment.length()) * 2 * width_of(segment.layout().shape);
-  const std::int32_t layers = segment.layout().layers;
-  std::vector<std::uint16_t> kv(rows * static_cast<std::size_t>(layers));
-  for (std::int32_t layer = 0; layer < layers; ++layer) {
-    gather(device, std::span(kv).subspan(rows * static_cast<std::size_t>(layer), rows), segment.raw_keys(layer),
-           segment.values(layer));
+  const KvLayout& layout = segment.layout();
+  const auto count = static_cast<std::size_t>(segment.length());
+  std::vector<std::uint16_t> kv(count * layout.token_bytes() / size_of(layout.dtype()));
+  std::span<std::uint16_t> rest = kv;
+  for (std::int32_t layer = 0; layer < layout.layers(); ++layer) {
+    if (!layout.stores_kv(layer)) continue;
+    const std::size_t values = 2 * count * static_cast<std::size_t>(layout.shape(layer).width());
+    gather(device, rest.first(values), segment.raw_keys(layer), segment.values(layer));
+    rest = rest.subspan(values);
   }
   return kv;
 }

@@ -101,10 +101,8 @@ class Segment {
   bool is_uploading() const { return upload_ && !upload_->complete(); }
   void upload(std::int32_t layer) const;
 
-  ConstTensorView raw_keys(std::int32_t layer) const;  // [n, K * D] in the cache's type
+  ConstTensorView raw_keys(std::int32_t layer) const;  // [n, K * D] in the cache's type; a layer without KV: [n, 0]
   ConstTensorView values(std::int32_t layer) const;    // [n, K * D]
-  /// Bytes of a token's keys in one layer, and of its values.
-  std::size_t row_bytes() const { return matrix_bytes_ / static_cast<std::size_t>(length_); }
   /// Copies the keys and values of the first tokens in a layer, as many as fill the spans, from either tier. Blocks
   /// until they are copied. Threads: the engine's thread only.
   void copy_first_rows(std::int32_t layer, std::span<std::byte> keys, std::span<std::byte> values) const;
@@ -128,6 +126,7 @@ class Segment {
   std::shared_ptr<const Segment> uploaded_to(Device& device, PiecewiseUpload::Source source) const;
   void fetch(std::span<std::byte> out, const std::byte* from) const;
   std::size_t group_of(std::int32_t layer) const;
+  std::size_t group_of_hidden() const;
   const std::byte* memory_at(std::size_t begin, std::size_t group) const;
 
   Device* device_;
@@ -135,7 +134,7 @@ class Segment {
   TokenText tokens_;
   std::vector<float> received_;
   std::int32_t length_ = 0;
-  std::size_t matrix_bytes_ = 0;  // of the keys of one layer, and of its values
+  std::vector<std::size_t> layer_begin_;  // [L + 1] where the raw keys of each layer begin, then its values
   std::size_t memory_bytes_ = 0;
   std::shared_ptr<const Buffer> memory_;  // [L] (raw keys, values), hidden states
   bool on_host_ = false;
@@ -156,8 +155,8 @@ std::vector<std::byte> state_on_host(Device& device, const Segment& segment);
 
 // Copies of KV in host memory, with keys before RoPE, for what is learned of texts. Threads: the engine's thread only.
 
-/// Returns [L, n, 2 K D] bf16 (f32 is rounded): the keys before RoPE, then the values, of positions [begin, begin + n)
-/// of a cache that keeps raw keys. Blocks until they are copied. Throws BackendError.
+/// Returns for each layer [n, 2 K D] bf16 (f32 is rounded): the keys before RoPE, then the values, of positions
+/// [begin, begin + n) of a cache that keeps raw keys. Blocks until they are copied. Throws BackendError.
 std::vector<std::uint16_t> kv_on_host(Backend& backend, const KvCache& cache, std::int32_t begin, std::int32_t n);
 /// Returns the same for the n tokens of a segment that have KV.
 std::vector<std::uint16_t> kv_on_host(Device& device, const Segment& segment);

@@ -392,7 +392,7 @@ bool finite(const std::vector<float>& values) {
 }
 
 std::shared_ptr<const LinearCorrection> read(const CorrectionFileReader& reader, const std::string& place,
-                                             KvWidth shape, std::int64_t rank) {
+                                             const KvWidth& shape, std::int64_t rank) {
   auto correction = std::make_shared<LinearCorrection>();
   correction->shape = shape;
   correction->rank = static_cast<std::int32_t>(rank);
@@ -431,7 +431,7 @@ Corrections load_corrections(const fs::path& file, const Model& model) {
   const auto checksum = reader.array<std::uint64_t>(kChecksum, "I64", {2});
   if (checksum[0] != key_of(model)) reader.fail("belongs to other weights or another configuration");
   if (checksum[1] != hash_of_padded(reader.data_before(kChecksum))) reader.fail("is damaged: the checksum differs");
-  const KvWidth shape{model.config.layers, model.config.kv_heads * model.config.head_dim};
+  const KvWidth shape = width_of(model.kv_layout());
   constexpr std::string_view kEncoder = "/encoder";
   Corrections corrections;
   for (const auto& [name, tensor] : reader.tensors()) {

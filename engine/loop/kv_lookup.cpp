@@ -404,19 +404,18 @@ std::vector<std::byte> bytes_of(Device& device, const KeptContext& context, cons
     if (n > 0) state = state_on_host(device, *store.peek(last.segment));
   }
   if (segments.empty() || n == 0) return {};
-  const std::size_t row = segments.front()->row_bytes();
-  const std::size_t matrix = static_cast<std::size_t>(n) * row;
-  const std::int32_t layers = segments.front()->layout().layers;
-  std::vector<std::byte> bytes(2 * matrix * static_cast<std::size_t>(layers));
-  for (std::size_t i = 0; i < segments.size() && context.pieces[i].begin < n; ++i) {
-    const KeptContext::Piece& piece = context.pieces[i];
-    const std::size_t begin = static_cast<std::size_t>(piece.begin) * row;
-    const std::size_t count = static_cast<std::size_t>(std::min(piece.count, n - piece.begin)) * row;
-    for (std::int32_t layer = 0; layer < layers; ++layer) {
-      const std::span layer_bytes = std::span(bytes).subspan(2 * static_cast<std::size_t>(layer) * matrix, 2 * matrix);
-      segments[i]->copy_first_rows(layer, layer_bytes.subspan(begin, count),
-                                   layer_bytes.subspan(matrix + begin, count));
+  const KvLayout& layout = segments.front()->layout();
+  std::vector<std::byte> bytes(static_cast<std::size_t>(n) * layout.token_bytes());
+  std::span<std::byte> rest = bytes;
+  for (std::int32_t layer = 0; layer < layout.layers(); ++layer) {
+    const std::size_t row = layout.row_bytes(layer), matrix = static_cast<std::size_t>(n) * row;
+    for (std::size_t i = 0; i < segments.size() && context.pieces[i].begin < n && row > 0; ++i) {
+      const KeptContext::Piece& piece = context.pieces[i];
+      const std::size_t begin = static_cast<std::size_t>(piece.begin) * row;
+      const std::size_t count = static_cast<std::size_t>(std::min(piece.count, n - piece.begin)) * row;
+      segments[i]->copy_first_rows(layer, rest.subspan(begin, count), rest.subspan(matrix + begin, count));
     }
+    rest = rest.subspan(2 * matrix);
   }
   bytes.insert(bytes.end(), state.begin(), state.end());
   return bytes;

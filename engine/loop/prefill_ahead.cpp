@@ -137,7 +137,7 @@ bool EarlySequence::add_rows(std::int32_t count, StepRows& step) {
   const std::int32_t cache = step.add_cache(&*cache_);
   for (std::int32_t at = done_; at < done_ + count; ++at) {
     step.add_row(cache, at, known_.tokens()[static_cast<std::size_t>(at)]);
-    step.path.push_back({0, cache_->layout().layers, -1});
+    step.path.push_back({0, cache_->layout().layers(), -1});
   }
   return settled() && count == backlog();
 }

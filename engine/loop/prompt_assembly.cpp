@@ -55,7 +55,7 @@ std::shared_ptr<const Segment> usable_segment(const AssemblyInput& input, const 
   } else if (reuse.max_hops > 0 && segment->hops >= reuse.max_hops) {
     use.reason = fmt::format("its KV is {} hand-over{} away from exact KV; expected fewer than {}", segment->hops,
                              segment->hops == 1 ? "" : "s", reuse.max_hops);
-  } else if (segment->layout().layers != expected.layers || segment->layout().shape != expected.shape) {
+  } else if (segment->layout().shapes != expected.shapes) {
     use.reason = "its segment is from another model";
   } else if (enters > 0 && (segment->layout().hidden_width != expected.hidden_width ||
                             segment->layout().hidden_layer != expected.hidden_layer)) {

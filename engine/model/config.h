@@ -177,6 +177,9 @@ struct ModelConfig {
   LayerKind mixer(std::int32_t layer) const {
     return mixers.empty() ? LayerKind::attention : mixers[static_cast<std::size_t>(layer)];
   }
+  bool attends(std::int32_t layer) const {
+    return mixer(layer) == LayerKind::attention || mixer(layer) == LayerKind::parallel;
+  }
   const RopeConfig& rope_of(RopeKind kind) const { return kind == RopeKind::global ? rope : local_rope; }
   /// The columns of a head that are rotated.
   std::int32_t rotated(RopeKind kind) const { return rope_of(kind).width > 0 ? rope_of(kind).width : head_dim; }

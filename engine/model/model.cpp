@@ -73,7 +73,8 @@ Model describe_model(const ModelFiles& files, const std::filesystem::path& path,
 }
 
 KvLayout Model::kv_layout() const {
-  KvLayout layout{kv_shape(), config.layers};
+  KvLayout layout;
+  for (std::int32_t layer = 0; layer < config.layers; ++layer) layout.shapes.push_back(kv_shape(layer));
   layout.state_bytes = static_cast<std::size_t>(state_offsets(config).back()) * sizeof(float);
   return layout;
 }

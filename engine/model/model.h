@@ -76,7 +76,10 @@ struct Model : ModelText {
   LayerRopes ropes;
   Weights weights;
   GenerationDefaults generation;
-  KvShape kv_shape() const { return {config.kv_heads, config.head_dim, options.kv_dtype}; }
+  /// Returns what a layer stores for each position; no heads: nothing.
+  KvShape kv_shape(std::int32_t layer) const {
+    return {config.attends(layer) ? config.kv_heads : 0, config.head_dim, options.kv_dtype};
+  }
   /// Nothing is kept beside keys, values, and the states of recurrent layers.
   KvLayout kv_layout() const;
 };

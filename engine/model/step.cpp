@@ -57,6 +57,8 @@ void check_step(const StepRows& rows, const ModelConfig& config) {
     if (detection.layer < 0 || detection.leave <= detection.layer || detection.leave > layers)
       refuse(fmt::format("a detection at layer {} up to layer {} is invalid; the model has {} layers", detection.layer,
                          detection.leave, layers));
+    if (!rows.caches.empty() && !rows.caches.front()->layout().stores_kv(detection.layer))
+      refuse(fmt::format("found a detection at layer {}, which stores no KV to compare", detection.layer));
   }
   if (rows.path.size() != rows.token.size())
     refuse(fmt::format("found {} paths; expected {}, one for each row", rows.path.size(), rows.size()));
@@ -92,7 +94,7 @@ void StepStates::prepare(const StepRows& step) {
   runs_.clear();
   begins_.clear();
   if (std::ranges::none_of(step.caches, [](const KvCache* cache) { return cache->states().kept(); })) return;
-  if (!is_whole(step, step.caches.front()->layout().layers))
+  if (!is_whole(step, step.caches.front()->layout().layers()))
     throw std::invalid_argument("step: rows of a model with recurrent layers run through all layers");
   std::vector<std::int32_t> own;
   for (std::size_t cache = 0; cache < step.caches.size(); ++cache) {

@@ -556,7 +556,7 @@ class ServerOpening {
       parts.info.context = parts.info.context > 0 ? std::min(parts.info.context, model_.context) : model_.context;
     parts.info.device = "server";
     parts.info.kv.tokenizer = parts.text->tokenizer->identity();
-    parts.info.kv.layers = 1;
+    parts.info.kv.shapes.resize(1);
     parts.slowdown = model_.slowdown;
     parts.server = std::move(server_);
     return std::make_shared<RemoteEngine>(std::move(parts));

@@ -16,12 +16,9 @@ namespace baton {
 KvFormat kv_format_of(const Model& model) {
   const ModelConfig& config = model.config;
   return {.tokenizer = model.tokenizer->identity(),
-          .layers = config.layers,
+          .shapes = model.kv_layout().shapes,
           .width = config.width,
-          .kv_heads = config.kv_heads,
-          .head_dim = config.head_dim,
-          .qk_norm = config.qk_norm,
-          .dtype = model.options.kv_dtype};
+          .qk_norm = config.qk_norm};
 }
 
 std::uint64_t hash_of_bytes(std::span<const std::byte> bytes) {
@@ -52,13 +49,19 @@ std::string kv_difference(const KvFormat& author, const KvFormat& reader) {
   const auto differ = [](const char* what, std::int64_t one, std::int64_t other) {
     return fmt::format("they differ in {}: {} and {}", what, one, other);
   };
-  if (author.layers != reader.layers) return differ("layers", author.layers, reader.layers);
+  if (author.shapes.size() != reader.shapes.size())
+    return differ("layers", static_cast<std::int64_t>(author.shapes.size()),
+                  static_cast<std::int64_t>(reader.shapes.size()));
   if (author.width != reader.width) return differ("hidden width", author.width, reader.width);
-  if (author.kv_heads != reader.kv_heads) return differ("KV heads", author.kv_heads, reader.kv_heads);
-  if (author.head_dim != reader.head_dim) return differ("head width", author.head_dim, reader.head_dim);
+  for (std::size_t layer = 0; layer < author.shapes.size(); ++layer) {
+    const KvShape &one = author.shapes[layer], &other = reader.shapes[layer];
+    if (one.kv_heads != other.kv_heads) return differ("KV heads", one.kv_heads, other.kv_heads);
+    if (one.head_dim != other.head_dim) return differ("head width", one.head_dim, other.head_dim);
+  }
   if (author.qk_norm != reader.qk_norm) return "only one of them normalises its keys";
-  if (author.dtype != reader.dtype)
-    return fmt::format("they differ in the KV type: {} and {}", name_of(author.dtype), name_of(reader.dtype));
+  if (author.shapes != reader.shapes)
+    return fmt::format("they differ in the KV type: {} and {}", name_of(author.shapes.front().dtype),
+                       name_of(reader.shapes.front().dtype));
   return {};
 }
 

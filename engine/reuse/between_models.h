@@ -6,8 +6,9 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
-#include "engine/tensor/tensor.h"
+#include "engine/backend/backend.h"
 
 namespace baton {
 
@@ -17,12 +18,10 @@ struct Model;
 /// and so may the encoding of positions, since KV is handed over before RoPE.
 struct KvFormat {
   std::uint64_t tokenizer = 0;  // Tokenizer::identity
-  std::int32_t layers = 0;      // L
+  std::vector<KvShape> shapes;  // [L]
   std::int32_t width = 0;       // C, of hidden states
-  std::int32_t kv_heads = 0;    // K
-  std::int32_t head_dim = 0;    // D
   bool qk_norm = false;         // keys are normalised
-  DType dtype = DType::bf16;    // of the cache
+  std::int32_t layers() const { return static_cast<std::int32_t>(shapes.size()); }
 };
 
 KvFormat kv_format_of(const Model& model);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/reuse/prompt_part.h"
 
+#include <numeric>
+
 #include "engine/base/hash.h"
 
 namespace baton {
@@ -16,6 +18,16 @@ std::uint64_t hash_of_name(const std::string& name, std::uint64_t seed) {
 }
 
 }  // namespace
+
+std::int64_t KvWidth::before(std::int32_t index) const {
+  return std::accumulate(of.begin(), of.begin() + index, std::int64_t{0});
+}
+
+KvWidth width_of(const KvLayout& layout) {
+  KvWidth width;
+  for (const KvShape& shape : layout.shapes) width.of.push_back(static_cast<std::int32_t>(shape.width()));
+  return width;
+}
 
 std::vector<PlaceKey> places_of(std::span<const PromptPart> prompt, const std::string& pool) {
   std::vector<PlaceKey> places(prompt.size());

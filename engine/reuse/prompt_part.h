@@ -66,12 +66,18 @@ struct PlaceKey {
 /// placeholder, and the fixed text after it. The key of a part of fixed text is empty.
 std::vector<PlaceKey> places_of(std::span<const PromptPart> prompt, const std::string& pool);
 
-/// The shape of one token's keys and values.
+/// The widths of one token's keys in the layers of a model; its values are as wide.
 struct KvWidth {
-  std::int32_t layers = 0;  // L
-  std::int32_t width = 0;   // K * D
+  std::vector<std::int32_t> of;  // [L] K * D; 0: the layer stores no KV
   bool operator==(const KvWidth&) const = default;
+
+  std::int32_t layers() const { return static_cast<std::int32_t>(of.size()); }
+  std::int64_t layer(std::int32_t index) const { return of[static_cast<std::size_t>(index)]; }
+  /// Returns the sum of the widths of the layers before this one.
+  std::int64_t before(std::int32_t index) const;
+  std::int64_t total() const { return before(layers()); }
 };
+KvWidth width_of(const KvLayout& layout);
 
 /// A text with its computed KV in a prompt and the KV that was handed over with it. bf16, in host memory.
 struct PlaceSample {
@@ -79,8 +85,8 @@ struct PlaceSample {
   std::string reader;  // the agent whose prompt holds the text
   KvWidth shape;
   std::int32_t length = 0;           // n
-  std::vector<std::uint16_t> truth;  // [L, n, 2 K D] keys before RoPE, then values
-  std::vector<std::uint16_t> base;   // [L, n, 2 K D]
+  std::vector<std::uint16_t> truth;  // of each layer [n, 2 K D] keys before RoPE, then values
+  std::vector<std::uint16_t> base;   // of each layer [n, 2 K D]
   bool generated = false;            // the text is an answer
 };
 

@@ -192,7 +192,7 @@ class Bench {
     result_.repeat = options_.repeat;
     result_.weights_bytes = static_cast<std::int64_t>(model_->weights.bytes);
     const auto element = static_cast<std::int64_t>(size_of(model_->options.kv_dtype));
-    result_.kv_bytes_per_token = 2 * element * c.layers * c.kv_heads * c.head_dim;
+    result_.kv_bytes_per_token = static_cast<std::int64_t>(model_->kv_layout().token_bytes());
     result_.segment_bytes_per_token = result_.kv_bytes_per_token + (range_.start > 0 ? element * c.width : 0) +
                                       static_cast<std::int64_t>(sizeof(float) + sizeof(TokenId));
   }

@@ -23,13 +23,14 @@ constexpr double kPenalties[] = {1e-2, 1e-3, 1e-4, 1e-5};  // fractions of the m
 constexpr int kIterations = 4;                             // subspace iterations; the spectra decay fast
 
 /// Returns a matrix with a row for each token and columns for layers [first, L).
-Rows rows_of(std::span<const std::uint16_t> kv, KvWidth shape, std::int32_t n, std::int32_t first) {
-  const std::int64_t width = std::int64_t{2} * shape.width;
-  Rows rows(n, (shape.layers - first) * width);
-  for (std::int32_t layer = first; layer < shape.layers; ++layer) {
+Rows rows_of(std::span<const std::uint16_t> kv, const KvWidth& shape, std::int32_t n, std::int32_t first) {
+  Rows rows(n, 2 * (shape.total() - shape.before(first)));
+  for (std::int32_t layer = first; layer < shape.layers(); ++layer) {
+    const std::int64_t width = 2 * shape.layer(layer), before = 2 * shape.before(layer);
+    const std::int64_t column = before - 2 * shape.before(first);
     for (std::int32_t i = 0; i < n; ++i) {
-      const std::uint16_t* from = kv.data() + (std::int64_t{layer} * n + i) * width;
-      for (std::int64_t j = 0; j < width; ++j) rows(i, (layer - first) * width + j) = bf16_to_f32(from[j]);
+      const std::uint16_t* from = kv.data() + before * n + i * width;
+      for (std::int64_t j = 0; j < width; ++j) rows(i, column + j) = bf16_to_f32(from[j]);
     }
   }
   return rows;
@@ -191,15 +192,14 @@ struct LinearFit::State {
   std::vector<Text> aside;
   std::unique_ptr<Fit> fit;
 
-  std::int64_t inputs() const { return std::int64_t{shape.layers} * 2 * shape.width; }
-  std::int64_t outputs() const { return inputs() - std::int64_t{2} * shape.width; }
+  std::int64_t inputs() const { return 2 * shape.total(); }
+  std::int64_t outputs() const { return inputs() - 2 * shape.layer(0); }
 };
 
-LinearFit::LinearFit(KvWidth shape, const LinearFitOptions& options) {
-  if (shape.layers < 2 || shape.width < 1)
+LinearFit::LinearFit(const KvWidth& shape, const LinearFitOptions& options) {
+  if (shape.layers() < 2 || shape.total() == shape.layer(0))
     throw std::invalid_argument("linear fit: expected at least 2 layers and a width of at least 1");
-  const std::int64_t inputs = std::int64_t{shape.layers} * 2 * shape.width;
-  const std::int64_t outputs = inputs - std::int64_t{2} * shape.width;
+  const std::int64_t inputs = 2 * shape.total(), outputs = inputs - 2 * shape.layer(0);
   const std::int64_t token_bytes = (inputs + outputs) * static_cast<std::int64_t>(sizeof(float));
   const auto tokens =
       std::clamp<std::int64_t>(options.max_tokens, 2, std::max<std::int64_t>(2, options.max_bytes / token_bytes));

@@ -20,8 +20,8 @@ namespace baton::inline v1::lab {
 
 struct LinearFitOptions {
   std::int32_t rank = 256;  // maximum rank of the map; 0: not limited
-  /// Up to max_inputs inputs (L * 2 K D), the fit uses the covariance of all tokens. With more inputs it uses the inner
-  /// products of at most max_tokens tokens, evenly drawn, or as many as fit into max_bytes.
+  /// Up to max_inputs inputs (2 K D of all layers), the fit uses the covariance of all tokens. With more inputs it uses
+  /// the inner products of at most max_tokens tokens, evenly drawn, or as many as fit into max_bytes.
   std::int64_t max_inputs = 2048;
   std::int64_t max_tokens = 2048;
   std::int64_t max_bytes = std::int64_t{512} << 20;
@@ -30,13 +30,13 @@ struct LinearFitOptions {
 /// Not thread-safe.
 class LinearFit {
  public:
-  explicit LinearFit(KvWidth shape, const LinearFitOptions& options = {});
+  explicit LinearFit(const KvWidth& shape, const LinearFitOptions& options = {});
   ~LinearFit();
   LinearFit(LinearFit&&) noexcept;
 
-  /// Adds a text of n tokens: its KV as handed over and as computed in the place, each [L, n, 2 K D] bf16. One text in
-  /// eight is held out, to choose the penalty and to measure the remaining change. Throws std::invalid_argument when
-  /// the sizes differ from the shape.
+  /// Adds a text of n tokens: its KV as handed over and as computed in the place, each of all layers [n, 2 K D] bf16.
+  /// One text in eight is held out, to choose the penalty and to measure the remaining change. Throws
+  /// std::invalid_argument when the sizes differ from the shape.
   void add(std::span<const std::uint16_t> base, std::span<const std::uint16_t> truth, std::int32_t n);
 
   std::int32_t texts() const;
@@ -49,8 +49,8 @@ class LinearFit {
   std::unique_ptr<State> state_;
 };
 
-/// Returns the changes of n tokens, [n, (L - 1) * 2 K D], computed on the host by the definition; for tests and code
-/// that is not performance-critical.
+/// Returns the changes of n tokens, [n, 2 K D of all layers but the first], computed on the host by the definition; for
+/// tests and code that is not performance-critical.
 std::vector<float> apply(const LinearCorrection& correction, std::span<const std::uint16_t> base, std::int32_t n);
 
 struct LearnedPlace {

@@ -279,11 +279,12 @@ double deviation(std::span<const float> a, std::span<const float> b, std::size_t
 
 /// Compares the tokens that have KV in both segments. Runs on the engine's thread.
 LayerSample compare(const Segment& decoded, const Segment& prefilled) {
-  const auto head_width = static_cast<std::size_t>(decoded.layout().shape.head_dim);
-  const std::size_t width = head_width * static_cast<std::size_t>(decoded.layout().shape.kv_heads);
+  const KvLayout& layout = decoded.layout();
   const auto tokens = static_cast<std::size_t>(std::min(decoded.length(), prefilled.length()));
   std::vector<std::vector<double>> deviations;
-  for (std::int32_t layer = 0; layer < decoded.layout().layers; ++layer) {
+  for (std::int32_t layer = 0; layer < layout.layers(); ++layer) {
+    const auto head_width = static_cast<std::size_t>(layout.shape(layer).head_dim);
+    const auto width = static_cast<std::size_t>(layout.shape(layer).width());
     const std::vector<float> a = values_on_host(decoded, layer), b = values_on_host(prefilled, layer);
     std::vector<double>& d = deviations.emplace_back();
     for (std::size_t t = 0; t < tokens; ++t) {

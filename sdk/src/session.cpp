@@ -57,16 +57,9 @@ std::uint64_t hash_of(const SessionHead& head) { return hash_bytes(&head, offset
 
 std::string hex(std::uint64_t hash) { return fmt::format("{:016x}", hash); }
 
-/// Bytes of the KV of a token.
-std::size_t token_bytes(const Model& model) {
-  const KvLayout layout = model.kv_layout();
-  return std::size_t{2} * static_cast<std::size_t>(layout.layers) * static_cast<std::size_t>(layout.shape.kv_heads) *
-         static_cast<std::size_t>(layout.shape.head_dim) * size_of(layout.shape.dtype);
-}
-
 /// Bytes of the KV of so many tokens, with the state of recurrent layers behind them.
-std::size_t context_bytes(const Model& model, std::size_t tokens) {
-  return tokens == 0 ? 0 : token_bytes(model) * tokens + model.kv_layout().state_bytes;
+std::size_t context_bytes(const KvLayout& layout, std::size_t tokens) {
+  return tokens == 0 ? 0 : layout.token_bytes() * tokens + layout.state_bytes;
 }
 
 /// Describes what an agent's KV depends on: weights, tokenizer, types, and the device that computed it.
@@ -203,15 +196,15 @@ class SessionReader {
     if (length == 0) return nullptr;
     const std::int32_t exact = fields.integer("exact", 0, length);
     const std::int32_t hops = fields.integer("hops", 0, 1 << 20);
-    const std::uint64_t bytes = context_bytes(engine.model(), static_cast<std::size_t>(length));
+    const KvLayout layout = engine.model().kv_layout();
+    const std::uint64_t bytes = context_bytes(layout, static_cast<std::size_t>(length));
     if (bytes > input_.size() - data_) damaged("it ends too early");
     std::vector<std::byte> kv(bytes);
     input_.read(data_, kv);
     data_ += bytes;
     if (hex(hash_bytes(kv.data(), kv.size())) != fields.text_or("kv_hash", "")) damaged("a checksum is wrong");
-    const KvLayout layout = engine.model().kv_layout();
     const auto state = std::span(kv).last(length == 0 ? 0 : layout.state_bytes);
-    if (!is_finite(std::span(kv).first(kv.size() - state.size()), layout.shape.dtype) || !is_finite(state, DType::f32))
+    if (!is_finite(std::span(kv).first(kv.size() - state.size()), layout.dtype()) || !is_finite(state, DType::f32))
       damaged("the KV holds what is no number");
     std::vector<TokenId> tokens(conversation.tokens.begin(), conversation.tokens.begin() + length);
     return engine.make_context(std::move(tokens), exact, exact == length ? 0 : std::max(hops, 1), std::move(kv));
@@ -241,9 +234,9 @@ void write_session(const std::filesystem::path& file, const SavedSession& sessio
       const ContextHandle& context = conversation->context;
       std::vector<std::byte> kv =
           context && engine != nullptr ? engine->context_bytes(context) : std::vector<std::byte>();
-      const auto n = kv.empty() ? 0
-                                : static_cast<std::int32_t>((kv.size() - engine->model().kv_layout().state_bytes) /
-                                                            token_bytes(engine->model()));
+      const KvLayout layout = engine == nullptr ? KvLayout{} : engine->model().kv_layout();
+      const auto n =
+          kv.empty() ? 0 : static_cast<std::int32_t>((kv.size() - layout.state_bytes) / layout.token_bytes());
       agent["kv_tokens"] = n;
       agent["exact"] = context ? std::min(context->exact, n) : 0;
       agent["hops"] = context ? context->hops : 0;

@@ -209,8 +209,7 @@ bool is_of(const AgentRecord& record, const PlannedTurn& turn) {
 }
 
 std::int64_t kv_bytes_per_token(const Model& model) {
-  const std::int64_t element = model.options.kv_dtype == DType::f32 ? 4 : 2;
-  return 2 * std::int64_t{model.config.layers} * model.config.kv_heads * model.config.head_dim * element;
+  return static_cast<std::int64_t>(model.kv_layout().token_bytes());
 }
 
 /// The values of the slots of one turn.

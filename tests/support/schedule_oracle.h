@@ -356,7 +356,7 @@ struct Caches {
         for (std::size_t i = 0; i < position.size(); ++i)
           other.k.back()[i] = oracle.rotated(other.k.back()[i], position[i], layer);
         const KvSlab slab = cache.slab(layer);
-        backend.kv().store_kv({&slab, 1}, layout.shape, {zero, position, zero}, view(k), view(v),
+        backend.kv().store_kv({&slab, 1}, layout.shape(layer), {zero, position, zero}, view(k), view(v),
                               {view(cos), view(sin)});
       }
       other.hidden = draw(c.width, hidden);

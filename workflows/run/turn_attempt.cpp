@@ -323,7 +323,7 @@ GenerationCallbacks TurnAttempt::callbacks() {
 void TurnAttempt::on_prefilled(Clock::time_point when, KvRecord kv, const std::vector<PartUse>& uses) {
   AgentRecord& record = state_.record;
   if (calls_.generations() == 0) {
-    fill_slots(record.slots, submitted_, uses, engine_->info().kv.layers);
+    fill_slots(record.slots, submitted_, uses, engine_->info().kv.layers());
     for (const SlotRecord& slot : record.slots) {
       const SlotSource& source = *planned_.slot(slot.name);
       if (source.kind != SlotSource::Kind::agent_output || slot.tokens == 0) continue;

@@ -31,7 +31,6 @@ class AttentionLayer final : public Layer {
   std::int64_t kv_cols() const { return static_cast<std::int64_t>(config_.kv_heads) * config_.head_dim; }
   /// Of the first product: queries, keys, values, and the gate if there is one.
   std::int64_t product_cols() const { return q_cols() + 2 * kv_cols() + (config_.attention_gate ? q_cols() : 0); }
-  KvShape shape() const { return context_.model.kv_shape(); }
   void temper(TensorView q, const RowSpan& span);
   RowSpan stored_rows(const StepRows& step, std::int32_t layer, const RowSpan& rows);
   void compare_values(const StepRows& step, std::int32_t layer, const RowSpan& span, ConstTensorView v);
@@ -75,6 +74,7 @@ void AttentionLayer::prepare(const StepRows& step) {
 
 void AttentionLayer::run(StepRows& step, std::int32_t layer, ConstTensorView normed) {
   const LayerWeights& w = context_.weights(layer);
+  const KvShape shape = context_.model.kv_shape(layer);
   const TensorView qkv = qkv_.view(DType::f32, rows_.count(), product_cols());
   const TensorView k = qkv.col_range(q_cols(), q_cols() + kv_cols());
   const TensorView v = qkv.col_range(q_cols() + kv_cols(), q_cols() + 2 * kv_cols());
@@ -99,7 +99,7 @@ void AttentionLayer::run(StepRows& step, std::int32_t layer, ConstTensorView nor
     context_.timer.end_layers(layer, layer + 1);
     compare_values(step, layer, span, v);  // before the cached values are overwritten
   }
-  backend_.kv().norm_store_rope({q, k, v}, norms, slabs_, shape(), stored, rows_.angles(layer));
+  backend_.kv().norm_store_rope({q, k, v}, norms, slabs_, shape, stored, rows_.angles(layer));
   if (config_.norm_behind_rope) backend_.head_rms_norm(q, w.q_norm, config_.norm_eps);
   if (detecting) {
     q = detect(step, layer, span, q);
@@ -109,7 +109,7 @@ void AttentionLayer::run(StepRows& step, std::int32_t layer, ConstTensorView nor
   }
   const DType type = config_.attention_gate ? DType::f32 : normed.dtype;
   const TensorView attended = attended_.view(type, rows_.count(), q_cols());
-  backend_.kv().attention(attended, q, slabs_, shape(), span, {config_.score_scale(), w.sinks}, received_);
+  backend_.kv().attention(attended, q, slabs_, shape, span, {config_.score_scale(), w.sinks}, received_);
   if (config_.attention_gate)
     backend_.multiply(attended, qkv.col_range(q_cols() + 2 * kv_cols(), product_cols()), GateFunction::sigmoid);
   backend_.matmul(rows_.delta(), attended, *w.output, w.output_bias);
@@ -161,8 +161,8 @@ void AttentionLayer::compare_values(const StepRows& step, std::int32_t layer, co
       any = true;
     }
     if (any)
-      backend_.kv().value_deviation(deviation_, slabs_, shape(), {compared_, span.position, span.key_begin}, v,
-                                    measure);
+      backend_.kv().value_deviation(deviation_, slabs_, context_.model.kv_shape(layer),
+                                    {compared_, span.position, span.key_begin}, v, measure);
   }
 }
 
@@ -186,8 +186,9 @@ std::vector<float> AttentionLayer::attention_of_readers(const StepRows& step, co
   }
   if (readers.empty()) return {};
   const auto n = static_cast<std::int64_t>(readers.size());
+  const KvShape shape = context_.model.kv_shape(detection.layer);
   const auto capacity = static_cast<std::size_t>(step.caches[static_cast<std::size_t>(cache)]->capacity());
-  std::vector<AttentionSum> sums(static_cast<std::size_t>(config_.kv_heads) * capacity);  // [K, capacity]
+  std::vector<AttentionSum> sums(static_cast<std::size_t>(shape.kv_heads) * capacity);  // [K, capacity]
   const std::span<std::byte> bytes = std::as_writable_bytes(std::span(sums));
   const Buffer buffer = backend_.allocate(bytes.size());
   backend_.clear(buffer.data(), bytes.size());
@@ -195,14 +196,14 @@ std::vector<float> AttentionLayer::attention_of_readers(const StepRows& step, co
   given[static_cast<std::size_t>(cache)] = reinterpret_cast<AttentionSum*>(buffer.data());
   const TensorView queries = q_.view(DType::f32, n, q.cols);
   backend_.gather_rows(queries, q, readers);
-  backend_.kv().attention(attended_.view(DType::f32, n, q.cols), queries, slabs_, shape(),
+  backend_.kv().attention(attended_.view(DType::f32, n, q.cols), queries, slabs_, shape,
                           {sequence, position, key_begin}, {config_.score_scale(), sinks}, given);
   backend_.copy_to_host(bytes, buffer.data());
   std::vector<float> attention;
   const double unit = kAttentionUnit / (static_cast<double>(n) * config_.heads);
   for (const std::size_t i : compared) {
     AttentionSum sum = 0;
-    for (std::size_t head = 0; head < static_cast<std::size_t>(config_.kv_heads); ++head)
+    for (std::size_t head = 0; head < static_cast<std::size_t>(shape.kv_heads); ++head)
       sum += sums[head * capacity + static_cast<std::size_t>(span.position[i])];
     attention.push_back(static_cast<float>(unit * static_cast<double>(sum)));
   }

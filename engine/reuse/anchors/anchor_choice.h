@@ -82,21 +82,21 @@ struct Anchor {
   std::vector<SharedText> before;  // the texts of the placeholders before it in the same prompt
   std::int32_t length = 0;         // n
   std::int32_t following = 0;      // t: tokens of the fixed text after it
-  /// [L, n, 2 K D] bf16: keys before RoPE, then values; the KV in the prompt minus the KV that was handed over.
+  /// Of each layer [n, 2 K D] bf16: keys before RoPE, then values; the KV in the prompt minus the KV that was handed
+  /// over.
   std::span<const std::uint16_t> offset;
-  std::span<const std::uint16_t> text_kv;  // [L, t, 2 K D] bf16: keys before RoPE, then values of the fixed text
+  std::span<const std::uint16_t> text_kv;  // of each layer [t, 2 K D] bf16: the same of the fixed text
   std::shared_ptr<const void> owner;       // owns `offset` and `text_kv`
   mutable std::atomic<std::uint64_t> uses{0};
 
   std::int64_t bytes() const;
   /// The offsets of one layer, [n, 2 K D].
-  std::span<const std::uint16_t> offset_of(std::int32_t layer) const {
-    const auto rows = static_cast<std::size_t>(length) * 2 * static_cast<std::size_t>(shape.width);
-    return offset.subspan(static_cast<std::size_t>(layer) * rows, rows);
-  }
-  std::span<const std::uint16_t> text_of(std::int32_t layer) const {
-    const auto rows = static_cast<std::size_t>(following) * 2 * static_cast<std::size_t>(shape.width);
-    return text_kv.subspan(static_cast<std::size_t>(layer) * rows, rows);
+  std::span<const std::uint16_t> offset_of(std::int32_t layer) const { return layer_of(offset, length, layer); }
+  std::span<const std::uint16_t> text_of(std::int32_t layer) const { return layer_of(text_kv, following, layer); }
+  std::span<const std::uint16_t> layer_of(std::span<const std::uint16_t> all, std::int64_t rows,
+                                          std::int32_t layer) const {
+    return all.subspan(static_cast<std::size_t>(2 * rows * shape.before(layer)),
+                       static_cast<std::size_t>(2 * rows * shape.layer(layer)));
   }
 };
 

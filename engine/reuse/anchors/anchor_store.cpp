@@ -36,7 +36,7 @@ void add_offsets(std::span<float> rows, const AnchorChoice& choice, std::int32_t
   for (std::size_t a = 0; a < choice.anchors.size(); ++a) {
     const Anchor& anchor = *choice.anchors[a];
     const std::span<const std::uint16_t> offset = anchor.offset_of(layer);
-    const auto width = static_cast<std::size_t>(2 * anchor.shape.width);
+    const auto width = static_cast<std::size_t>(2 * anchor.shape.layer(layer));
     for (std::int32_t i = 0; i < n; ++i) {
       const auto from =
           static_cast<std::size_t>(std::min(choice.alignments[a]->to[static_cast<std::size_t>(i)], anchor.length - 1));
@@ -141,14 +141,15 @@ void AnchorStore::make(AnchorSample& sample) {
   auto memory = std::make_shared<AnchorHeap>();
   memory->offset.resize(sample.truth.size());
   memory->text = std::move(sample.text_kv);
-  const auto rows = static_cast<std::size_t>(sample.length) * 2 * static_cast<std::size_t>(sample.shape.width);
-  std::vector<float> corrected(rows);
+  std::vector<float> corrected;
   double squares = 0.0, left = 0.0, plain = 0.0;
-  for (std::int32_t layer = 0; layer < sample.shape.layers; ++layer) {
-    const std::size_t first = static_cast<std::size_t>(layer) * rows;
-    for (std::size_t i = 0; i < rows; ++i) corrected[i] = bf16_to_f32(sample.base[first + i]);
+  for (std::int32_t layer = 0; layer < sample.shape.layers(); ++layer) {
+    const std::int64_t doubled = 2 * std::int64_t{sample.length};
+    const auto first = static_cast<std::size_t>(doubled * sample.shape.before(layer));
+    corrected.resize(static_cast<std::size_t>(doubled * sample.shape.layer(layer)));
+    for (std::size_t i = 0; i < corrected.size(); ++i) corrected[i] = bf16_to_f32(sample.base[first + i]);
     add_offsets(corrected, sample.choice, layer, sample.length);
-    for (std::size_t i = 0; i < rows; ++i) {
+    for (std::size_t i = 0; i < corrected.size(); ++i) {
       const float truth = bf16_to_f32(sample.truth[first + i]), base = bf16_to_f32(sample.base[first + i]);
       memory->offset[first + i] = f32_to_bf16(truth - base);
       if (layer == 0) continue;  // depends on the token alone
@@ -397,22 +398,41 @@ class AnchorFileReader {
   std::size_t elements_ = 0;  // of all arrays
 };
 
+/// The number of layers and their width; a width of 0: they differ, and the width of each follows.
+KvWidth read_width(AnchorFileReader& reader) {
+  const auto layers = reader.number<std::int32_t>(), width = reader.number<std::int32_t>();
+  KvWidth shape;
+  if (width == 0) {
+    shape.of = reader.array<std::int32_t>();
+  } else if (layers > 0 && layers <= (1 << 24)) {
+    shape.of.assign(static_cast<std::size_t>(layers), width);
+  }
+  const auto fits = [](std::int32_t one) { return 0 <= one && one <= (1 << 24); };
+  if (shape.of.empty() || shape.layers() != layers || !std::ranges::all_of(shape.of, fits) || shape.total() == 0)
+    throw AnchorFileError("an anchor's sizes do not fit");
+  return shape;
+}
+
+void write_width(AnchorFileWriter& index, const KvWidth& shape) {
+  const bool same = std::ranges::all_of(shape.of, [&](std::int32_t one) { return one == shape.of.front(); });
+  index.number(shape.layers());
+  index.number(same ? shape.of.front() : 0);
+  if (!same) index.array(std::span<const std::int32_t>(shape.of));
+}
+
 std::shared_ptr<Anchor> read_anchor(AnchorFileReader& reader) {
   auto anchor = std::make_shared<Anchor>();
-  anchor->shape = {reader.number<std::int32_t>(), reader.number<std::int32_t>()};
+  anchor->shape = read_width(reader);
   anchor->length = reader.number<std::int32_t>();
   anchor->following = reader.number<std::int32_t>();
   anchor->uses = reader.number<std::uint64_t>();
   anchor->text = reader.text();
   for (std::uint32_t i = reader.count(); i > 0; --i) anchor->before.push_back(reader.text());
   const auto fits = [](std::int32_t value, std::int32_t least) { return least <= value && value <= (1 << 24); };
-  if (!fits(anchor->shape.layers, 1) || !fits(anchor->shape.width, 1) || !fits(anchor->length, 1) ||
-      !fits(anchor->following, 0) || anchor->length != anchor->text->size()) {
+  if (!fits(anchor->length, 1) || !fits(anchor->following, 0) || anchor->length != anchor->text->size())
     throw AnchorFileError("an anchor's sizes do not fit");
-  }
   const auto elements = [&](std::int32_t rows) {
-    return static_cast<std::size_t>(anchor->shape.layers) * static_cast<std::size_t>(rows) * 2 *
-           static_cast<std::size_t>(anchor->shape.width);
+    return static_cast<std::size_t>(2 * std::int64_t{rows} * anchor->shape.total());
   };
   const std::size_t offset = elements(anchor->length), text = elements(anchor->following);
   reader.expect(offset);
@@ -435,7 +455,7 @@ std::vector<std::byte> read_bytes(const InputFile& file, std::uint64_t begin) {
   return bytes;
 }
 
-Pools read_pools(const InputFile& file, const std::string& model_key, KvWidth shape) {
+Pools read_pools(const InputFile& file, const std::string& model_key, const KvWidth& shape) {
   Head head;
   if (file.size() < sizeof(Head)) throw AnchorFileError("it ends too early");
   file.read(0, std::as_writable_bytes(std::span(&head, 1)));
@@ -496,8 +516,7 @@ void save_anchors(const std::filesystem::path& file, const std::string& model_ke
     index.array(std::span<const AnchorRecord>(pool.records));
     index.number(static_cast<std::uint32_t>(pool.anchors.size()));
     for (const SharedAnchor& anchor : pool.anchors) {
-      index.number(anchor->shape.layers);
-      index.number(anchor->shape.width);
+      write_width(index, anchor->shape);
       index.number(anchor->length);
       index.number(anchor->following);
       index.number(anchor->uses.load());
@@ -518,7 +537,7 @@ void save_anchors(const std::filesystem::path& file, const std::string& model_ke
   throw AnchorFileError(fmt::format("{}: the anchors could not be written: {}", file.string(), error.code().message()));
 }
 
-std::int64_t load_anchors(const std::filesystem::path& file, const std::string& model_key, KvWidth shape,
+std::int64_t load_anchors(const std::filesystem::path& file, const std::string& model_key, const KvWidth& shape,
                           AnchorStore& store) {
   Pools pools;
   try {

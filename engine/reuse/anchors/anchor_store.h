@@ -36,7 +36,7 @@ struct AnchorSample : PlaceSample {
   SharedText text;
   std::vector<SharedText> before;
   std::int32_t following = 0;          // t
-  std::vector<std::uint16_t> text_kv;  // [L, t, 2 K D]
+  std::vector<std::uint16_t> text_kv;  // of each layer [t, 2 K D]
   AnchorChoice choice;                 // how the pool would have corrected the text; empty: the pool had no anchor
 };
 
@@ -118,7 +118,7 @@ void save_anchors(const std::filesystem::path& file, const std::string& model_ke
 
 /// Adds the pools of the file to the store and returns the number of anchors. Throws AnchorFileError and leaves the
 /// store unchanged when the file is damaged or belongs to another model, shape or version.
-std::int64_t load_anchors(const std::filesystem::path& file, const std::string& model_key, KvWidth shape,
+std::int64_t load_anchors(const std::filesystem::path& file, const std::string& model_key, const KvWidth& shape,
                           AnchorStore& store);
 
 }  // namespace baton

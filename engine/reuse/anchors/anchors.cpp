@@ -14,19 +14,12 @@
 
 namespace baton {
 
-namespace {
-
-AnchorMemory::Layers layers_of(const std::byte* data, std::int64_t rows, const KvWidth& shape) {
-  const std::int64_t width = 2 * std::int64_t{shape.width};
-  return {BasicView<const std::byte>{data, DType::bf16, rows, width, width}};
-}
-
-}  // namespace
+namespace {}  // namespace
 
 ConstTensorView AnchorMemory::Layers::operator()(std::int32_t layer) const {
-  ConstTensorView view = first;
-  view.data += layer * first.rows * first.cols * static_cast<std::int64_t>(sizeof(std::uint16_t));
-  return view;
+  const std::int64_t width = 2 * shape->layer(layer), before = 2 * rows * shape->before(layer);
+  return BasicView<const std::byte>{data + before * static_cast<std::int64_t>(sizeof(std::uint16_t)), DType::bf16, rows,
+                                    width, width};
 }
 
 bool AnchorMemory::Copy::is_used_by(const Anchor* anchor) const {
@@ -59,18 +52,16 @@ void AnchorMemory::upload(const SharedAnchor& anchor) {
 }
 
 AnchorMemory::Layers AnchorMemory::offset(const SharedAnchor& anchor) {
-  return layers_of(copy_of(anchor, anchor->offset), anchor->length, anchor->shape);
+  return {copy_of(anchor, anchor->offset), anchor->length, &anchor->shape};
 }
 
 AnchorMemory::Layers AnchorMemory::text(const SharedAnchor& anchor) {
-  return layers_of(copy_of(anchor, anchor->text_kv), anchor->following, anchor->shape);
+  return {copy_of(anchor, anchor->text_kv), anchor->following, &anchor->shape};
 }
 
 namespace {
 
 constexpr std::size_t kMaxFollowed = 64;  // maximum anchors that one answer is compared with while it is decoded
-
-KvWidth shape_of(const KvLayout& layout) { return {layout.layers, layout.shape.kv_heads * layout.shape.head_dim}; }
 
 }  // namespace
 
@@ -215,7 +206,7 @@ void Anchors::learn(const AnchorTurn& turn, const KvCache& cache, const AnchorOp
     sample.key = slot->key;
     sample.reader = turn.reader;
     sample.size = options.size;
-    sample.shape = shape_of(cache.layout());
+    sample.shape = width_of(cache.layout());
     sample.text = slot->text;
     sample.before = slot->before;
     sample.length = slot->length();
@@ -352,8 +343,7 @@ class AnchorState : public MethodState {
     const std::filesystem::path file = file_in(folder, model);
     std::error_code missing;
     if (!std::filesystem::exists(file, missing)) return;
-    const ModelConfig& config = model.config;
-    load_anchors(file, kv_key_of(model), {config.layers, config.kv_heads * config.head_dim}, anchors_.store());
+    load_anchors(file, kv_key_of(model), width_of(model.kv_layout()), anchors_.store());
   }
   void save(const std::filesystem::path& folder, const Model& model) const override {
     if (anchors_.store().stats().learned == 0) return;

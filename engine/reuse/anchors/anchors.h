@@ -30,7 +30,9 @@ class AnchorMemory {
 
   /// One matrix for each layer.
   struct Layers {
-    ConstTensorView first;
+    const std::byte* data = nullptr;
+    std::int64_t rows = 0;
+    const KvWidth* shape = nullptr;  // the anchor's
     ConstTensorView operator()(std::int32_t layer) const;
   };
   // Return [n, 2 K D] and [t, 2 K D] bf16 per layer, valid while the anchor lives. Both upload the anchor if need be.

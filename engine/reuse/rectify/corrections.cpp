@@ -17,9 +17,7 @@ std::shared_ptr<const LinearCorrection> Corrector::find(const PlaceKey& place) c
   if (!corrections_) return nullptr;
   const auto found = corrections_->find({place.context, place.slot, {}});
   if (found == corrections_->end()) return nullptr;
-  const ModelConfig& config = model_.config;
-  const bool fits = found->second->shape == KvWidth{config.layers, config.kv_heads * config.head_dim};
-  return fits ? found->second : nullptr;
+  return found->second->shape == width_of(model_.kv_layout()) ? found->second : nullptr;
 }
 
 const Corrector::Loaded& Corrector::load(const LinearCorrection& correction) {
@@ -41,10 +39,10 @@ const Corrector::Loaded& Corrector::load(const LinearCorrection& correction) {
   return entry->second;
 }
 
-/// Returns the change of each token's KV, [n, (L - 1) 2 K D] bf16 in backend memory.
+/// Returns the change of each token's KV, [n, outputs] bf16 in backend memory.
 Buffer Corrector::changes(const Segment& segment, const LinearCorrection& correction) {
   const Loaded& map = load(correction);
-  const std::int64_t n = segment.length(), width = correction.shape.width;
+  const std::int64_t n = segment.length();
   const std::int64_t inputs = correction.inputs(), outputs = correction.outputs(), rank = correction.rank;
   const auto matrix = [&](DType dtype, std::int64_t cols) {
     return backend_.allocate_uninitialized(static_cast<std::size_t>(n * cols) * size_of(dtype));
@@ -53,8 +51,9 @@ Buffer Corrector::changes(const Segment& segment, const LinearCorrection& correc
   std::iota(all.begin(), all.end(), 0);
   const Buffer kv = matrix(DType::f32, inputs), code = matrix(DType::f32, rank), change = matrix(DType::f32, outputs);
   const TensorView x = kv.view(DType::f32, n, inputs);
-  for (std::int32_t layer = 0; layer * 2 * width < inputs; ++layer) {
-    const std::int64_t at = layer * 2 * width;
+  for (std::int32_t layer = 0; layer < correction.shape.layers(); ++layer) {
+    const std::int64_t at = 2 * correction.shape.before(layer), width = correction.shape.layer(layer);
+    if (width == 0) continue;
     backend_.gather_rows(x.col_range(at, at + width), segment.raw_keys(layer), all);
     backend_.gather_rows(x.col_range(at + width, at + 2 * width), segment.values(layer), all);
   }
@@ -71,11 +70,14 @@ void Corrector::insert(RopeTable& angles, KvCache& cache, std::int32_t position,
   if (n <= 0) return;
   const Buffer change = changes(segment, correction);
   const TensorView rows = change.view(DType::bf16, segment.length(), correction.outputs());
-  const std::int64_t width = 2 * std::int64_t{correction.shape.width};
+  const std::int64_t first_layer = correction.shape.layer(0);
   std::vector<std::int32_t> row(static_cast<std::size_t>(n));
   std::iota(row.begin(), row.end(), first);
-  const CorrectionSource source{[&](std::int32_t layer) { return rows.col_range((layer - 1) * width, layer * width); },
-                                row, 1.0f, 1};
+  const auto change_of = [&](std::int32_t layer) {
+    const std::int64_t begin = 2 * (correction.shape.before(layer) - first_layer);
+    return rows.col_range(begin, begin + 2 * correction.shape.layer(layer));
+  };
+  const CorrectionSource source{change_of, row, 1.0f, 1};
   place_corrected(backend_, angles, cache, {position + first, &segment, first, n}, position + first, {&source, 1});
 }
 

@@ -21,14 +21,14 @@ namespace baton {
 struct LinearCorrection {
   KvWidth shape;
   std::int32_t rank = 0;               // r
-  std::vector<std::uint16_t> encoder;  // [r, L * 2 K D] bf16
-  std::vector<std::uint16_t> decoder;  // [(L - 1) * 2 K D, r] bf16
-  std::vector<float> bias;             // [(L - 1) * 2 K D]
+  std::vector<std::uint16_t> encoder;  // [r, sum of all layers' 2 K D] bf16
+  std::vector<std::uint16_t> decoder;  // [sum without layer 0, r] bf16
+  std::vector<float> bias;             // [sum without layer 0]
   float left = 1.0f;                   // fraction of the squared change that remains on held-out texts
   std::int32_t texts = 0;              // number of training texts
 
-  std::int64_t inputs() const { return std::int64_t{shape.layers} * 2 * shape.width; }
-  std::int64_t outputs() const { return (std::int64_t{shape.layers} - 1) * 2 * shape.width; }
+  std::int64_t inputs() const { return 2 * shape.total(); }
+  std::int64_t outputs() const { return 2 * (shape.total() - shape.layer(0)); }
 };
 
 class Corrector {

@@ -87,8 +87,7 @@ class Bench {
     }
     std::uint64_t hash = 0;
     const double seconds = bench::median_seconds(options_, [&] { hash = hash_of(forward_.run(rows)); });
-    const ModelConfig& c = model_->config;
-    const double kv_bytes = 2.0 * c.layers * c.kv_heads * c.head_dim * 2.0 * depth * sequences;
+    const double kv_bytes = static_cast<double>(model_->kv_layout().token_bytes()) * depth * sequences;
     const double bytes = static_cast<double>(model_->weights.bytes) + kv_bytes;
     print("decode", fmt::format("{} x depth {}", sequences, depth), sequences / seconds, bytes / seconds / 1e9, "GB/s",
           limits_.bandwidth_gbs, hash);

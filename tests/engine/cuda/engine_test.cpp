@@ -198,7 +198,7 @@ TEST_CASE("learned corrections on the kernels are those of the CPU", "[engine]")
   const Run plain = pair.ask_both(11, reuse);
   CHECK_FALSE(plain.result.uses[1].corrected);
   LinearCorrection map;
-  map.shape = {kLayers, 2 * 16};
+  map.shape.of.assign(kLayers, 2 * 16);
   map.rank = 3;
   std::mt19937 random(5);
   std::normal_distribution<float> normal(0.0f, 0.1f);

@@ -27,7 +27,7 @@ std::vector<std::byte> bytes_of(Backend& backend, const Segment& segment) {
       backend.copy_to_host(out, view.data);
     }
   };
-  for (std::int32_t layer = 0; layer < segment.layout().layers; ++layer) {
+  for (std::int32_t layer = 0; layer < segment.layout().layers(); ++layer) {
     add(segment.raw_keys(layer));
     add(segment.values(layer));
   }
@@ -43,7 +43,7 @@ TEST_CASE("a segment goes to host memory and returns bit for bit", "[segments]")
   for (const DType dtype : {DType::f32, DType::bf16}) {
     const auto backend = make_backend_under_test();
     if (backend == nullptr) return;
-    KvLayout layout{.shape = {2, 24, dtype}, .layers = 3, .raw_keys = true, .received = true};
+    KvLayout layout{.shapes = std::vector<KvShape>(3, {2, 24, dtype}), .raw_keys = true, .received = true};
     layout.hidden_width = 40;
     layout.hidden_layer = 1;
     std::mt19937_64 random(3);

@@ -27,17 +27,17 @@ namespace {
 
 /// A segment of n tokens whose keys and values are all `fill`.
 std::shared_ptr<const Segment> segment_of(Backend& backend, std::int32_t n, float fill,
-                                          KvLayout layout = {{1, 8, DType::f32}, 2}) {
+                                          KvLayout layout = {.shapes = std::vector<KvShape>(2, {1, 8, DType::f32})}) {
   layout.raw_keys = true;
   KvCache cache(backend, layout, n);
-  const std::int64_t cols = layout.shape.kv_heads * layout.shape.head_dim;
+  const std::int64_t cols = layout.shapes.front().width();
   std::vector<float> values(static_cast<std::size_t>(n * cols), fill);
   std::vector<std::int32_t> position, zero(static_cast<std::size_t>(n), 0);
   for (std::int32_t i = 0; i < n; ++i) position.push_back(i);
   const ConstTensorView all = view_of(values.data(), n, cols), none = view_of(values.data(), n, 0);
-  for (std::int32_t layer = 0; layer < layout.layers; ++layer) {
+  for (std::int32_t layer = 0; layer < layout.layers(); ++layer) {
     const KvSlab slab = cache.slab(layer);
-    backend.kv().store_kv({&slab, 1}, layout.shape, {zero, position, zero}, all, all, {none, none});
+    backend.kv().store_kv({&slab, 1}, layout.shape(layer), {zero, position, zero}, all, all, {none, none});
   }
   cache.commit(n);
   return std::make_shared<Segment>(backend, cache, 0, n,
@@ -45,7 +45,7 @@ std::shared_ptr<const Segment> segment_of(Backend& backend, std::int32_t n, floa
 }
 
 bool holds(const Segment& segment, float fill) {
-  for (std::int32_t layer = 0; layer < segment.layout().layers; ++layer) {
+  for (std::int32_t layer = 0; layer < segment.layout().layers(); ++layer) {
     for (const ConstTensorView view : {segment.raw_keys(layer), segment.values(layer)}) {
       if (!std::all_of(view.f32(), view.f32() + view.rows * view.cols, [&](float x) { return x == fill; }))
         return false;
@@ -108,7 +108,7 @@ std::vector<TokenId> greedy(InferenceEngine& engine, std::vector<PromptPart> pro
 TEST_CASE("a store counts its segments to the byte", "[reuse][store]") {
   const auto backend = make_cpu_backend(1);
   SegmentStore store(1 << 20);
-  KvLayout rich{{2, 16, DType::bf16}, 3};
+  KvLayout rich{.shapes = std::vector<KvShape>(3, {2, 16, DType::bf16})};
   rich.hidden_width = 40;
   rich.hidden_layer = 1;
   rich.received = true;

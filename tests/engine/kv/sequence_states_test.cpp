@@ -69,7 +69,7 @@ TEST_CASE("a state that is shared is not written again") {
 
 TEST_CASE("a cache with states goes back to a state") {
   const auto backend = make_cpu_backend(1);
-  KvLayout layout{{.kv_heads = 1, .head_dim = 8, .dtype = DType::f32}, 1};
+  KvLayout layout{.shapes = {{.kv_heads = 1, .head_dim = 8, .dtype = DType::f32}}};
   layout.state_bytes = 64;
   KvCache cache(*backend, layout, 64);
   CHECK_THROWS_AS(cache.commit(3), std::logic_error);  // no step has left a state there

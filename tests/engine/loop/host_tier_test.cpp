@@ -15,7 +15,7 @@
 namespace baton::test::host_tier_test {
 namespace {
 
-const KvLayout kLayout{.shape = {1, 8, DType::f32}, .layers = 2, .raw_keys = true};
+const KvLayout kLayout{.shapes = std::vector<KvShape>(2, {1, 8, DType::f32}), .raw_keys = true};
 constexpr std::int64_t kTokenBytes = 2 * 2 * 8 * 4 + 4;  // 2 layers of keys and values, an id
 
 /// A segment of n tokens whose memory is all `fill`.
@@ -29,7 +29,7 @@ std::shared_ptr<const Segment> segment_of(Backend& backend, std::int32_t n, std:
 
 bool holds(const Segment& segment, std::int32_t fill) {
   const auto is_fill = [&](float x) { return x == static_cast<float>(fill); };
-  for (std::int32_t layer = 0; layer < kLayout.layers; ++layer) {
+  for (std::int32_t layer = 0; layer < kLayout.layers(); ++layer) {
     const ConstTensorView keys = segment.raw_keys(layer);
     const std::vector<float> values = values_on_host(segment, layer);
     if (!std::all_of(keys.f32(), keys.f32() + keys.rows * keys.cols, is_fill)) return false;
@@ -259,7 +259,8 @@ TEST_CASE("handles are dropped and looked at by other threads while segments mov
 
 TEST_CASE("a handle that is dropped while its segment moves", "[reuse][store]") {
   const auto backend = make_cpu_backend(1);
-  const KvLayout large{.shape = {8, 128, DType::f32}, .layers = 2, .raw_keys = true};  // 32 MB: copying takes a while
+  const KvLayout large{.shapes = std::vector<KvShape>(2, {8, 128, DType::f32}),
+                       .raw_keys = true};  // 32 MB: copying takes a while
   const auto segment = [&] {
     KvCache cache(*backend, large, 2000);
     cache.commit(2000);

@@ -13,7 +13,7 @@ using namespace baton;
 
 namespace {
 
-constexpr KvLayout kLayout = {{1, 8, DType::f32}, 2, true};
+const KvLayout kLayout{.shapes = std::vector<KvShape>(2, {1, 8, DType::f32}), .raw_keys = true};
 constexpr std::int64_t kTokenBytes = 2 * 2 * 8 * 4 + 4;  // keys, values of two layers; the id
 
 /// A cache whose keys and values at position i say the token and the position.
@@ -29,7 +29,7 @@ KvCache cache_of(Backend& backend, const std::vector<TokenId>& tokens) {
   const ConstTensorView all = view_of(values.data(), n, 8), none = view_of(values.data(), n, 0);
   for (std::int32_t layer = 0; layer < 2; ++layer) {
     const KvSlab slab = cache.slab(layer);
-    backend.kv().store_kv({&slab, 1}, kLayout.shape, {zero, position, zero}, all, all, {none, none});
+    backend.kv().store_kv({&slab, 1}, kLayout.shape(layer), {zero, position, zero}, all, all, {none, none});
   }
   cache.commit(n);
   return cache;

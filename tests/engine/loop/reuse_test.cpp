@@ -156,7 +156,8 @@ TEST_CASE("placing a segment where it was changes no bit, elsewhere only keys tu
       const std::int64_t cols = static_cast<std::int64_t>(model->config.kv_heads) * model->config.head_dim;
       std::vector<float> all(static_cast<std::size_t>(2 * 70 * cols));
       const TensorView both = view_of(all.data(), 140, cols);
-      backend->kv().load_kv(both.row_range(0, 70), both.row_range(70, 140), from.slab(layer), model->kv_shape(), begin);
+      backend->kv().load_kv(both.row_range(0, 70), both.row_range(70, 140), from.slab(layer), model->kv_shape(layer),
+                            begin);
       return all;
     };
     const auto hidden = [&](const KvCache& from, std::int32_t begin) {
@@ -177,6 +178,68 @@ TEST_CASE("placing a segment where it was changes no bit, elsewhere only keys tu
     CHECK_THROWS_AS(insert(*backend, angles, same_place, {100, &segment, 0, 70}), std::invalid_argument);
     CHECK_THROWS_AS(insert(*backend, angles, same_place, {0, &segment, 1, 70}), std::invalid_argument);
   }
+}
+
+TEST_CASE("segments of layers that differ in shape keep the bits of each, and pass over layers without KV", "[reuse]") {
+  const auto backend = make_cpu_backend(1);
+  ModelConfig config;
+  config.layers = 5;
+  config.head_dim = 16;
+  config.rope_kinds = {RopeKind::local, RopeKind::global, RopeKind::local, RopeKind::local, RopeKind::global};
+  const LayerRopes ropes(config);
+  RopeTable angles(*backend, ropes);
+  KvLayout layout{.shapes = {{2, 16, DType::bf16},
+                             {1, 16, DType::bf16},
+                             {0, 16, DType::bf16},
+                             {1, 16, DType::bf16},
+                             {0, 16, DType::bf16}},
+                  .raw_keys = true};
+  layout.hidden_width = 8;
+  layout.hidden_layer = 4;  // of the layers that store no KV
+  KvCache cache(*backend, layout, 64), other(*backend, layout, 64);
+  const std::vector<std::int32_t> zero(20, 0);
+  std::vector<std::int32_t> position(20);
+  std::iota(position.begin(), position.end(), 0);
+  for (std::int32_t layer = 0; layer < layout.layers(); ++layer) {
+    if (!layout.stores_kv(layer)) continue;
+    const std::int64_t width = layout.shape(layer).width();
+    std::vector<float> k(static_cast<std::size_t>(20 * width)), v(k.size());
+    for (std::size_t i = 0; i < k.size(); ++i)
+      k[i] = static_cast<float>(i % 13) + static_cast<float>(layer), v[i] = -k[i] - 0.5f;
+    const KvSlab slab = cache.slab(layer);
+    backend->kv().store_kv({&slab, 1}, layout.shape(layer), {zero, position, zero}, view_of(k.data(), 20, width),
+                           view_of(v.data(), 20, width), angles.range(ropes.of(layer), 0, 20));
+  }
+  std::vector<float> hidden(20 * 8);
+  std::iota(hidden.begin(), hidden.end(), 0.0f);
+  backend->scatter_rows(cache.hidden(), view_of(hidden.data(), 20, 8), position);
+  cache.commit(20);
+  const std::vector<TokenId> tokens = random_tokens(10, 1);
+  const Segment segment(*backend, cache, 5, 10, tokens);
+  CHECK(segment.bytes() == 10 * (layout.token_bytes() + 8 * 2 + sizeof(TokenId)));
+  CHECK(kv_on_host(*backend, segment) == kv_on_host(*backend, cache, 5, 10));
+  CHECK(kv_on_host(*backend, segment).size() == 10 * 2 * (32 + 16 + 16));
+  CHECK((segment.raw_keys(2).cols == 0 && segment.values(4).cols == 0));
+  const auto in_host = segment.copy_to_host(), back = in_host->copy_to_device();
+  backend->wait();
+  insert(*backend, angles, other, {30, back.get(), 0, 10});
+  CHECK(!back->is_uploading());
+  other.commit(40);
+  const Segment moved(*backend, other, 30, 10, tokens);
+  CHECK(kv_on_host(*backend, moved) == kv_on_host(*backend, segment));
+  CHECK(std::memcmp(moved.hidden().data, segment.hidden().data, 10 * 8 * 2) == 0);
+  std::vector<std::byte> bytes;
+  for (std::int32_t layer = 0; layer < layout.layers(); ++layer) {
+    for (const ConstTensorView view : {segment.raw_keys(layer), segment.values(layer)})
+      bytes.insert(bytes.end(), view.data, view.data + view.rows * view.cols * 2);
+  }
+  KvLayout plain = layout;
+  plain.hidden_width = 0;
+  CHECK(kv_on_host(*backend, Segment(*backend, plain, tokens, bytes)) == kv_on_host(*backend, segment));
+  plain.shapes[2] = {1, 16, DType::bf16};
+  KvCache another(*backend, plain, 64);
+  CHECK_THROWS_AS(insert(*backend, angles, another, {0, &segment, 0, 10}), std::invalid_argument);
+  CHECK_THROWS_AS(Segment(*backend, plain, tokens, bytes), std::invalid_argument);
 }
 
 TEST_CASE("moved values differ from fresh ones behind the layer they enter in, and not in it", "[reuse]") {

@@ -58,7 +58,7 @@ TEST_CASE("a folder is opened") {
   CHECK(model->ropes.distinct()[0].inverse_frequencies().size() == 8);
   CHECK(model->tokenizer->size() == 258);
   CHECK(model->chat_template == nullptr);
-  CHECK(model->kv_shape().kv_heads == 2);
+  CHECK(model->kv_shape(0).kv_heads == 2);
   CHECK(share == 1.0);
   // eos of both files, each once
   CHECK(model->config.eos_tokens == std::vector<std::int32_t>{2, 319});

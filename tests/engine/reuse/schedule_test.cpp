@@ -148,7 +148,7 @@ Differences compare(Backend& backend, const Model& model, std::int32_t longest, 
     std::vector<float> k(static_cast<std::size_t>(lengths[s] * kv_cols)), v(k.size());
     for (std::int32_t layer = 0; layer < c.layers; ++layer) {
       backend.kv().load_kv(view_of(k.data(), lengths[s], kv_cols), view_of(v.data(), lengths[s], kv_cols),
-                           cache.slab(layer), model.kv_shape(), 0);
+                           cache.slab(layer), model.kv_shape(layer), 0);
       for (std::size_t i = 0; i < k.size(); ++i) {
         const std::size_t at = i / static_cast<std::size_t>(kv_cols), col = i % static_cast<std::size_t>(kv_cols);
         kv.add(k[i], dense.k[static_cast<std::size_t>(layer)][at][col]);
@@ -232,7 +232,7 @@ namespace {
 struct Running {
   Running(Backend& backend, const Model& model, std::size_t n, std::uint64_t seed)
       : tokens(random_tokens(n + 1, seed)), cache(backend, model.kv_layout(), static_cast<std::int32_t>(n + 1)) {
-    const std::size_t bytes = backend.kv_slab_bytes(model.kv_shape(), cache.slab(0).capacity);
+    const std::size_t bytes = backend.kv_slab_bytes(model.kv_shape(0), cache.slab(0).capacity);
     for (std::int32_t layer = 0; layer < model.config.layers; ++layer) {  // whole slabs are compared
       backend.clear(cache.slab(layer).keys, bytes);
       backend.clear(cache.slab(layer).values, bytes);
@@ -245,7 +245,7 @@ struct Running {
   }
   void add_decode(StepRows& rows) {
     rows.add_row(rows.add_cache(&cache), cache.length(), tokens.back());
-    rows.path.push_back({0, cache.layout().layers, -1});
+    rows.path.push_back({0, cache.layout().layers(), -1});
   }
   std::vector<TokenId> tokens;
   KvCache cache;
@@ -294,8 +294,8 @@ TEST_CASE("sequences that decode beside a scheduled prompt get the bits they get
         for (std::size_t i = 0; i < alone.size(); ++i) {
           for (std::int32_t layer = 0; layer < options.layers; ++layer) {
             const KvSlab a = alone[i].cache.slab(layer), b = beside[i].cache.slab(layer);
-            CHECK(std::memcmp(a.keys, b.keys, backend->kv_slab_bytes(model->kv_shape(), a.capacity)) == 0);
-            CHECK(std::memcmp(a.values, b.values, backend->kv_slab_bytes(model->kv_shape(), a.capacity)) == 0);
+            CHECK(std::memcmp(a.keys, b.keys, backend->kv_slab_bytes(model->kv_shape(layer), a.capacity)) == 0);
+            CHECK(std::memcmp(a.values, b.values, backend->kv_slab_bytes(model->kv_shape(layer), a.capacity)) == 0);
           }
         }
       }

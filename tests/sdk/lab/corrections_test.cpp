@@ -134,7 +134,7 @@ TEST_CASE("corrections: no change is relay as it was, bit for bit, and all token
                      [&](Calibration& now) { now.corrections = std::make_shared<const Corrections>(learned); });
   CHECK(same(ask(*engine, prompt, relay(true)), plain));
   auto other = std::make_shared<LinearCorrection>(*nothing);
-  other->shape.layers = 2;  // of another model: passed over
+  other->shape.of.pop_back();  // of another model: passed over
   learned.begin()->second = other;
   update_calibration(*engine,
                      [&](Calibration& now) { now.corrections = std::make_shared<const Corrections>(learned); });

@@ -13,7 +13,7 @@ using namespace lab;
 
 namespace {
 
-constexpr KvWidth kShape{3, 4};  // 24 inputs, 16 outputs
+const KvWidth kShape{{4, 4, 4}}, kUneven{{4, 0, 8}};  // 24 inputs, 16 outputs
 
 struct Text {
   std::vector<std::uint16_t> base, truth;
@@ -22,8 +22,12 @@ struct Text {
 /// Texts whose change in layers 1 and 2 is a map of `rank` of the base, plus noise.
 class World {
  public:
-  World(int rank, float noise)
-      : noise_(noise), a_(24 * static_cast<std::size_t>(rank)), b_(16 * static_cast<std::size_t>(rank)), rank_(rank) {
+  World(int rank, float noise, KvWidth shape = kShape)
+      : shape_(std::move(shape)),
+        noise_(noise),
+        a_(24 * static_cast<std::size_t>(rank)),
+        b_(16 * static_cast<std::size_t>(rank)),
+        rank_(rank) {
     for (float& value : a_) value = normal_(random_) * 0.3f;
     for (float& value : b_) value = normal_(random_) * 0.3f;
   }
@@ -46,14 +50,18 @@ class World {
     }
     return text;
   }
-  static std::size_t at(int n, int token, int column) {
-    return static_cast<std::size_t>((column / 8 * n + token) * 8 + column % 8);
+  std::size_t at(int n, int token, int column) const {
+    int layer = 0;
+    while (2 * shape_.before(layer + 1) <= column) ++layer;
+    const auto before = static_cast<int>(2 * shape_.before(layer)), width = static_cast<int>(2 * shape_.layer(layer));
+    return static_cast<std::size_t>(before * n + token * width + column - before);
   }
-  static float value(const std::vector<std::uint16_t>& kv, int n, int token, int column) {
+  float value(const std::vector<std::uint16_t>& kv, int n, int token, int column) const {
     return bf16_to_f32(kv[at(n, token, column)]);
   }
 
  private:
+  KvWidth shape_;
   std::mt19937 random_{7};
   std::normal_distribution<float> normal_;
   float noise_;
@@ -68,7 +76,7 @@ float left_of(const LinearCorrection& correction, World& world, int texts) {
     const std::vector<float> change = apply(correction, text.base, 20);
     for (int i = 0; i < 20; ++i) {
       for (int out = 0; out < 16; ++out) {
-        const double truth = World::value(text.truth, 20, i, out + 8) - World::value(text.base, 20, i, out + 8);
+        const double truth = world.value(text.truth, 20, i, out + 8) - world.value(text.base, 20, i, out + 8);
         all += truth * truth;
         left += std::pow(truth - change[static_cast<std::size_t>(i * 16 + out)], 2);
       }
@@ -79,11 +87,12 @@ float left_of(const LinearCorrection& correction, World& world, int texts) {
 
 TEST_CASE("linear fit: a map of low rank is found again, with all tokens and with some of them", "[learn]") {
   for (const bool covariance : {true, false}) {
-    World world(3, 0.0f);
+    const KvWidth shape = GENERATE(kShape, kUneven);
+    World world(3, 0.0f, shape);
     LinearFitOptions options;
     options.rank = 3;
     if (!covariance) options.max_inputs = 1, options.max_tokens = 200;
-    LinearFit fit(kShape, options);
+    LinearFit fit(shape, options);
     CHECK(fit.fit() == nullptr);
     for (int t = 0; t < 40; ++t) {
       const Text text = world.text(20);
@@ -135,7 +144,8 @@ TEST_CASE("linear fit: texts of another shape are refused", "[learn]") {
   CHECK_THROWS_AS(fit.add(kv, shorter, 5), std::invalid_argument);
   CHECK_THROWS_AS(fit.add(kv, kv, 4), std::invalid_argument);
   CHECK_THROWS_AS(fit.add({}, {}, 0), std::invalid_argument);
-  CHECK_THROWS_AS(LinearFit({1, 4}), std::invalid_argument);
+  CHECK_THROWS_AS(LinearFit(KvWidth{{4}}), std::invalid_argument);
+  CHECK_THROWS_AS(LinearFit(KvWidth{{4, 0}}), std::invalid_argument);
   fit.add(kv, kv, 5);  // no change at all: nothing to learn, nothing that is not finite
   fit.add(kv, kv, 5);
   const auto correction = fit.fit();

@@ -12,7 +12,7 @@ namespace {
 
 SharedAnchor anchor_of(std::uint16_t first) {
   constexpr std::int32_t kLength = 5, kFollowing = 2;
-  const KvWidth shape{3, 4};
+  const KvWidth shape{{4, 4, 4}};
   auto values = std::make_shared<std::vector<std::uint16_t>>(3 * (kLength + kFollowing) * 8);
   for (std::size_t i = 0; i < values->size(); ++i) (*values)[i] = static_cast<std::uint16_t>(first + i);
   auto anchor = std::make_shared<Anchor>();

@@ -52,8 +52,7 @@ std::shared_ptr<const Segment> random_segment(Backend& backend, std::uint64_t se
   KvLayout layout = make_tiny_model(backend, {.layers = kLayers})->kv_layout();
   layout.raw_keys = true;
   std::vector<TokenId> ids = random_tokens(40, seed);
-  const std::size_t bytes = 2 * ids.size() * static_cast<std::size_t>(layout.layers * layout.shape.kv_heads) *
-                            static_cast<std::size_t>(layout.shape.head_dim) * size_of(layout.shape.dtype);
+  const std::size_t bytes = ids.size() * layout.token_bytes();
   std::vector<std::byte> values(bytes);
   for (std::byte& value : values) value = static_cast<std::byte>(next_random(seed) % 64);  // finite
   return std::make_shared<const Segment>(backend, layout, std::move(ids), values);

@@ -179,8 +179,7 @@ TEST_CASE("the time of the host's part", "[.][host_time]") {
 /// Gives each placeholder of the prompt 20 anchors of other texts. Their offsets lie in one place: nobody reads them.
 void add_anchors(LocalEngine& engine, const std::vector<PromptPart>& prompt, const std::string& pool) {
   std::mt19937 random(static_cast<unsigned>(pool.size()));
-  const ModelConfig& config = engine.model().config;
-  const KvWidth shape{config.layers, config.kv_heads * config.head_dim};
+  const KvWidth shape = width_of(engine.model().kv_layout());
   static const std::vector<std::uint16_t> offsets(std::size_t{1} << 27);
   const std::vector<PlaceKey> places = places_of(prompt, pool);
   for (std::size_t i = 0; i < prompt.size(); ++i) {
@@ -194,8 +193,7 @@ void add_anchors(LocalEngine& engine, const std::vector<PromptPart>& prompt, con
       anchor->shape = shape;
       anchor->length = static_cast<std::int32_t>(text->tokens.size());
       anchor->text = std::move(text);
-      const std::size_t numbers =
-          prompt[i].tokens.size() * static_cast<std::size_t>(shape.layers) * 2 * static_cast<std::size_t>(shape.width);
+      const std::size_t numbers = prompt[i].tokens.size() * static_cast<std::size_t>(2 * shape.total());
       anchor->offset = std::span(offsets).first(numbers);
       anchor_store_of(*engine.method_state(anchors_method())).add(places[i], std::move(anchor), 20);
     }

@@ -15,7 +15,7 @@ namespace baton::test::host_tier_test {
 namespace {
 
 std::shared_ptr<const Segment> segment_of(Backend& backend, std::int32_t n) {
-  const KvLayout layout{.shape = {1, 64, DType::bf16}, .layers = 2, .raw_keys = true};
+  const KvLayout layout{.shapes = std::vector<KvShape>(2, {1, 64, DType::bf16}), .raw_keys = true};
   KvCache cache(backend, layout, n);
   backend.copy_to_device(cache.slab(0).keys, std::vector<std::byte>(cache.bytes()));
   cache.commit(n);

@@ -22,7 +22,7 @@ std::vector<float> everything() {
   results.push_back(static_cast<float>(backend.info().threads));
   {
     constexpr std::int32_t kTokens = 12;
-    const KvLayout layout{.shape = {1, 16, DType::bf16}, .layers = 2, .raw_keys = true};
+    const KvLayout layout{.shapes = std::vector<KvShape>(2, {1, 16, DType::bf16}), .raw_keys = true};
     KvCache cache(backend, layout, kTokens);
     std::vector<std::byte> bits(cache.bytes(), std::byte{3});
     backend.copy_to_device(cache.slab(0).keys, bits);

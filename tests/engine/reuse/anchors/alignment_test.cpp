@@ -27,7 +27,7 @@ SharedText text_of(std::vector<TokenId> tokens, float step = 0.25f) {
 
 SharedAnchor anchor_of(SharedText text, std::vector<SharedText> before = {}) {
   auto anchor = std::make_shared<Anchor>();
-  anchor->shape = {1, 1};
+  anchor->shape = KvWidth{{1}};
   anchor->length = static_cast<std::int32_t>(text->size());
   anchor->text = std::move(text);
   anchor->before = std::move(before);

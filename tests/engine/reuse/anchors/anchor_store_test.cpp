@@ -15,7 +15,7 @@ using namespace baton;
 
 namespace {
 
-constexpr KvWidth kShape{3, 8};
+const KvWidth kShape{{8, 8, 8}}, kUneven{{8, 0, 16}};
 
 SharedText text_of(std::size_t n, std::uint64_t seed) {
   auto text = std::make_shared<SketchedText>();
@@ -28,11 +28,11 @@ SharedText text_of(std::size_t n, std::uint64_t seed) {
   return text;
 }
 
-AnchorSample sample_of(const PlaceKey& key, std::uint64_t seed, std::size_t n = 12) {
+AnchorSample sample_of(const PlaceKey& key, std::uint64_t seed, std::size_t n = 12, const KvWidth& shape = kShape) {
   AnchorSample sample;
   sample.key = key;
   sample.size = 20;
-  sample.shape = kShape;
+  sample.shape = shape;
   sample.text = text_of(n, seed);
   sample.before = {text_of(5, seed + 1000)};
   sample.length = static_cast<std::int32_t>(n);
@@ -167,11 +167,12 @@ TEST_CASE("anchor file: what was saved is there again, and a damaged file is ref
   const Folder folder;
   const std::filesystem::path file = folder.path / "model.anchors";
   AnchorStore store(1 << 20);
-  for (std::uint64_t i = 0; i < 6; ++i) store.learn(sample_of({i % 2, "answer", "pool"}, i, 5 + i));
+  const KvWidth shape = GENERATE(kShape, kUneven), other = shape == kShape ? kUneven : kShape;
+  for (std::uint64_t i = 0; i < 6; ++i) store.learn(sample_of({i % 2, "answer", "pool"}, i, 5 + i, shape));
   save_anchors(file, "key", store);
 
   AnchorStore again(1 << 20);
-  CHECK(load_anchors(file, "key", kShape, again) == 6);
+  CHECK(load_anchors(file, "key", shape, again) == 6);
   const auto before = store.all(), after = again.all();
   REQUIRE(before.size() == after.size());
   for (auto a = before.begin(), b = after.begin(); a != before.end(); ++a, ++b) {
@@ -188,16 +189,17 @@ TEST_CASE("anchor file: what was saved is there again, and a damaged file is ref
   }
 
   AnchorStore empty(1 << 20);
-  const auto refused = [&](const std::string& key, KvWidth shape, const std::string& reason) {
+  const auto refused = [&](const std::string& key, const KvWidth& width, const std::string& reason) {
     try {
-      load_anchors(file, key, shape, empty);
+      load_anchors(file, key, width, empty);
       return false;
     } catch (const AnchorFileError& error) {
       return std::string(error.what()).find(reason) != std::string::npos && empty.stats().anchors == 0;
     }
   };
-  CHECK(refused("another", kShape, "another model"));
-  CHECK(refused("key", {4, 8}, "differs in shape"));
+  CHECK(refused("another", shape, "another model"));
+  CHECK(refused("key", {{8, 8, 8, 8}}, "differs in shape"));
+  CHECK(refused("key", other, "differs in shape"));
   const std::vector<char> good = bytes_of(file);
   for (std::size_t at = 0; at < good.size(); at += at < 64 ? 1 : 37) {
     if (at >= 40 && at < 64) continue;  // unused bytes of the head
@@ -206,9 +208,9 @@ TEST_CASE("anchor file: what was saved is there again, and a damaged file is ref
     std::ofstream(file, std::ios::binary).write(bad.data(), static_cast<std::streamsize>(bad.size()));
     INFO("byte " << at);
     try {
-      load_anchors(file, "key", kShape, empty);
+      load_anchors(file, "key", shape, empty);
       AnchorStore fresh(1 << 20);  // only padding may be anything
-      load_anchors(file, "key", kShape, fresh);
+      load_anchors(file, "key", shape, fresh);
       bool same = fresh.all().size() == before.size();
       for (const auto& [pool_key, pool] : fresh.all()) {
         for (std::size_t i = 0; i < pool.anchors.size(); ++i)
@@ -221,8 +223,27 @@ TEST_CASE("anchor file: what was saved is there again, and a damaged file is ref
   for (const std::size_t length :
        {std::size_t{0}, std::size_t{10}, std::size_t{64}, good.size() / 2, good.size() - 1}) {
     std::ofstream(file, std::ios::binary).write(good.data(), static_cast<std::streamsize>(length));
-    CHECK_THROWS_AS(load_anchors(file, "key", kShape, empty), AnchorFileError);
+    CHECK_THROWS_AS(load_anchors(file, "key", shape, empty), AnchorFileError);
   }
+}
+
+TEST_CASE("anchor store: layers have widths of their own, and offsets lie behind each other", "[anchors]") {
+  AnchorStore store(1 << 20);
+  store.learn(sample_of({1, "answer", "pool"}, 3, 4, kUneven));
+  const SharedAnchor anchor = store.ask({1, "answer", "pool"}).anchors.at(0);
+  CHECK((anchor->offset_of(0).size() == 4 * 2 * 8 && anchor->offset_of(1).empty()));
+  CHECK(
+      (anchor->offset_of(2).size() == 4 * 2 * 16 && anchor->offset_of(2).data() == anchor->offset.data() + 4 * 2 * 8));
+  CHECK((anchor->text_of(2).size() == 2 * 2 * 16 && anchor->text_of(2).data() == anchor->text_kv.data() + 2 * 2 * 8));
+  AnchorChoice choice;
+  choice.anchors = {anchor};
+  choice.weights = {1.0f};
+  auto pairs = std::make_shared<Alignment>();
+  pairs->to = {0, 1, 2, 3};
+  choice.alignments = {pairs};
+  std::vector<float> rows(4 * 2 * 16, 1.0f);
+  add_offsets(rows, choice, 2, 4);
+  CHECK(std::ranges::all_of(rows, [](float one) { return one == 1.5f; }));
 }
 
 }  // namespace anchor_store_test
