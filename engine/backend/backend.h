@@ -220,7 +220,7 @@ class Operations {
   /// in f32 of the dequantised values. With int8, output n of a row is one fp32 chain over blocks b of 32 inputs in
   /// ascending order, from bias or zero:
   ///   acc = fma(float(sum of quant[c] * x_quant[c]) * x_scale[b], scale, acc) for each group of inputs with one scale,
-  ///   acc = fma(minimum, x_scale[b] * float(sum of x_quant[c]), acc) where the type has minimums;
+  ///   acc = fma(minimum, x_scale[b] * float(sum of x_quant[c]), acc) for each group where the type has minimums;
   /// x_scale = max |x[c]| / 127 of the block, x_quant = x[c] * (127 / max |x[c]|) to nearest, ties to even. A device
   /// may take inputs in bf16 in place of int8 (operand_type), and sum in another order.
   virtual std::unique_ptr<Matrix> load_quantized_rows(std::span<const BlockRows> parts, Activations activations) = 0;

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <cstring>
@@ -93,19 +94,31 @@ class SelfTest {
     });
   }
 
-  /// Parts of the matrix in several types, as weights of one layer may have.
+  /// Parts of a matrix in several types, as weights of one layer may have. Values of all are about as large: the largest
+  /// one decides what may differ.
   std::string quantized_product(std::int64_t rows) {
+    using enum BlockType;
+    for (const auto& types : {std::array{q4_k, q5_0, q6_k, q8_0}, std::array{q2_k, q3_k, iq4_nl, mxfp4}}) {
+      if (std::string problem = quantized_product(types, rows); !problem.empty()) return problem;
+    }
+    return {};
+  }
+
+  std::string quantized_product(std::span<const BlockType> types, std::int64_t rows) {
     constexpr std::int64_t kOutputs = 40, kInputs = 512;
-    constexpr std::uint16_t kScale = 0x1c00;  // 2^-8
+    constexpr std::uint16_t kScale = 0x1c00;   // 2^-8
+    constexpr std::byte kExponent{128 - 5};  // of MXFP4
     std::vector<std::vector<std::byte>> blocks;
     std::vector<BlockView> parts;
-    for (const BlockType type : {BlockType::q4_k, BlockType::q5_0, BlockType::q6_k, BlockType::q8_0}) {
+    for (const BlockType type : types) {
       std::vector<std::byte>& data = blocks.emplace_back(kOutputs * row_bytes(type, kInputs));
       for (std::size_t i = 0; i < data.size(); ++i) data[i] = static_cast<std::byte>(i * 2654435761u >> 13);
       for (const std::int16_t at : format_of(type).scales) {
         for (auto begin = std::size_t{0}; at >= 0 && begin < data.size(); begin += format_of(type).bytes)
           std::memcpy(&data[begin + static_cast<std::size_t>(at)], &kScale, sizeof(kScale));
       }
+      for (auto begin = std::size_t{0}; type == BlockType::mxfp4 && begin < data.size(); begin += sizeof(BlockMXFP4))
+        data[begin] = kExponent;
       parts.push_back({{}, type, kOutputs, kInputs});
     }
     for (std::size_t i = 0; i < parts.size(); ++i) parts[i].data = blocks[i];

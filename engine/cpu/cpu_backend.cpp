@@ -188,7 +188,7 @@ class CpuBackend final : public HostDevice {
 
   std::unique_ptr<Matrix> load_quantized_rows(std::span<const BlockRows> parts, Activations activations) override {
     const std::int64_t rows = check_quantized_parts(parts);
-    const bool packs = std::all_of(parts.begin(), parts.end(), [](const BlockRows& p) { return has_codes(p.type); });
+    const bool packs = std::all_of(parts.begin(), parts.end(), [](const BlockRows& p) { return is_quantized(p.type); });
     if (!packs) return Backend::load_quantized_rows(parts, activations);
     return pack_quantized(*this, pool_, parts, rows, activations);
   }

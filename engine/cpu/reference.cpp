@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <numeric>
 #include <numbers>
 #include <vector>
 
@@ -543,6 +544,7 @@ Block block_at(const std::byte* row, std::int64_t index) {
 
 int half(const std::uint8_t* q, std::int64_t i) { return i < 16 ? q[i] & 15 : q[i - 16] >> 4; }
 int fifth_bit(const std::uint8_t* high, std::int64_t i) { return (high[i / 8] >> (i % 8) & 1) << 4; }
+int quarter(const std::uint8_t* q, std::int64_t i) { return q[i / 128 * 32 + i % 32] >> (i / 32 % 4 * 2) & 3; }
 
 template <class Block>
 Quant grouped(const Block& block, int quant, std::int64_t group) {
@@ -582,17 +584,16 @@ float multiply(const Activation& x, BlockType type, const std::byte* row, float 
   for (std::int64_t c = 0; c < cols; c += kBlock) {
     const float x_scale = x.scales[c / kBlock];
     const int group = quant_of(type, row, c).group;
-    int x_sum = 0;
     for (std::int64_t g = c; g < c + kBlock; g += group) {
       int sum = 0;
-      for (std::int64_t i = g; i < g + group; ++i) {
-        sum += quant_of(type, row, i).quant * x.quants[i];
-        x_sum += x.quants[i];
-      }
+      for (std::int64_t i = g; i < g + group; ++i) sum += quant_of(type, row, i).quant * x.quants[i];
       acc = fused(static_cast<float>(sum) * x_scale, quant_of(type, row, g).scale, acc);
     }
-    const Quant last = quant_of(type, row, c);
-    if (last.has_minimum) acc = fused(last.minimum, x_scale * static_cast<float>(x_sum), acc);
+    for (std::int64_t g = c; g < c + kBlock; g += group) {
+      const Quant first = quant_of(type, row, g);
+      const int sum = std::reduce(x.quants.begin() + g, x.quants.begin() + g + group);
+      if (first.has_minimum) acc = fused(first.minimum, x_scale * static_cast<float>(sum), acc);
+    }
   }
   return acc;
 }
@@ -640,6 +641,31 @@ Quant quant_of(BlockType type, const std::byte* row, std::int64_t i) {
       const std::int64_t group = i / 16;
       return {(low | high << 4) - 32, f16_to_f32(block.d) * static_cast<float>(block.scales[group]), 0, 16};
     }
+    case BlockType::q2_k: {
+      const auto block = block_at<BlockQ2_K>(row, index);
+      const std::uint8_t both = block.scales[i / 16];
+      return {quarter(block.q, i), f16_to_f32(block.d) * static_cast<float>(both & 15),
+              -(f16_to_f32(block.dmin) * static_cast<float>(both >> 4)), 16, true};
+    }
+    case BlockType::q3_k: {
+      const auto block = block_at<BlockQ3_K>(row, index);
+      const int high = block.high[i % 32] >> (i / 32) & 1;
+      const float scale = group_scales(block)[static_cast<std::size_t>(i / 16)];
+      return {(quarter(block.q, i) | high << 2) - 4, f16_to_f32(block.d) * scale, 0, 16};
+    }
+    case BlockType::iq4_nl: {
+      const auto block = block_at<BlockIQ4_NL>(row, index);
+      return {kNonlinear4[static_cast<std::size_t>(half(block.q, i))], f16_to_f32(block.d)};
+    }
+    case BlockType::iq4_xs: {
+      const auto block = block_at<BlockIQ4_XS>(row, index);
+      const float scale = group_scales(block)[static_cast<std::size_t>(i / 32)];
+      return {kNonlinear4[static_cast<std::size_t>(half(block.q + i / 32 * 16, i % 32))], f16_to_f32(block.d) * scale};
+    }
+    case BlockType::mxfp4: {
+      const auto block = block_at<BlockMXFP4>(row, index);
+      return {kE2M1Doubled[static_cast<std::size_t>(half(block.q, i))], half_exponent(block.e)};
+    }
     default:
       throw std::logic_error("a block type without quants");
   }
@@ -679,7 +705,7 @@ void reference_quantized_matmul(TensorView out, ConstTensorView x, const Referen
     std::vector<float> values(static_cast<std::size_t>(w.cols));
     w.dequantize_row(values.data(), n);
     for (std::int64_t t = 0; t < x.rows; ++t) {
-      if (w.activations() == Activations::int8 && has_codes(from.type)) {
+      if (w.activations() == Activations::int8 && is_quantized(from.type)) {
         out.f32(t)[n] = multiply(quantized(x.f32(t), x.cols), from.type, from.data, start);
       } else {
         float sum = start;

@@ -185,12 +185,15 @@ std::optional<BlockType> block_type_of(std::uint32_t id) {
   return static_cast<BlockType>(found - kFormats.begin());
 }
 
-bool is_quantized(BlockType type) { return format_of(type).scales[0] >= 0; }
-
 std::int64_t first_infinite_block(std::span<const std::byte> blocks, BlockType type) {
+  constexpr int kLargestExponent = 252;  // of MXFP4: 12 * 2^(253 - 128) is beyond f32
   const BlockFormat& format = format_of(type);
   const auto count = static_cast<std::int64_t>(blocks.size()) / format.bytes;
   for (std::int64_t i = 0; i < count; ++i) {
+    if (type == BlockType::mxfp4) {
+      if (std::to_integer<int>(blocks[static_cast<std::size_t>(i * format.bytes)]) > kLargestExponent) return i;
+      continue;
+    }
     for (const std::int16_t at : format.scales) {
       if (at < 0) continue;
       std::uint16_t half_bits;
@@ -339,6 +342,11 @@ void open(OpenBlock& out, const BlockQ5_1& block) {
   out.minimum = block.m;
 }
 
+template <class Scales>
+void open_scales(OpenBlock& out, const Scales& scales) {
+  for (std::size_t g = 0; g < std::size(scales); ++g) out.scales[g] = static_cast<std::uint8_t>(scales[g]);
+}
+
 template <class Block>
 void open_groups(OpenBlock& out, const Block& block) {
   for (int pair = 0; pair < 4; ++pair) {
@@ -376,8 +384,46 @@ void open(OpenBlock& out, const BlockQ6_K& block) {
       }
     }
   }
-  for (int g = 0; g < 16; ++g) out.scales[g] = static_cast<std::uint8_t>(block.scales[g]);
+  open_scales(out, block.scales);
   out.factor = block.d;
+}
+
+/// 256 codes of two bits, in 64 bytes.
+void open_quarters(std::uint8_t* codes, const std::uint8_t* q) {
+  for (int half = 0; half < 2; ++half) {
+    for (int quarter = 0; quarter < 4; ++quarter) {
+      for (int i = 0; i < 32; ++i) codes[half * 128 + quarter * 32 + i] = q[half * 32 + i] >> (quarter * 2) & 3;
+    }
+  }
+}
+void open(OpenBlock& out, const BlockQ2_K& block) {
+  open_quarters(out.codes, block.q);
+  open_scales(out, block.scales);
+  out.factor = block.d;
+  out.minimum = block.dmin;
+}
+void open(OpenBlock& out, const BlockQ3_K& block) {
+  open_quarters(out.codes, block.q);
+  for (int g = 0; g < 8; ++g) {
+    for (int i = 0; i < 32; ++i) {
+      out.codes[g * 32 + i] |= static_cast<std::uint8_t>((block.high[i] >> g & 1) << 2);
+    }
+  }
+  open_scales(out, group_scales(block));
+  out.factor = block.d;
+}
+void open(OpenBlock& out, const BlockIQ4_NL& block) {
+  open_halves(out.codes, block.q);
+  out.factor = block.d;
+}
+void open(OpenBlock& out, const BlockIQ4_XS& block) {
+  for (int g = 0; g < 8; ++g) open_halves(out.codes + g * 32, block.q + g * 16);
+  open_scales(out, group_scales(block));
+  out.factor = block.d;
+}
+void open(OpenBlock& out, const BlockMXFP4& block) {
+  open_halves(out.codes, block.q);
+  out.scales[0] = block.e;
 }
 
 template <class Block>
@@ -405,6 +451,16 @@ void open_block(OpenBlock& out, const std::byte* block, BlockType type) {
       return open_as<BlockQ5_K>(out, block);
     case BlockType::q6_k:
       return open_as<BlockQ6_K>(out, block);
+    case BlockType::q2_k:
+      return open_as<BlockQ2_K>(out, block);
+    case BlockType::q3_k:
+      return open_as<BlockQ3_K>(out, block);
+    case BlockType::iq4_nl:
+      return open_as<BlockIQ4_NL>(out, block);
+    case BlockType::iq4_xs:
+      return open_as<BlockIQ4_XS>(out, block);
+    case BlockType::mxfp4:
+      return open_as<BlockMXFP4>(out, block);
     default:
       return open_as<BlockQ8_0>(out, block);
   }

@@ -55,10 +55,8 @@ std::optional<BlockType> block_type_of(std::uint32_t id);
 /// Bytes of a row of that many values, a multiple of format_of(type).values.
 std::int64_t row_bytes(BlockType type, std::int64_t values);
 
-/// Whether weights of the type are integers with f16 scales.
-bool is_quantized(BlockType type);
-
-/// Index of the first block that has a scale which is infinite or NaN; -1: all are finite. `type` is quantised.
+/// Index of the first block that has a scale which is infinite or NaN, or, in MXFP4, so large that values may be; -1: all
+/// are finite. `type` is quantised.
 std::int64_t first_infinite_block(std::span<const std::byte> blocks, BlockType type);
 
 /// Writes the first out.size() values of the blocks; out.size() is a multiple of format_of(type).values. Throws
@@ -196,21 +194,34 @@ inline constexpr std::int64_t kPieceBytes = 1 << 22;  // of a piece, where rows 
 
 // Block formats as products of integers see them: codes of a few bits, and scales that groups of codes share.
 
+/// What 4-bit codes are looked up in: kNonlinear4 or kE2M1Doubled.
+enum class CodeTable : std::uint8_t { none, nonlinear4, e2m1 };
+
 struct CodeFormat {
-  int bits = 8;           // 4, 5, 6: unsigned codes; 8: signed quants
+  int bits = 8;           // 2 to 6: unsigned codes; 8: signed quants
   int offset = 0;         // quant = code - offset
   int group = 32;         // quants that share a scale: 32 or 16
   bool minimums = false;  // value = quant * scale + minimum
+  CodeTable table = CodeTable::none;  // quant = table[code]
   bool operator==(const CodeFormat&) const = default;
+};
+
+enum class ScaleType : std::uint8_t {
+  f16,
+  integers,   // K formats and IQ4_XS: of up to 8 bits, times an f16 factor for each 256 values
+  exponents,  // half_exponent() of 8 bits
 };
 
 struct ScaledCodes {
   CodeFormat codes;
-  bool integer_scales = false;  // K formats: 8-bit integers, times an f16 factor for each 256 values
+  ScaleType scales = ScaleType::f16;
+
+  constexpr bool integer_scales() const { return scales == ScaleType::integers; }
+  /// Q2_K: a group's scale and minimum are the low and the high half of a byte.
+  constexpr bool half_bytes() const { return codes.minimums && codes.group == 16; }
 };
 
-/// Calls fn with std::integral_constant<BlockType, type> and returns true, or returns false: a type that has no codes
-/// with these scales.
+/// Calls fn with std::integral_constant<BlockType, type> and returns true, or returns false: the type is not quantised.
 template <class Fn>
 constexpr bool with_code_type(BlockType type, const Fn& fn) {
   const auto call = [&]<BlockType kType>(std::integral_constant<BlockType, kType> constant) {
@@ -234,49 +245,71 @@ constexpr bool with_code_type(BlockType type, const Fn& fn) {
       return call(std::integral_constant<BlockType, BlockType::q5_k>());
     case BlockType::q6_k:
       return call(std::integral_constant<BlockType, BlockType::q6_k>());
+    case BlockType::q2_k:
+      return call(std::integral_constant<BlockType, BlockType::q2_k>());
+    case BlockType::q3_k:
+      return call(std::integral_constant<BlockType, BlockType::q3_k>());
+    case BlockType::iq4_nl:
+      return call(std::integral_constant<BlockType, BlockType::iq4_nl>());
+    case BlockType::iq4_xs:
+      return call(std::integral_constant<BlockType, BlockType::iq4_xs>());
+    case BlockType::mxfp4:
+      return call(std::integral_constant<BlockType, BlockType::mxfp4>());
     default:
       return false;
   }
 }
 
-constexpr bool has_codes(BlockType type) {
+/// Whether weights of the type are codes with scales; else they are floats.
+constexpr bool is_quantized(BlockType type) {
   return with_code_type(type, [](auto) {});
 }
 
-/// `type` has codes.
+/// `type` is quantised.
 constexpr ScaledCodes scaled_codes(BlockType type) {
   switch (type) {
     case BlockType::q4_0:
-      return {{4, 8, 32, false}, false};
+      return {{4, 8, 32, false}};
     case BlockType::q4_1:
-      return {{4, 0, 32, true}, false};
+      return {{4, 0, 32, true}};
     case BlockType::q5_0:
-      return {{5, 16, 32, false}, false};
+      return {{5, 16, 32, false}};
     case BlockType::q5_1:
-      return {{5, 0, 32, true}, false};
+      return {{5, 0, 32, true}};
+    case BlockType::q2_k:
+      return {{2, 0, 16, true}, ScaleType::integers};
+    case BlockType::q3_k:
+      return {{3, 4, 16, false}, ScaleType::integers};
     case BlockType::q4_k:
-      return {{4, 0, 32, true}, true};
+      return {{4, 0, 32, true}, ScaleType::integers};
     case BlockType::q5_k:
-      return {{5, 0, 32, true}, true};
+      return {{5, 0, 32, true}, ScaleType::integers};
     case BlockType::q6_k:
-      return {{6, 32, 16, false}, true};
+      return {{6, 32, 16, false}, ScaleType::integers};
+    case BlockType::iq4_nl:
+      return {{4, 0, 32, false, CodeTable::nonlinear4}};
+    case BlockType::iq4_xs:
+      return {{4, 0, 32, false, CodeTable::nonlinear4}, ScaleType::integers};
+    case BlockType::mxfp4:
+      return {{4, 0, 32, false, CodeTable::e2m1}, ScaleType::exponents};
     default:
-      return {{8, 0, 32, false}, false};
+      return {{8, 0, 32, false}};
   }
 }
 
 // A block of quantised weights taken apart, from which backends make the layouts of their own kernels.
 
-/// Only the first format_of(type).values codes are set, and of the scales those that the format has (code_format.h).
+/// Only the first format_of(type).values codes are set, and of the scales those that the format has.
 struct OpenBlock {
   std::uint8_t codes[256];  // one for each value, in their order; Q8_0: the bytes of signed quants
   std::uint16_t factor;     // f16: the scale, or the factor of integer scales
   std::uint16_t minimum;    // f16: the minimum, or the factor of integer minimums, which are subtracted
-  std::uint8_t scales[16];  // of groups, in their order; Q6_K: the bytes of signed scales
+  std::uint8_t scales[16];  // of groups, in their order; Q2_K: with their minimums, as stored; without minimums: the
+                            // bytes of signed scales; MXFP4: the exponent
   std::uint8_t minimums[8];
 };
 
-/// `type` has codes (code_format.h); `block` holds format_of(type).bytes bytes, at any address.
+/// `type` is quantised; `block` holds format_of(type).bytes bytes, at any address.
 void open_block(OpenBlock& out, const std::byte* block, BlockType type);
 
 }  // namespace baton

@@ -79,18 +79,22 @@ void bench_matmul(const Options& options, Backend& backend, int threads, Activat
   }
 }
 
-/// Weights of the block types that published files hold most, of the shapes of a model of 0.5B and one of 7B.
+/// Weights of block types, of the shapes of a model of 0.5B and one of 7B.
 void bench_quantized(const Options& options, Backend& backend) {
   struct Weight {
     std::int64_t width, depth;
   };
   CacheFlush flush;
   for (const BlockType type : {BlockType::q8_0, BlockType::q4_0, BlockType::q4_1, BlockType::q5_0, BlockType::q5_1,
-                               BlockType::q4_k, BlockType::q5_k, BlockType::q6_k}) {
+                               BlockType::q4_k, BlockType::q5_k, BlockType::q6_k, BlockType::q2_k, BlockType::q3_k,
+                               BlockType::iq4_nl, BlockType::iq4_xs, BlockType::mxfp4}) {
     const std::string name = fmt::format("matmul {}", format_of(type).name);
     if (!wanted(options, name)) continue;
     for (const auto [width, depth] : {Weight{9728, 768}, {4096, 4096}}) {
-      const auto blocks = random_bytes(static_cast<std::size_t>(width * row_bytes(type, depth)));
+      auto blocks = random_bytes(static_cast<std::size_t>(width * row_bytes(type, depth)));
+      if (type == BlockType::mxfp4) {  // no scales so small that products are denormal
+        for (std::size_t i = 0; i < blocks.size(); i += sizeof(BlockMXFP4)) blocks[i] |= std::byte{0x40};
+      }
       const BlockView part{blocks, type, width, depth};
       const auto w = backend.load_quantized_matrix({&part, 1}, Activations::int8);
       for (const std::int64_t rows : {1, 4, 8, 128, 512}) {

@@ -71,7 +71,8 @@ class RandomWeights {
   }
 
  private:
-  /// Random quants under scales that give values of mean 0 and deviation `scale`, within a rounding to f16.
+  /// Random quants under scales that give values of mean 0 and deviation `scale`, within a rounding to f16, or, of
+  /// MXFP4, to a power of two.
   std::unique_ptr<Matrix> blocks(std::int64_t rows, std::int64_t cols, float scale) {
     const BlockFormat& format = format_of(*type_);
     std::vector<std::byte> data(static_cast<std::size_t>(rows * row_bytes(*type_, cols)));
@@ -83,6 +84,7 @@ class RandomWeights {
           if (format.scales[i] >= 0)
             std::memcpy(&data[block + static_cast<std::size_t>(format.scales[i])], &half, sizeof(half));
         }
+        if (type_ == BlockType::mxfp4) data[block] = static_cast<std::byte>(first > 0 ? 128 + std::lround(std::log2(first)) : 0);
       }
       std::vector<float> values(static_cast<std::size_t>(rows * cols));
       dequantize(values, data, *type_);

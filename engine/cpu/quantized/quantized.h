@@ -2,14 +2,19 @@
 // How quantised weights lie in memory: panels of 32 outputs, streamed from begin to end. A panel is a chain of chunks
 // of 256 inputs, a chunk a chain of blocks of 32 inputs (docs/decisions/numerics.md).
 //
-// A block holds 1,024 quants as unsigned codes of 4, 5 or 6 bits (quant = code - offset) or signed bytes:
-//   words       8 rows of 16 words: byte j of word n in row g holds the low four bits of input 4 g + j, of output n in
-//               its low half, of output n + 16 in its high half. Signed bytes: 8 rows of 32 words, one byte each
-//   bit 4       5 bits: 32 words, bit g of byte j of word n is bit 4 of input 4 g + j of output n
-//   bits 4, 5   6 bits: the same with two bits each, in two halves: rows 0 to 3 and rows 4 to 7
-//   scales      one f16 for each output, then one f16 minimum where the format has them. K formats: an integer of
-//               8 bits for each group of each output, then for each minimum; their f16 factors lie before the
-//               blocks of the chunk
+// A block holds 1,024 quants as unsigned codes of 2 to 6 bits (quant = code - offset, or table[code]) or signed bytes.
+// Codes lie in planes of four bits, of two and of one, those that add up to their bits; the first has the lowest bits:
+//   four bits   8 rows of 16 words: byte j of word n in row g holds those of input 4 g + j, of output n in its low half,
+//               of output n + 16 in its high half
+//   two bits    two halves of 32 words: bits 2 g and 2 g + 1 of byte j of word n are those of input 4 g + j of output n,
+//               or, in the second half, of input 16 + 4 g + j
+//   one bit     32 words: bit g of byte j of word n is that of input 4 g + j of output n
+//   bytes       8 rows of 32 words, one byte each
+// Behind them lie the scales:
+//   f16         one for each output, then one f16 minimum where the format has them
+//   integers    a byte for each group of each output, then for each minimum (Q2_K: both in one byte); their f16 factors
+//               lie before the blocks of the chunk
+//   exponents   a byte for each output
 #pragma once
 
 #include <algorithm>
@@ -35,12 +40,13 @@ inline constexpr std::int64_t kWideBytes = kPanel * kQuantBlock;  // of a block 
 struct PanelFormat : ScaledCodes {
   constexpr std::int64_t code_bytes() const { return kPanel * kQuantBlock * codes.bits / 8; }
   constexpr std::int64_t groups() const { return kQuantBlock / codes.group; }  // of a block
-  constexpr std::int64_t block_bytes() const {
-    const std::int64_t minimums = codes.minimums ? 1 : 0;
-    return code_bytes() + kPanel * (integer_scales ? groups() + minimums : 2 + 2 * minimums);
+  constexpr std::int64_t scale_bytes() const {  // of an output in a block, with its minimums
+    const std::int64_t minimums = codes.minimums && !half_bytes() ? 1 : 0;
+    return scales == ScaleType::f16 ? 2 + 2 * minimums : groups() + minimums;
   }
+  constexpr std::int64_t block_bytes() const { return code_bytes() + kPanel * scale_bytes(); }
   constexpr std::int64_t factor_bytes() const {  // of a chunk
-    return !integer_scales ? 0 : codes.minimums ? 4 * kPanel : 2 * kPanel;
+    return !integer_scales() ? 0 : codes.minimums ? 4 * kPanel : 2 * kPanel;
   }
   constexpr std::int64_t chunk_bytes() const { return factor_bytes() + kChunkBlocks * block_bytes(); }
   /// `cols` is a multiple of the format's own block.
@@ -49,7 +55,7 @@ struct PanelFormat : ScaledCodes {
   }
 };
 
-/// `type` has codes.
+/// `type` is quantised.
 constexpr PanelFormat panel_format(BlockType type) { return {scaled_codes(type)}; }
 
 /// One row of activations over one chunk: 8 bits for each, a scale for each block of 32.
@@ -57,6 +63,7 @@ struct ActivationChunk {
   std::int8_t quants[kQuantChunk];
   float scale[kChunkBlocks];
   float sum[kChunkBlocks];  // scale * sum of the block's quants
+  float half_sum[kChunkBlocks][2];  // the same of its halves
   /// Where integer sums start, so that codes count as quants: -8, -16 times the sum of a block's quants, -32 times the
   /// sums of its halves. In the form in which the kernel's instructions hold such sums (quantized_tile-inl.h).
   std::int32_t start[kChunkBlocks][4];
@@ -70,12 +77,13 @@ struct ActivationTile {
   std::int8_t quants[kChunkBlocks][kAmxRows][kQuantBlock];
   float scale[kChunkBlocks][kAmxRows];
   float sum[kChunkBlocks][kAmxRows];
+  float half_sum[kChunkBlocks][2][kAmxRows];
 };
 
 /// Scales and minimums of a chunk of a panel.
 struct WideScales {
   float scale[2 * kChunkBlocks][kPanel];  // one row for each group
-  float minimum[kChunkBlocks][kPanel];
+  float minimum[2 * kChunkBlocks][kPanel];
 };
 
 // QuantizedMatrix: a weight [N, C] whose parts keep the quants of their block types, in panels (quantized_panel.h).
@@ -180,13 +188,21 @@ struct QuantizedScratch {
 };
 static_assert(kTileBlock * kAmxRows <= kQuantRowBlock);
 
-/// Multiplies panels [panel, panel_end) of a task whose activations are quantised. The types of the panels' parts have
-/// codes of kBits bits. Each kBits has a source of its own, generated around quantized_panels-inl.h.
-template <int kBits>
+/// Kernels take long to compile: each number of bits has a source of its own, generated around quantized_panels-inl.h,
+/// and so have codes with tables.
+inline constexpr int kTableSource = 40;
+constexpr int source_of(BlockType type) {
+  const CodeFormat codes = scaled_codes(type).codes;
+  return codes.table == CodeTable::none ? codes.bits : kTableSource;
+}
+
+/// Multiplies panels [panel, panel_end) of a task whose activations are quantised. source_of() the types of the panels'
+/// parts is kSource.
+template <int kSource>
 void multiply_panels(const QuantizedTask& task, std::int64_t panel, std::int64_t panel_end, float* scratch);
 
 /// Makes f32 values [32 * blocks, 32] of a chunk of a panel. `codes` and `scales` are working memory.
-template <int kBits>
+template <int kSource>
 void widen_chunk(float* values, BlockType type, const std::byte* chunk, std::int64_t blocks, std::uint8_t* codes,
                  WideScales& scales);
 
@@ -201,7 +217,7 @@ struct Quant {
   bool has_minimum = false;
 };
 
-/// Input i of a row. `type` has codes (code_format.h).
+/// Input i of a row. `type` is quantised.
 Quant quant_of(BlockType type, const std::byte* row, std::int64_t i);
 
 class ReferenceBlocks final : public Matrix {

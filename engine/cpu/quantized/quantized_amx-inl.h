@@ -144,9 +144,12 @@ class TileProduct {
     }
     if constexpr (kFormat.minimums) {
       if (g + 1 < kGroups) return;
-      const FloatVec minimum = scales_.minimum(b, static_cast<std::size_t>(output_));
-      HWY_UNROLL(16)
-      for (std::int64_t r = 0; r < kAmxRows; ++r) acc[r] = hn::MulAdd(minimum, hn::Set(f, x_.sum[b][r]), acc[r]);
+      for (std::int64_t of = 0; of < kGroups; ++of) {
+        const FloatVec minimum = scales_.minimum(b, of, static_cast<std::size_t>(output_));
+        const float* sums = kGroups == 1 ? x_.sum[b] : x_.half_sum[b][of];
+        HWY_UNROLL(16)
+        for (std::int64_t r = 0; r < kAmxRows; ++r) acc[r] = hn::MulAdd(minimum, hn::Set(f, sums[r]), acc[r]);
+      }
     }
   }
 
@@ -156,7 +159,10 @@ class TileProduct {
     HWY_UNROLL(8)
     for (std::int64_t r = 0; r < kAmxRows; r += 2) __builtin_prefetch(next.quants[b][r]);
     __builtin_prefetch(next.scale[b]);
-    if constexpr (kFormat.minimums) __builtin_prefetch(next.sum[b]);
+    if constexpr (kFormat.minimums && kGroups == 1) __builtin_prefetch(next.sum[b]);
+    if constexpr (kFormat.minimums && kGroups == 2) {
+      for (const auto& sums : next.half_sum[b]) __builtin_prefetch(sums);
+    }
   }
 
   const ActivationTile& x_;

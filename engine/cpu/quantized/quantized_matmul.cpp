@@ -59,6 +59,12 @@ HWY_INLINE float quantize_block(std::int8_t* quants, std::int32_t& sum, const fl
   return magnitude / 127.0f;
 }
 
+HWY_INLINE std::int32_t sum_of_quants(const std::int8_t* quants, int count) {
+  std::int32_t sum = 0;
+  for (int i = 0; i < count; ++i) sum += quants[i];
+  return sum;
+}
+
 template <Dot kDot>
 HWY_INLINE std::int32_t start_word(std::int32_t factor, std::int32_t even, std::int32_t odd) {
   if constexpr (kDot == Dot::quads) return -factor * (even + odd);
@@ -80,6 +86,7 @@ void quantize_chunk(ActivationChunk& out, const float* x, std::int64_t inputs) {
       }
     }
     out.sum[b] = out.scale[b] * static_cast<float>(sum);
+    for (int half = 0; half < 2; ++half) out.half_sum[b][half] = out.scale[b] * static_cast<float>(even[half] + odd[half]);
     out.start[b][0] = start_word<kDot>(8, even[0] + even[1], odd[0] + odd[1]);
     out.start[b][1] = start_word<kDot>(16, even[0] + even[1], odd[0] + odd[1]);
     out.start[b][2] = start_word<kDot>(32, even[0], odd[0]);
@@ -113,6 +120,9 @@ void quantize_tiles(ActivationTile* out, const ConstTensorView& x, std::int64_t 
           std::int32_t sum = 0;
           to.scale[b][r] = quantize_block(to.quants[b][r], sum, from + b * kQuantBlock);
           to.sum[b][r] = to.scale[b][r] * static_cast<float>(sum);
+          const std::int32_t low = sum_of_quants(to.quants[b][r], 16);
+          to.half_sum[b][0][r] = to.scale[b][r] * static_cast<float>(low);
+          to.half_sum[b][1][r] = to.scale[b][r] * static_cast<float>(sum - low);
         }
       }
     }
@@ -145,7 +155,7 @@ void multiply_dequantized_task(const QuantizedTask& task, float* scratch) {
       const PanelView panel(task.w, p);
       const std::byte* chunk = panel.data + d / kQuantChunk * panel_format(panel.part.type).chunk_bytes();
       with_code_type(panel.part.type, [&]<BlockType kType>(std::integral_constant<BlockType, kType>) {
-        widen_chunk<scaled_codes(kType).codes.bits>(values, kType, chunk, blocks, codes, scales);
+        widen_chunk<source_of(kType)>(values, kType, chunk, blocks, codes, scales);
       });
       multiply_tile<float>(c + (p - task.panel) * count * kPanel, kPanel, rows, count, {values, 0, 1}, inputs);
     }
@@ -200,7 +210,7 @@ void multiply_quantized_task(const QuantizedTask& task, float* scratch) {
     const PartPanels& part = task.w.part_of_panel(panel);
     const std::int64_t end = std::min(task.panel_end, part.panel + (part.rows + kPanel - 1) / kPanel);
     with_code_type(part.type, [&]<BlockType kType>(std::integral_constant<BlockType, kType>) {
-      multiply_panels<scaled_codes(kType).codes.bits>(task, panel, end, scratch);
+      multiply_panels<source_of(kType)>(task, panel, end, scratch);
     });
     panel = end;
   }

@@ -25,6 +25,8 @@ std::uint32_t codes_of(const OpenPanel& from, std::int64_t n, std::int64_t input
 
 void put(std::byte* out, std::int64_t index, std::uint32_t word) { std::memcpy(out + index * 4, &word, sizeof(word)); }
 
+constexpr std::int64_t kOneBitBytes = kPanel * kQuantBlock / 8, kFourBitBytes = 4 * kOneBitBytes;  // of planes
+
 /// The quants of inputs [input, input + 32).
 void write_codes(std::byte* out, const OpenPanel& from, std::int64_t input, int bits) {
   if (bits == 8) {
@@ -33,23 +35,31 @@ void write_codes(std::byte* out, const OpenPanel& from, std::int64_t input, int 
     }
     return;
   }
-  for (std::int64_t g = 0; g < 8; ++g) {
-    for (std::int64_t n = 0; n < 16; ++n) {
-      const std::uint32_t low = codes_of(from, n, input + 4 * g, 0, 0x0f0f0f0f);
-      put(out, g * 16 + n, low | codes_of(from, n + 16, input + 4 * g, 0, 0x0f0f0f0f) << 4);
-    }
-  }
-  const int more = bits - 4;  // of each code
-  const std::uint32_t mask = more == 1 ? 0x01010101 : 0x03030303;
-  for (std::int64_t part = 0; part < more; ++part) {
-    const std::int64_t rows = 8 / more;
-    for (std::int64_t n = 0; n < kPanel; ++n) {
-      std::uint32_t word = 0;
-      for (std::int64_t g = 0; g < rows; ++g) {
-        word |= codes_of(from, n, input + 4 * (part * rows + g), 4, mask) << (g * more);
+  int shift = 0;
+  if (bits >= 4) {
+    for (std::int64_t g = 0; g < 8; ++g) {
+      for (std::int64_t n = 0; n < 16; ++n) {
+        const std::uint32_t low = codes_of(from, n, input + 4 * g, 0, 0x0f0f0f0f);
+        put(out, g * 16 + n, low | codes_of(from, n + 16, input + 4 * g, 0, 0x0f0f0f0f) << 4);
       }
-      put(out, 128 + part * kPanel + n, word);
     }
+    out += kFourBitBytes;
+    shift = 4;
+  }
+  for (const int more : {2, 1}) {
+    if ((bits & more) == 0) continue;
+    const std::uint32_t mask = more == 1 ? 0x01010101 : 0x03030303;
+    const std::int64_t rows = 8 / more;
+    for (std::int64_t half = 0; half < more; ++half, out += kOneBitBytes) {
+      for (std::int64_t n = 0; n < kPanel; ++n) {
+        std::uint32_t word = 0;
+        for (std::int64_t g = 0; g < rows; ++g) {
+          word |= codes_of(from, n, input + 4 * (half * rows + g), shift, mask) << (g * more);
+        }
+        put(out, n, word);
+      }
+    }
+    shift += more;
   }
 }
 
@@ -58,10 +68,31 @@ int read_code(const std::byte* block, int bits, std::int64_t i, std::int64_t n) 
   const auto byte = [&](std::int64_t word) { return std::to_integer<int>(block[word * 4 + i % 4]); };
   const std::int64_t g = i / 4;
   if (bits == 8) return static_cast<std::int8_t>(byte(g * kPanel + n));
-  const int low = byte(g * 16 + n % 16) >> (n / 16 * 4) & 15;
-  if (bits == 4) return low;
-  if (bits == 5) return low | (byte(128 + n) >> g & 1) << 4;
-  return low | (byte(128 + g / 4 * kPanel + n) >> (g % 4 * 2) & 3) << 4;
+  int code = 0, shift = 0;
+  if (bits >= 4) {
+    code = byte(g * 16 + n % 16) >> (n / 16 * 4) & 15;
+    block += kFourBitBytes;
+    shift = 4;
+  }
+  if ((bits & 2) != 0) {
+    code |= (byte(g / 4 * kPanel + n) >> (g % 4 * 2) & 3) << shift;
+    block += 2 * kOneBitBytes;
+    shift += 2;
+  }
+  if ((bits & 1) != 0) code |= (byte(n) >> g & 1) << shift;
+  return code;
+}
+
+int quant_of_code(int code, const CodeFormat& format) {
+  switch (format.table) {
+    case CodeTable::nonlinear4:
+      return kNonlinear4[static_cast<std::size_t>(code)];
+    case CodeTable::e2m1:
+      return kE2M1Doubled[static_cast<std::size_t>(code)];
+    case CodeTable::none:
+      break;
+  }
+  return code - format.offset;
 }
 
 void write_chunk(std::byte* out, const OpenPanel& from, const PanelFormat& format, std::int64_t inputs) {
@@ -79,18 +110,20 @@ void write_chunk(std::byte* out, const OpenPanel& from, const PanelFormat& forma
     write_each([](const OpenBlock& block) { return block.factor; });
     if (format.codes.minimums) write_each([](const OpenBlock& block) { return block.minimum; });
   };
-  if (format.integer_scales) write_factors();
+  if (format.integer_scales()) write_factors();
   for (std::int64_t input = 0; input < inputs; input += kQuantBlock) {
     write_codes(out, from, input, format.codes.bits);
     out += format.code_bytes();
-    if (format.integer_scales) {
-      const std::int64_t b = input / kQuantBlock;
-      for (std::int64_t g = b * format.groups(); g < (b + 1) * format.groups(); ++g) {
-        write_each([g](const OpenBlock& block) { return block.scales[g]; });
-      }
-      if (format.codes.minimums) write_each([b](const OpenBlock& block) { return block.minimums[b]; });
-    } else {
+    if (format.scales == ScaleType::f16) {
       write_factors();
+      continue;
+    }
+    const std::int64_t b = input / kQuantBlock;
+    for (std::int64_t g = b * format.groups(); g < (b + 1) * format.groups(); ++g) {
+      write_each([g](const OpenBlock& block) { return block.scales[g]; });
+    }
+    if (format.codes.minimums && !format.half_bytes()) {
+      write_each([b](const OpenBlock& block) { return block.minimums[b]; });
     }
   }
 }
@@ -169,6 +202,28 @@ std::unique_ptr<QuantizedMatrix> pack_quantized(Backend& owner, ThreadPool& pool
   return matrix;
 }
 
+namespace {
+
+/// The scale and the minimum of one group.
+struct GroupScale {
+  float scale, minimum;
+};
+
+/// Of group g of output n of a block. `factors` are those of the chunk, `scales` those of the block.
+GroupScale group_scale(const PanelFormat& format, const std::byte* factors, const std::byte* scales, std::int64_t g,
+                       std::int64_t n) {
+  const bool minimums = format.codes.minimums;
+  const auto byte = [&](std::int64_t row) { return std::to_integer<std::uint8_t>(scales[row * kPanel + n]); };
+  if (format.scales == ScaleType::f16) return {f16_at(scales, n), minimums ? f16_at(scales, kPanel + n) : 0};
+  if (format.scales == ScaleType::exponents) return {half_exponent(byte(0)), 0};
+  const float factor = f16_at(factors, n);
+  if (!minimums) return {factor * static_cast<float>(static_cast<std::int8_t>(byte(g))), 0};
+  const int scale = format.half_bytes() ? byte(g) & 15 : byte(0), minimum = format.half_bytes() ? byte(g) >> 4 : byte(1);
+  return {factor * static_cast<float>(scale), -(f16_at(factors, kPanel + n) * static_cast<float>(minimum))};
+}
+
+}  // namespace
+
 void dequantize_row(float* out, const QuantizedMatrix& matrix, std::int64_t row) {
   const PartPanels& part = matrix.part_of_row(row);
   const PanelFormat format = panel_format(part.type);
@@ -178,21 +233,13 @@ void dequantize_row(float* out, const QuantizedMatrix& matrix, std::int64_t row)
     const std::byte* chunk = panel + c / kQuantChunk * format.chunk_bytes();
     const std::byte* block = chunk + format.factor_bytes() + c % kQuantChunk / kQuantBlock * format.block_bytes();
     const std::byte* scales = block + format.code_bytes();
-    float scale[2], minimum = 0;
-    for (std::int64_t g = 0; g < format.groups(); ++g) {
-      scale[g] = format.integer_scales
-                     ? f16_at(chunk, n) * static_cast<float>(std::to_integer<std::int8_t>(scales[g * kPanel + n]))
-                     : f16_at(scales, n);
-    }
-    if (format.codes.minimums) {
-      minimum = format.integer_scales
-                    ? -(f16_at(chunk, kPanel + n) * static_cast<float>(std::to_integer<int>(scales[kPanel + n])))
-                    : f16_at(scales, kPanel + n);
-    }
+    GroupScale groups[2];
+    for (std::int64_t g = 0; g < format.groups(); ++g) groups[g] = group_scale(format, chunk, scales, g, n);
     for (std::int64_t i = 0; i < kQuantBlock; ++i) {
-      const int quant = read_code(block, format.codes.bits, i, n) - format.codes.offset;
-      const float product = static_cast<float>(quant) * scale[i / format.codes.group];
-      out[c + i] = format.codes.minimums ? product + minimum : product;
+      const GroupScale& group = groups[i / format.codes.group];
+      const int quant = quant_of_code(read_code(block, format.codes.bits, i, n), format.codes);
+      const float product = static_cast<float>(quant) * group.scale;
+      out[c + i] = format.codes.minimums ? product + group.minimum : product;
     }
   }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of panels whose codes have BATON_CODE_BITS bits: a source that CMake generates for each number of bits
-// defines it and includes this file, so that no source compiles long.
+// Products of panels whose types have the kernels of BATON_CODE_SOURCE (source_of in quantized.h): a source that CMake
+// generates for each defines it and includes this file, so that no source compiles long.
 #include "engine/base/simd_targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -51,7 +51,7 @@ void multiply_many(const QuantizedTask& task, const PanelView& panel, QuantizedS
     if constexpr (!kBytes) widen_codes<kFormat.codes>(scratch.codes, codes, kFormat.block_bytes(), blocks);
     const std::uint8_t* bytes = kBytes ? codes : scratch.codes;
     if (tiles) {
-      if constexpr (kFormat.codes.offset != 0) subtract_offset<kFormat.codes>(scratch.codes, blocks);
+      if constexpr (wide_offset(kFormat.codes) != 0) subtract_offset<kFormat.codes>(scratch.codes, blocks);
       multiply_chunk_tiles<kFormat.codes>(scratch.c, task.tiles(d / kQuantChunk) + task.row / kAmxRows,
                                           QuantizedTask::tiles_of(count), bytes, kBytesOfBlock, scales, blocks);
     } else {
@@ -62,11 +62,11 @@ void multiply_many(const QuantizedTask& task, const PanelView& panel, QuantizedS
   panel.store(task.out, scratch.c, task.row, count);
 }
 
-/// Calls fn with std::integral_constant<BlockType, type>, a type whose codes have BATON_CODE_BITS bits.
+/// Calls fn with std::integral_constant<BlockType, type>, a type of this source.
 template <class Fn>
 HWY_INLINE void with_own_type(BlockType type, const Fn& fn) {
   with_code_type(type, [&]<BlockType kType>(std::integral_constant<BlockType, kType> constant) HWY_ATTR {
-    if constexpr (scaled_codes(kType).codes.bits == BATON_CODE_BITS) fn(constant);
+    if constexpr (source_of(kType) == BATON_CODE_SOURCE) fn(constant);
   });
 }
 
@@ -110,18 +110,18 @@ HWY_EXPORT(widen_own_chunk);
 
 }  // namespace
 
-template <int kBits>
+template <int kSource>
 void multiply_panels(const QuantizedTask& task, std::int64_t panel, std::int64_t panel_end, float* scratch) {
   HWY_DYNAMIC_DISPATCH(multiply_own_panels)(task, panel, panel_end, scratch);
 }
-template <int kBits>
+template <int kSource>
 void widen_chunk(float* values, BlockType type, const std::byte* chunk, std::int64_t blocks, std::uint8_t* codes,
                  WideScales& scales) {
   HWY_DYNAMIC_DISPATCH(widen_own_chunk)(values, type, chunk, blocks, codes, scales);
 }
 
-template void multiply_panels<BATON_CODE_BITS>(const QuantizedTask&, std::int64_t, std::int64_t, float*);
-template void widen_chunk<BATON_CODE_BITS>(float*, BlockType, const std::byte*, std::int64_t, std::uint8_t*,
+template void multiply_panels<BATON_CODE_SOURCE>(const QuantizedTask&, std::int64_t, std::int64_t, float*);
+template void widen_chunk<BATON_CODE_SOURCE>(float*, BlockType, const std::byte*, std::int64_t, std::uint8_t*,
                                            WideScales&);
 
 }  // namespace baton::cpu

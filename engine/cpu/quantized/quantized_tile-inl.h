@@ -2,7 +2,10 @@
 // The product of quantised weights: C[rows, 32] += A[rows, 256] * a chunk of a panel (quantized_panel.h). For each
 // block of 32 inputs an integer sum, exact on every target, then one chain in f32 over the blocks, in ascending order:
 //   acc = fma(float(sum of code * quant) * activation scale, weight scale, acc)     for each group of 16 or 32 codes
-//   acc = fma(minimum, activation scale * sum of quants, acc)                       where the format has minimums
+//   acc = fma(minimum, activation scale * sum of quants, acc)      then for each group where the format has minimums
+//
+// Codes with a table are looked up where they are taken apart. MXFP4's quants then count as codes of 5 bits that are 16
+// too large; those of IQ4 need all eight bits of a signed byte, and are multiplied as those of Q8_0.
 //
 // Bounds of the 16-bit sums of pairs, |quant| <= 127, each lane half of a sum of four products per row:
 //   4 bits           8 rows: 16 codes of at most 15: 30,480
@@ -10,6 +13,7 @@
 //   5 bits - 16      8 rows, from -16 * sum of quants: intermediate sums may wrap, the last is at most
 //                    16 * 16 * 127 = 32,512
 //   6 bits - 32      4 rows, from -32 * sum of quants: the last is at most 8 * 32 * 127 = 32,512
+//   2, 3 bits - 4    4 rows, less than those
 //
 // Included once per target by files that use Highway's foreach_target.
 #if defined(BATON_CPU_QUANTIZED_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -104,11 +108,11 @@ HWY_INLINE IntVec add_quads(IntVec acc, ByteVec codes, ByteVec quants) {
   return acc;
 }
 
-/// acc + weights * quants, both signed. Quants are above -128.
+/// acc + weights * quants, both signed, where the weights are larger by kSignedOffset. Quants are above -128.
 template <Dot kDot>
 HWY_INLINE IntVec add_signed(IntVec acc, ByteVec weights, ByteVec quants) {
   if constexpr (kDot == Dot::quads) {  // the kernel starts from -128 times the sum of the quants
-    return add_quads(acc, hn::Xor(weights, hn::Set(WordTag(), 0x80808080u)), quants);
+    return add_quads(acc, weights, quants);
   } else {  // |weight| is at most 128 and a pair of products at most 2 * 128 * 127 = 32,512
 #if BATON_DOT_AVX512
     const __mmask64 negative = _mm512_movepi8_mask(weights.raw);
@@ -122,9 +126,9 @@ HWY_INLINE IntVec add_signed(IntVec acc, ByteVec weights, ByteVec quants) {
   }
 }
 
-/// What add_signed adds to a weight on its way, as a power of two; -1: nothing.
+/// What add_signed takes for a signed weight is as much larger.
 template <Dot kDot>
-inline constexpr int kSignedOffsetLog2 = kDot == Dot::quads ? 7 : -1;
+inline constexpr int kSignedOffset = kDot == Dot::quads ? 128 : 0;
 
 #elif BATON_DOT_NEON
 inline constexpr bool kHasPairs = true;
@@ -158,7 +162,7 @@ HWY_INLINE IntVec add_signed(IntVec acc, ByteVec weights, ByteVec quants) {
   return hn::Add(acc, fold_pairs(multiply_pairs(weights, quants)));
 }
 template <Dot kDot>
-inline constexpr int kSignedOffsetLog2 = -1;
+inline constexpr int kSignedOffset = 0;
 
 #else
 inline constexpr bool kHasPairs = false;
@@ -185,7 +189,7 @@ HWY_INLINE IntVec add_signed(IntVec acc, ByteVec weights, ByteVec quants) {
   return add_quads(acc, weights, quants);
 }
 template <Dot kDot>
-inline constexpr int kSignedOffsetLog2 = -1;
+inline constexpr int kSignedOffset = 0;
 #endif
 
 inline constexpr std::size_t kUnitBytes = 4 * kWidth;  // of a vector of codes: four of each of kWidth outputs
@@ -226,25 +230,84 @@ HWY_INLINE ByteVec shifted_bits(ByteVec bytes, std::uint32_t mask) {
   return hn::And(bytes, kept);
 }
 
-/// Row kRow of a block's codes, a byte each: outputs of unit u and those 16 further.
-template <CodeFormat kFormat, int kRow, bool kPacked>
+/// Do quants need all bits of a signed byte?
+constexpr bool has_signed_bytes(const CodeFormat& format) {
+  return format.bits == 8 || format.table == CodeTable::nonlinear4;
+}
+
+/// The offset of the codes of a format when they have a byte each.
+constexpr int wide_offset(const CodeFormat& format) { return format.table == CodeTable::e2m1 ? 16 : format.offset; }
+
+/// Bytes that stand for the codes of a table: its quants plus `offset`.
+template <CodeTable kTable>
+struct TableBytes {
+  alignas(16) std::uint8_t bytes[16];
+
+  explicit constexpr TableBytes(int offset) : bytes() {
+    for (std::size_t i = 0; i < 16; ++i) {
+      const int quant = kTable == CodeTable::e2m1 ? kE2M1Doubled[i] : kNonlinear4[i];
+      bytes[i] = static_cast<std::uint8_t>(quant + offset);
+    }
+  }
+};
+
+template <CodeTable kTable, int kOffset>
+HWY_INLINE ByteVec looked_up(ByteVec codes) {
+  static constexpr TableBytes<kTable> kBytes(kOffset);
+#if HWY_TARGET == HWY_SCALAR
+  std::uint32_t word = hn::GetLane(codes), found = 0;
+  for (int i = 0; i < 32; i += 8) found |= std::uint32_t{kBytes.bytes[word >> i & 15]} << i;
+  return hn::Set(WordTag(), found);
+#else
+  const hn::Repartition<std::uint8_t, WordTag> bytes;
+  const auto table = hn::LoadDup128(bytes, kBytes.bytes);
+  return hn::BitCast(WordTag(), hn::TableLookupBytes(table, hn::BitCast(bytes, codes)));
+#endif
+}
+
+/// Row kRow of a block's packed codes, a byte each: outputs of unit u and those 16 further.
+template <CodeFormat kFormat, int kRow>
+HWY_INLINE void unpack_codes(const std::uint8_t* block, std::size_t u, ByteVec& low, ByteVec& high) {
+  const std::uint8_t* bits = block + u * kUnitBytes;
+  if constexpr (kFormat.bits >= 4) {
+    const ByteVec both = load_bytes(bits + kRow * 64);
+    low = shifted_bits<0>(both, 15);
+    high = shifted_bits<-4>(both, 15);
+    bits += 512;
+  } else {
+    low = high = hn::Zero(WordTag());
+  }
+  constexpr int kFrom = kFormat.bits >= 4 ? 4 : 0;  // the first bit that is missing
+  if constexpr ((kFormat.bits & 2) != 0) {
+    constexpr int kPart = kRow / 4 * 128, kShift = kFrom - 2 * (kRow % 4);
+    low = hn::Or(low, shifted_bits<kShift>(load_bytes(bits + kPart), 3u << kFrom));
+    high = hn::Or(high, shifted_bits<kShift>(load_bytes(bits + kPart + 64), 3u << kFrom));
+    bits += 256;
+  }
+  if constexpr ((kFormat.bits & 1) != 0) {
+    constexpr int kBit = kFrom + (kFormat.bits & 2);
+    low = hn::Or(low, shifted_bits<kBit - kRow>(load_bytes(bits), 1u << kBit));
+    high = hn::Or(high, shifted_bits<kBit - kRow>(load_bytes(bits + 64), 1u << kBit));
+  }
+}
+
+/// The same of packed codes or of those with a byte each, looked up if the format has a table. Signed bytes become
+/// larger by kSigned, 0 or 128.
+template <CodeFormat kFormat, int kRow, bool kPacked, int kSigned = 0>
 HWY_INLINE void load_codes(const std::uint8_t* block, std::size_t u, ByteVec& low, ByteVec& high) {
   if constexpr (!kPacked || kFormat.bits == 8) {
     low = load_bytes(block + kRow * 128 + u * kUnitBytes);
     high = load_bytes(block + kRow * 128 + 64 + u * kUnitBytes);
-  } else {
-    const ByteVec both = load_bytes(block + kRow * 64 + u * kUnitBytes);
-    low = shifted_bits<0>(both, 15);
-    high = shifted_bits<-4>(both, 15);
-    const std::uint8_t* bits = block + 512 + u * kUnitBytes;
-    if constexpr (kFormat.bits == 5) {
-      low = hn::Or(low, shifted_bits<4 - kRow>(load_bytes(bits), 0x10));
-      high = hn::Or(high, shifted_bits<4 - kRow>(load_bytes(bits + 64), 0x10));
+    if constexpr (has_signed_bytes(kFormat) && kSigned != 0) {
+      low = hn::Xor(low, hn::Set(WordTag(), 0x80808080u));
+      high = hn::Xor(high, hn::Set(WordTag(), 0x80808080u));
     }
-    if constexpr (kFormat.bits == 6) {
-      constexpr int kPart = kRow / 4 * 128;
-      low = hn::Or(low, shifted_bits<4 - 2 * (kRow % 4)>(load_bytes(bits + kPart), 0x30));
-      high = hn::Or(high, shifted_bits<4 - 2 * (kRow % 4)>(load_bytes(bits + kPart + 64), 0x30));
+  } else {
+    unpack_codes<kFormat, kRow>(block, u, low, high);
+    if constexpr (kFormat.table != CodeTable::none) {
+      constexpr int kOffset = has_signed_bytes(kFormat) ? kSigned : wide_offset(kFormat);
+      low = looked_up<kFormat.table, kOffset>(low);
+      high = looked_up<kFormat.table, kOffset>(high);
     }
   }
 }
@@ -252,7 +315,9 @@ HWY_INLINE void load_codes(const std::uint8_t* block, std::size_t u, ByteVec& lo
 /// How the integer sums of a format are made: after every kRows rows of a block, pairs are added to 32 bits.
 template <CodeFormat kFormat, Dot kDot>
 struct Summing {
-  static constexpr bool kPairs = kDot == Dot::pairs && kFormat.bits != 8;
+  static constexpr bool kSigned = has_signed_bytes(kFormat);
+  static constexpr bool kPairs = kDot == Dot::pairs && !kSigned;
+  static constexpr int kOffset = wide_offset(kFormat);
   static constexpr int kRows = kFormat.group == 16 || (kPairs && kFormat.bits == 5 && kFormat.offset == 0) ? 4 : 8;
   using Vec = std::conditional_t<kPairs, PairVec, IntVec>;
 
@@ -260,24 +325,23 @@ struct Summing {
   static HWY_INLINE Vec start(const ActivationChunk& x, std::int64_t block, int row) {
     const std::int32_t* starts = x.start[block];
     IntVec sum = hn::Zero(IntTag());
-    if constexpr (kFormat.bits == 8) {
-      if constexpr (kSignedOffsetLog2<kDot> >= 0) {
-        sum = hn::ShiftLeft<kSignedOffsetLog2<kDot> - 4>(hn::Set(IntTag(), starts[1]));
-      }
-    } else if constexpr (kFormat.offset != 0) {
-      sum = hn::Set(IntTag(), starts[kFormat.offset == 8 ? 0 : kFormat.offset == 16 ? 1 : 2 + row / 4]);
+    if constexpr (kSigned) {
+      if constexpr (kSignedOffset<kDot> == 128) sum = hn::ShiftLeft<3>(hn::Set(IntTag(), starts[1]));
+    } else if constexpr (kOffset != 0) {
+      sum = hn::Set(IntTag(), starts[kOffset == 8 ? 0 : kOffset == 16 ? 1 : 2 + row / 4]);
     }
     if constexpr (kPairs) {
-      return hn::BitCast(hn::DFromV<PairVec>(), sum);
+      const auto pairs = hn::BitCast(hn::DFromV<PairVec>(), sum);
+      return kOffset == 4 ? hn::ShiftRight<3>(pairs) : pairs;
     } else {
-      return sum;
+      return kOffset == 4 ? hn::ShiftRight<3>(sum) : sum;
     }
   }
   static HWY_INLINE void add(Vec& sum, ByteVec codes, ByteVec quants) {
     if constexpr (kPairs) {
       sum = hn::Add(sum, multiply_pairs(codes, quants));
       in_this_order(sum);
-    } else if constexpr (kFormat.bits == 8) {
+    } else if constexpr (kSigned) {
       sum = add_signed<kDot>(sum, codes, quants);
       in_this_order(sum);
     } else {
@@ -301,8 +365,8 @@ HWY_INLINE void prefetch_line(const std::uint8_t* line) {
 /// An eighth of the cache lines of a block with its scales, further on.
 template <CodeFormat kFormat, int kRow>
 HWY_INLINE void prefetch_row(const std::uint8_t* block) {
-  constexpr int kLines = 2 * kFormat.bits + (kFormat.minimums ? 2 : 1);
-  prefetch_line(block + kRow * 64);
+  constexpr int kLines = 2 * kFormat.bits + (kFormat.minimums && kFormat.group == 32 ? 2 : 1);
+  if constexpr (kRow < kLines) prefetch_line(block + kRow * 64);
   if constexpr (kRow + 8 < kLines) prefetch_line(block + (kRow + 8) * 64);
   if constexpr (kRow + 16 < kLines) prefetch_line(block + (kRow + 16) * 64);
 }
@@ -314,7 +378,7 @@ HWY_INLINE void add_row(typename Summing<kFormat, kDot>::Vec (&sums)[kRows][2], 
     if (u == 0) prefetch_row<kFormat, kRow>(block);
   }
   ByteVec low, high;
-  load_codes<kFormat, kRow, kPacked>(block, u, low, high);
+  load_codes<kFormat, kRow, kPacked, kSignedOffset<kDot>>(block, u, low, high);
   HWY_UNROLL(8)
   for (std::size_t r = 0; r < kRows; ++r) {
     const auto quants = hn::Set(WordTag(), load_word(x[r].quants + b * kQuantBlock + 4 * kRow));
@@ -344,9 +408,15 @@ HWY_INLINE FloatVec load_halves(const std::byte* data) {
   return hn::PromoteTo(Floats(), hn::LoadU(half, reinterpret_cast<const hwy::float16_t*>(data)));
 }
 template <class Integer>
-HWY_INLINE FloatVec load_integers(const std::byte* data) {
+HWY_INLINE IntVec load_integers(const std::byte* data) {
   const hn::Rebind<Integer, Floats> narrow;
-  return hn::ConvertTo(Floats(), hn::PromoteTo(IntTag(), hn::LoadU(narrow, reinterpret_cast<const Integer*>(data))));
+  return hn::PromoteTo(IntTag(), hn::LoadU(narrow, reinterpret_cast<const Integer*>(data)));
+}
+/// half_exponent() of each.
+HWY_INLINE FloatVec load_exponents(const std::byte* data) {
+  const IntVec bits = hn::ShiftLeft<23>(load_integers<std::uint8_t>(data));
+  const IntVec whole = hn::Max(bits, hn::Set(IntTag(), 0x00400000));  // 2^-127 is subnormal
+  return hn::Mul(hn::BitCast(Floats(), whole), hn::Set(Floats(), 0.5f));
 }
 
 /// Scales and minimums of a chunk of a panel as the panel holds them. Products of factors and integers are exact.
@@ -356,13 +426,18 @@ struct PackedScales {
 
   /// Of outputs [n, n + kWidth), for group `g` of block `b`.
   HWY_INLINE FloatVec scale(std::int64_t b, std::int64_t g, std::size_t n) const {
-    if constexpr (!kFormat.integer_scales) return load_halves(of_block(b) + 2 * n);
-    return hn::Mul(load_halves(chunk + 2 * n), load_integers<std::int8_t>(of_block(b) + g * kPanel + n));
+    if constexpr (kFormat.scales == ScaleType::f16) return load_halves(of_block(b) + 2 * n);
+    if constexpr (kFormat.scales == ScaleType::exponents) return load_exponents(of_block(b) + n);
+    IntVec integers = load_integers<std::int8_t>(of_block(b) + g * kPanel + n);
+    if constexpr (kFormat.half_bytes()) integers = hn::And(integers, hn::Set(IntTag(), 15));
+    return hn::Mul(load_halves(chunk + 2 * n), hn::ConvertTo(Floats(), integers));
   }
-  HWY_INLINE FloatVec minimum(std::int64_t b, std::size_t n) const {
-    if constexpr (!kFormat.integer_scales) return load_halves(of_block(b) + 2 * kPanel + 2 * n);
-    return hn::Neg(
-        hn::Mul(load_halves(chunk + 2 * kPanel + 2 * n), load_integers<std::int8_t>(of_block(b) + kPanel + n)));
+  HWY_INLINE FloatVec minimum(std::int64_t b, std::int64_t g, std::size_t n) const {
+    if constexpr (kFormat.scales == ScaleType::f16) return load_halves(of_block(b) + 2 * kPanel + 2 * n);
+    const IntVec integers = kFormat.half_bytes()
+                                ? hn::ShiftRight<4>(load_integers<std::uint8_t>(of_block(b) + g * kPanel + n))
+                                : load_integers<std::uint8_t>(of_block(b) + kPanel + n);
+    return hn::Neg(hn::Mul(load_halves(chunk + 2 * kPanel + 2 * n), hn::ConvertTo(Floats(), integers)));
   }
 
  private:
@@ -379,8 +454,8 @@ struct LoadedScales {
   HWY_INLINE FloatVec scale(std::int64_t b, std::int64_t g, std::size_t n) const {
     return hn::LoadU(Floats(), values.scale[b * (kQuantBlock / kFormat.group) + g] + n);
   }
-  HWY_INLINE FloatVec minimum(std::int64_t b, std::size_t n) const {
-    return hn::LoadU(Floats(), values.minimum[b] + n);
+  HWY_INLINE FloatVec minimum(std::int64_t b, std::int64_t g, std::size_t n) const {
+    return hn::LoadU(Floats(), values.minimum[b * (kQuantBlock / kFormat.group) + g] + n);
   }
 };
 
@@ -390,9 +465,11 @@ void widen_scales(WideScales& out, const std::byte* chunk, std::int64_t blocks) 
   const Floats f;
   for (std::int64_t b = 0; b < blocks; ++b) {
     for (std::size_t n = 0; n < kPanel; n += kWidth) {
-      for (std::int64_t g = 0; g < kFormat.groups(); ++g)
-        hn::StoreU(packed.scale(b, g, n), f, out.scale[b * kFormat.groups() + g] + n);
-      if constexpr (kFormat.codes.minimums) hn::StoreU(packed.minimum(b, n), f, out.minimum[b] + n);
+      for (std::int64_t g = 0; g < kFormat.groups(); ++g) {
+        const std::int64_t at = b * kFormat.groups() + g;
+        hn::StoreU(packed.scale(b, g, n), f, out.scale[at] + n);
+        if constexpr (kFormat.codes.minimums) hn::StoreU(packed.minimum(b, g, n), f, out.minimum[at] + n);
+      }
     }
   }
 }
@@ -412,14 +489,15 @@ HWY_INLINE void add_scaled(float* c, const IntVec (&totals)[kRows][2], const Act
   }
 }
 
-template <std::size_t kRows>
-HWY_INLINE void add_minimums(float* c, const ActivationChunk* x, std::int64_t b, FloatVec low, FloatVec high,
-                             std::size_t u) {
+/// The same with the minimums of group g of a block.
+template <CodeFormat kFormat, std::size_t kRows>
+HWY_INLINE void add_minimums(float* c, const ActivationChunk* x, std::int64_t b, std::int64_t g, FloatVec low,
+                             FloatVec high, std::size_t u) {
   const Floats f;
   HWY_UNROLL(8)
   for (std::size_t r = 0; r < kRows; ++r) {
     float* out = c + r * kPanel + u * kWidth;
-    const FloatVec sum = hn::Set(f, x[r].sum[b]);
+    const FloatVec sum = hn::Set(f, kFormat.group == 16 ? x[r].half_sum[b][g] : x[r].sum[b]);
     hn::StoreU(hn::MulAdd(low, sum, hn::LoadU(f, out)), f, out);
     hn::StoreU(hn::MulAdd(high, sum, hn::LoadU(f, out + 16)), f, out + 16);
   }
@@ -454,7 +532,11 @@ HWY_NOINLINE void multiply_chunk(float* HWY_RESTRICT c, const ActivationChunk* H
         }
         add_scaled(c, totals, x, b, scales.scale(b, 0, n), scales.scale(b, 0, n + 16), u);
       }
-      if constexpr (kFormat.minimums) add_minimums<kRows>(c, x, b, scales.minimum(b, n), scales.minimum(b, n + 16), u);
+      if constexpr (kFormat.minimums) {
+        for (std::int64_t g = 0; g < kQuantBlock / kFormat.group; ++g) {
+          add_minimums<kFormat, kRows>(c, x, b, g, scales.minimum(b, g, n), scales.minimum(b, g, n + 16), u);
+        }
+      }
     }
   }
 }
@@ -510,7 +592,7 @@ void widen_codes(std::uint8_t* out, const std::uint8_t* codes, std::int64_t bloc
 template <CodeFormat kFormat>
 void subtract_offset(std::uint8_t* codes, std::int64_t blocks) {
   for (std::int64_t i = 0; i < blocks * kWideBytes; ++i)
-    codes[i] = static_cast<std::uint8_t>(codes[i] - kFormat.offset);
+    codes[i] = static_cast<std::uint8_t>(codes[i] - wide_offset(kFormat));
 }
 
 /// out[32 * blocks][32] f32 = the values of a chunk whose codes have a byte each, `block_bytes` between blocks.
@@ -522,16 +604,17 @@ void widen_values(float* out, const std::uint8_t* codes, std::int64_t block_byte
   const IntTag i32;
   for (std::int64_t b = 0; b < blocks; ++b, codes += block_bytes) {
     for (std::int64_t row = 0; row < 8; ++row) {
-      const float* scale = scales.scale[b * kGroups + row * kGroups / 8];
+      const std::int64_t group = b * kGroups + row * kGroups / 8;
+      const float *scale = scales.scale[group], *minimum = scales.minimum[group];
       for (std::size_t n = 0; n < kPanel; n += kWidth) {
         const IntVec four = hn::BitCast(i32, load_bytes(codes + row * 128 + 4 * n));
         const auto widen = [&](IntVec moved, std::int64_t j) HWY_ATTR {  // the code is in the top byte
-          const IntVec code =
-              kFormat.bits == 8 ? hn::ShiftRight<24>(moved) : hn::And(hn::ShiftRight<24>(moved), hn::Set(i32, 255));
-          const FloatVec quant = hn::ConvertTo(f, hn::Sub(code, hn::Set(i32, kFormat.offset)));
+          const IntVec code = has_signed_bytes(kFormat) ? hn::ShiftRight<24>(moved)
+                                                        : hn::And(hn::ShiftRight<24>(moved), hn::Set(i32, 255));
+          const FloatVec quant = hn::ConvertTo(f, hn::Sub(code, hn::Set(i32, wide_offset(kFormat))));
           const FloatVec product = hn::Mul(quant, hn::LoadU(f, scale + n));
           float* value = out + (b * kQuantBlock + row * 4 + j) * kPanel + n;
-          hn::StoreU(kFormat.minimums ? hn::Add(product, hn::LoadU(f, scales.minimum[b] + n)) : product, f, value);
+          hn::StoreU(kFormat.minimums ? hn::Add(product, hn::LoadU(f, minimum + n)) : product, f, value);
         };
         widen(hn::ShiftLeft<24>(four), 0);
         widen(hn::ShiftLeft<16>(four), 1);

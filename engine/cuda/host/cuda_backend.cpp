@@ -400,7 +400,7 @@ class CudaBackend final : public CudaDevice {
   std::unique_ptr<Matrix> load_quantized_rows(std::span<const BlockRows> parts, Activations activations) override {
     check_quantized_parts(parts);
     const bool keeps = activations == Activations::int8 &&
-                       std::ranges::all_of(parts, [](const BlockRows& part) { return has_codes(part.type); });
+                       std::ranges::all_of(parts, [](const BlockRows& part) { return is_quantized(part.type); });
     if (!keeps) return CudaDevice::load_quantized_rows(parts, activations);
     return std::make_unique<DeviceBlocks>(shared().runtime, shared().staging, parts, host_threads());
   }

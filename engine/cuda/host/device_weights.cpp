@@ -156,65 +156,78 @@ class PanelWriter {
       for (std::int64_t lane = 0; lane < 32; ++lane) write_codes(at, lane, in_chunk * kUnitInputs);
       for (std::int64_t n = 0; n < kPanelOutputs; ++n) write_scales(at, n, in_chunk);
     }
-    if (!format_.integer_scales) return;
+    if (!format_.integer_scales()) return;
     const std::int64_t at = panel * blocks_of(units_, kUnitsPerFactor) + first_unit / kUnitsPerFactor;
     for (std::int64_t n = 0; n < kPanelOutputs; ++n) {
       const OpenBlock& block = open_[static_cast<std::size_t>(n)].blocks[0];
-      put(arrays_[kFactors], at * kPanelOutputs + n, pair(block.factor, block.minimum));
+      const std::array<std::uint16_t, 2> factors = {block.factor, block.minimum};
+      const std::int64_t bytes = format_.factor_bytes() / kPanelOutputs;
+      copy(arrays_[kFactors], (at * kPanelOutputs + n) * bytes, factors, bytes);
     }
   }
 
   void write_codes(std::int64_t at, std::int64_t lane, std::int64_t input) {
+    const int bits = format_.codes.bits;
     std::array<std::uint32_t, 8> words{};
-    std::array<std::uint32_t, 2> more{};
+    std::array<std::uint32_t, 2> twos{};
+    std::uint32_t ones = 0;
+    const int first_bit = bits >= 4 ? 4 : 0;  // of the planes of two bits and of one
     for (std::int64_t step = 0; step < 4; ++step) {
       const std::int64_t h = step / 2, s = step % 2, first = input + format_.input_of(h, s, lane % 4);
       for (std::int64_t j = 0; j < 4; ++j) {
         const OpenChunk& chunk = open_[static_cast<std::size_t>(lane / 4 + 8 * (j % 2))];
         const std::uint32_t even = chunk.codes[static_cast<std::size_t>(first + j / 2 * 2)];
         const std::uint32_t odd = chunk.codes[static_cast<std::size_t>(first + j / 2 * 2 + 1)];
-        if (format_.codes.bits == 8) {
+        if (bits == 8) {
           words[static_cast<std::size_t>(4 * h + 2 * s + j % 2)] |= (even | odd << 8) << (j / 2 * 16);
           continue;
         }
         words[static_cast<std::size_t>(step)] |= ((even & 15u) | (odd & 15u) << 16) << (4 * j);
-        const std::uint32_t high_bits = even >> 4 | odd >> 4 << 16;
-        if (format_.codes.bits == 5) more[0] |= high_bits << (4 * step + j);
-        if (format_.codes.bits == 6) more[static_cast<std::size_t>(h)] |= high_bits << (2 * (4 * s + j));
+        const auto two = [&](std::uint32_t code) { return code >> first_bit & 3u; };
+        const auto one = [&](std::uint32_t code) { return code >> (first_bit + (bits & 2)) & 1u; };
+        twos[static_cast<std::size_t>(h)] |= (two(even) | two(odd) << 16) << (2 * (4 * s + j));
+        ones |= (one(even) | one(odd) << 16) << (4 * step + j);
       }
     }
-    if (format_.codes.bits == 8) {
+    if (bits == 8) {
       for (std::int64_t i = 0; i < 8; ++i) {
         put(arrays_[kCodes], at * 256 + i / 4 * 128 + lane * 4 + i % 4, words[static_cast<std::size_t>(i)]);
       }
       return;
     }
-    for (std::int64_t i = 0; i < 4; ++i)
+    std::vector<std::byte>& second = arrays_[bits >= 4 ? kHigh : kCodes];
+    for (std::int64_t i = 0; i < 4 && bits >= 4; ++i)
       put(arrays_[kCodes], at * 128 + lane * 4 + i, words[static_cast<std::size_t>(i)]);
-    const std::int64_t count = format_.high_bytes() / 128;
-    for (std::int64_t i = 0; i < count; ++i) {
-      put(arrays_[kHigh], (at * 32 + lane) * count + i, more[static_cast<std::size_t>(i)]);
-    }
+    for (std::int64_t i = 0; i < 2 && (bits & 2) != 0; ++i)
+      put(second, (at * 32 + lane) * 2 + i, twos[static_cast<std::size_t>(i)]);
+    if ((bits & 1) != 0) put(arrays_[kHigh], at * 32 + lane, ones);
   }
 
   void write_scales(std::int64_t at, std::int64_t n, std::int64_t unit) {
     const auto& blocks = open_[static_cast<std::size_t>(n)].blocks;
-    if (!format_.integer_scales) {
-      const OpenBlock& first = blocks[static_cast<std::size_t>(2 * unit)];
-      const OpenBlock& second = blocks[static_cast<std::size_t>(2 * unit + 1)];
-      const std::int64_t words = format_.scale_bytes() / 64, word = (at * kPanelOutputs + n) * words;
-      put(arrays_[kScales], word, pair(first.factor, second.factor));
-      if (words == 2) put(arrays_[kScales], word + 1, pair(first.minimum, second.minimum));
-      return;
+    const OpenBlock& first = blocks[static_cast<std::size_t>(2 * unit)];
+    const OpenBlock& second = blocks[static_cast<std::size_t>(2 * unit + 1)];
+    const std::int64_t bytes = format_.output_bytes(), to = (at * kPanelOutputs + n) * bytes;
+    switch (format_.scales) {
+      case ScaleType::f16:
+        return copy(arrays_[kScales], to,
+                    std::array<std::uint16_t, 4>{first.factor, second.factor, first.minimum, second.minimum}, bytes);
+      case ScaleType::exponents:
+        return copy(arrays_[kScales], to, std::array<std::uint8_t, 2>{first.scales[0], second.scales[0]}, bytes);
+      case ScaleType::integers:
+        break;
     }
-    const bool minimums = format_.codes.minimums;
-    const std::uint8_t* groups = blocks[0].scales + unit * (minimums ? 2 : 4);
-    std::array<std::uint8_t, 4> bytes = {groups[0], groups[1], groups[2], groups[3]};
-    if (minimums) std::copy_n(blocks[0].minimums + unit * 2, 2, bytes.begin() + 2);
-    std::memcpy(arrays_[kScales].data() + (at * kPanelOutputs + n) * 4, bytes.data(), bytes.size());
+    const std::int64_t groups = kUnitInputs / format_.codes.group;
+    std::array<std::uint8_t, 4> integers{};
+    std::copy_n(blocks[0].scales + unit * groups, groups, integers.begin());
+    if (groups < bytes) std::copy_n(blocks[0].minimums + unit * groups, groups, integers.begin() + groups);
+    copy(arrays_[kScales], to, integers, bytes);
   }
 
-  static std::uint32_t pair(std::uint16_t low, std::uint16_t high) { return low | std::uint32_t{high} << 16; }
+  template <class Values>
+  static void copy(std::vector<std::byte>& out, std::int64_t at, const Values& values, std::int64_t bytes) {
+    std::memcpy(out.data() + at, values.data(), static_cast<std::size_t>(bytes));
+  }
   static void put(std::vector<std::byte>& out, std::int64_t index, std::uint32_t word) {
     std::memcpy(out.data() + index * 4, &word, sizeof(word));
   }
@@ -308,16 +321,23 @@ void QuantizedOperations::matmul(Stream stream, TensorView out, ConstTensorView 
   const bool for_library = bias == nullptr || out.dtype == DType::f32;  // see Product
   if (x.rows >= unpacked_rows_ && for_library) return multiply_unpacked(stream, out, x, w, bias);
   const std::int64_t sum_rows = round_up(x.rows, kSumRows);
-  const bool minimums =
-      std::ranges::any_of(w.parts(), [](const QuantizedPart& part) { return device_format(part.type).codes.minimums; });
-  float* sums = minimums ? sums_.reserve<float>(blocks * sum_rows) : nullptr;
-  if (minimums) launch_block_sums(stream, sums, sum_rows, x);
+  const auto sums_of = [&](DeviceScratch& memory, int group) -> float* {
+    const bool needed = std::ranges::any_of(w.parts(), [&](const QuantizedPart& part) {
+      const CodeFormat codes = device_format(part.type).codes;
+      return codes.minimums && codes.group == group;
+    });
+    if (!needed) return nullptr;
+    auto* sums = memory.reserve<float>(blocks * (kBlockInputs / group) * sum_rows);
+    launch_block_sums(stream, sums, sum_rows, x, group);
+    return sums;
+  };
   const QuantizedProduct product{.out = out.data,
                                  .out_stride = out.stride,
                                  .out_bf16 = out.dtype == DType::bf16,
                                  .x = reinterpret_cast<const Bf16*>(x.data),
                                  .x_stride = x.stride,
-                                 .sums = sums,
+                                 .sums = sums_of(sums_, 32),
+                                 .half_sums = sums_of(half_sums_, 16),
                                  .sum_rows = sum_rows,
                                  .bias = bias,
                                  .t = x.rows};

@@ -56,7 +56,7 @@ class KeptVectors final : public BufferOwner {
 
 // Weights on the device that keep the codes of their block types, and the operations over them.
 
-/// A weight [N, C] of checked parts with codes (code_format.h), which may differ in type.
+/// A weight [N, C] of checked, quantised parts, which may differ in type.
 class DeviceBlocks final : public Matrix {
  public:
   /// `threads`: at most as many bring the blocks into the device's order.
@@ -72,7 +72,7 @@ class DeviceBlocks final : public Matrix {
 class QuantizedOperations {
  public:
   QuantizedOperations(Runtime& runtime, Replays& replays)
-      : runtime_(runtime), replays_(replays), inputs_(runtime), sums_(runtime), unpacked_(runtime) {}
+      : runtime_(runtime), replays_(replays), inputs_(runtime), sums_(runtime), half_sums_(runtime), unpacked_(runtime) {}
 
   /// Few rows: products of the codes, with the same bits in any batch. From unpacked_rows_ rows on the weight is
   /// rounded to bf16, a piece at a time, and the library multiplies
@@ -86,7 +86,7 @@ class QuantizedOperations {
 
   Runtime& runtime_;
   Replays& replays_;
-  DeviceScratch inputs_, sums_, unpacked_;
+  DeviceScratch inputs_, sums_, half_sums_, unpacked_;
   const std::int64_t unpacked_rows_ = number_in("BATON_CUDA_UNPACKED_ROWS", 96);
   const std::int64_t unpacked_mib_ =  // of a weight, at once
       std::max(std::int64_t{1}, number_in("BATON_CUDA_UNPACKED_MIB", 256));

@@ -50,6 +50,24 @@ __device__ __forceinline__ std::uint32_t add_bf16(std::uint32_t pair, float valu
   asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(out) : "r"(pair), "r"(0x3f803f80u), "r"(pack_bf16(value, value)));
   return out;
 }
+/// Both bf16 of a register times a value that is one.
+__device__ __forceinline__ std::uint32_t multiply_bf16(std::uint32_t pair, float value) {
+  std::uint32_t out;
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(out) : "r"(pair), "r"(pack_bf16(value, value)), "r"(0x80008000u));
+  return out;
+}
+/// Both bf16 of a register plus both of another.
+__device__ __forceinline__ std::uint32_t add_pairs_bf16(std::uint32_t a, std::uint32_t b) {
+  std::uint32_t out;
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(out) : "r"(a), "r"(0x3f803f80u), "r"(b));
+  return out;
+}
+/// Byte i is that byte of (high, low) which nibble i of `selector` numbers, 0 to 7. __byte_perm masks the nibbles first.
+__device__ __forceinline__ std::uint32_t select_bytes(std::uint32_t low, std::uint32_t high, std::uint32_t selector) {
+  std::uint32_t out;
+  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(out) : "r"(low), "r"(high), "r"(selector));
+  return out;
+}
 __device__ __forceinline__ float half_to_float(std::uint16_t bits) {
   float out;
   asm("cvt.f32.f16 %0, %1;" : "=f"(out) : "h"(bits));

@@ -17,7 +17,7 @@ __device__ __forceinline__ float high_half(std::uint32_t word) {
 
 struct BlockScales {
   float scale[2];  // of the steps of a block: equal where groups have 32 inputs
-  float minimum;
+  float minimum[2];
 };
 
 template <BlockType kType>
@@ -26,6 +26,10 @@ struct DeviceConstants {
   static constexpr int kBits = kFormat.codes.bits;
   static constexpr int kOffset = kFormat.offset();
   static constexpr bool kMinimums = kFormat.codes.minimums;
+  static constexpr CodeTable kTable = kFormat.codes.table;
+  static constexpr ScaleType kScales = kFormat.scales;
+  static constexpr bool kHalfBytes = kFormat.half_bytes();
+  static constexpr std::int64_t kOutputBytes = kFormat.output_bytes();
   static constexpr int kGroups = 32 / kFormat.codes.group;  // of a block
   static constexpr std::int64_t kCodeBytes = kFormat.code_bytes(), kHighBytes = kFormat.high_bytes(),
                                 kScaleBytes = kFormat.scale_bytes(), kFactorBytes = kFormat.factor_bytes();
@@ -35,42 +39,101 @@ struct DeviceConstants {
 template <BlockType kType>
 struct OutputScales : DeviceConstants<kType> {
   using Base = DeviceConstants<kType>;
-  static constexpr bool kIntegers = Base::kFormat.integer_scales;
 
   std::uint32_t scales, minimums, factors;
 
   /// `of_unit`: the scales of the unit; `of_factor`: the factors of its group of units.
   __device__ __forceinline__ void load(const std::byte* of_unit, const std::byte* of_factor, int output) {
-    if constexpr (Base::kMinimums && !kIntegers) {
+    if constexpr (Base::kOutputBytes == 8) {
       const uint2 two = reinterpret_cast<const uint2*>(of_unit)[output];
       scales = two.x, minimums = two.y;
-    } else {
+    } else if constexpr (Base::kOutputBytes == 4) {
       scales = reinterpret_cast<const std::uint32_t*>(of_unit)[output];
+    } else {
+      scales = reinterpret_cast<const std::uint16_t*>(of_unit)[output];
     }
-    if constexpr (kIntegers) factors = reinterpret_cast<const std::uint32_t*>(of_factor)[output];
+    if constexpr (Base::kScales == ScaleType::integers) {
+      if constexpr (Base::kMinimums) {
+        factors = reinterpret_cast<const std::uint32_t*>(of_factor)[output];
+      } else {
+        factors = reinterpret_cast<const std::uint16_t*>(of_factor)[output];
+      }
+    }
   }
 
   /// Of block h of the unit.
   __device__ __forceinline__ BlockScales of_block(int h) const {
-    if constexpr (!kIntegers) {
+    if constexpr (Base::kScales == ScaleType::f16) {
       const float scale = h == 0 ? low_half(scales) : high_half(scales);
-      if constexpr (!Base::kMinimums) return {{scale, scale}, 0.0f};
-      return {{scale, scale}, h == 0 ? low_half(minimums) : high_half(minimums)};
+      if constexpr (!Base::kMinimums) return {{scale, scale}, {0.0f, 0.0f}};
+      const float minimum = h == 0 ? low_half(minimums) : high_half(minimums);
+      return {{scale, scale}, {minimum, minimum}};
+    } else if constexpr (Base::kScales == ScaleType::exponents) {
+      const float scale = power_of(byte(h));
+      return {{scale, scale}, {0.0f, 0.0f}};
+    } else if constexpr (Base::kHalfBytes) {
+      return {{scale_of(byte(2 * h) & 15u), scale_of(byte(2 * h + 1) & 15u)},
+              {minimum_of(byte(2 * h) >> 4), minimum_of(byte(2 * h + 1) >> 4)}};
+    } else if constexpr (Base::kMinimums) {
+      const float scale = scale_of(byte(h)), minimum = minimum_of(byte(2 + h));
+      return {{scale, scale}, {minimum, minimum}};
+    } else if constexpr (Base::kGroups == 2) {
+      return {{signed_scale(byte(2 * h)), signed_scale(byte(2 * h + 1))}, {0.0f, 0.0f}};
     } else {
-      const float factor = low_half(factors);
-      const auto byte = [&](int index) { return scales >> (8 * index) & 0xffu; };
-      if constexpr (Base::kMinimums) {
-        const float scale = factor * static_cast<float>(byte(h));
-        return {{scale, scale}, -(high_half(factors) * static_cast<float>(byte(2 + h)))};
-      } else {
-        const auto group = [&](int index) {
-          return factor * static_cast<float>(static_cast<std::int8_t>(byte(index)));
-        };
-        return {{group(2 * h), group(2 * h + 1)}, 0.0f};
-      }
+      const float scale = signed_scale(byte(h));
+      return {{scale, scale}, {0.0f, 0.0f}};
     }
   }
+
+ private:
+  __device__ __forceinline__ std::uint32_t byte(int index) const { return scales >> (8 * index) & 0xffu; }
+  __device__ __forceinline__ float scale_of(std::uint32_t integer) const {
+    return low_half(factors) * static_cast<float>(integer);
+  }
+  __device__ __forceinline__ float signed_scale(std::uint32_t bits) const {
+    return low_half(factors) * static_cast<float>(static_cast<std::int8_t>(bits));
+  }
+  __device__ __forceinline__ float minimum_of(std::uint32_t integer) const {
+    return -(high_half(factors) * static_cast<float>(integer));
+  }
+  /// half_exponent(e).
+  __device__ __forceinline__ static float power_of(std::uint32_t e) {
+    const std::uint32_t bits = e << 23;
+    return float_of(bits < 0x00400000u ? 0x00400000u : bits) * 0.5f;  // 2^-127 is subnormal
+  }
 };
+
+/// Quants of a table, plus 128, from one on, in the bytes of a word.
+constexpr std::uint32_t table_word(CodeTable table, std::size_t first) {
+  std::uint32_t word = 0;
+  for (std::size_t i = 0; i < 4; ++i) {
+    const int quant = table == CodeTable::e2m1 ? kE2M1Doubled[first + i] : kNonlinear4[first + i];
+    word |= static_cast<std::uint32_t>(quant + 128) << (8 * i);
+  }
+  return word;
+}
+template <CodeTable kTable>
+struct TableWords {
+  static constexpr std::uint32_t k0 = table_word(kTable, 0), k4 = table_word(kTable, 4), k8 = table_word(kTable, 8),
+                                 k12 = table_word(kTable, 12);
+};
+
+/// Four quants of a table, plus 128, in the bytes of a word: those of the codes in the low half of `codes`, and those in
+/// its high half.
+struct FourQuants {
+  std::uint32_t low, high;
+};
+
+template <CodeTable kTable>
+__device__ __forceinline__ FourQuants look_up(std::uint32_t codes) {
+  using Words = TableWords<kTable>;
+  // A selection is among eight bytes: bit 3 of a code chooses from the results of both halves of the table.
+  const std::uint32_t index = codes & 0x77777777u, half = and_or(codes >> 1, 0x44444444u, 0x32103210u);
+  const auto four = [&](std::uint32_t indices, std::uint32_t halves) {
+    return select_bytes(select_bytes(Words::k0, Words::k4, indices), select_bytes(Words::k8, Words::k12, indices), halves);
+  };
+  return {four(index, half), four(index >> 16, half >> 16)};
+}
 
 /// A unit of a panel. Numbers of 32 bits: a weight has fewer than 2^32 units.
 template <BlockType kType>
@@ -99,20 +162,24 @@ template <BlockType kType>
 struct QuantUnit : DeviceConstants<kType> {
   using Base = DeviceConstants<kType>;
   static constexpr int kBits = Base::kBits;
-  static constexpr int kCodeWords = kBits == 8 ? 8 : 4;
+  static constexpr int kCodeWords = kBits == 8 ? 8 : kBits >= 4 ? 4 : 2;
 
   std::uint32_t codes[kCodeWords];
   std::uint32_t high[2];
   OutputScales<kType> scales[2];  // of outputs g and g + 8
 
   __device__ __forceinline__ void load(const UnitPlace<kType>& place, int lane) {
+    if constexpr (kCodeWords == 2) {
+      const uint2 two = reinterpret_cast<const uint2*>(place.codes())[lane];
+      codes[0] = two.x, codes[1] = two.y;
+    }
     const auto* words = reinterpret_cast<const uint4*>(place.codes());
 #pragma unroll
     for (int i = 0; i < kCodeWords / 4; ++i) {
       const uint4 four = words[i * 32 + lane];
       codes[4 * i] = four.x, codes[4 * i + 1] = four.y, codes[4 * i + 2] = four.z, codes[4 * i + 3] = four.w;
     }
-    if constexpr (kBits == 5) {
+    if constexpr (kBits == 5 || kBits == 3) {
       high[0] = reinterpret_cast<const std::uint32_t*>(place.high())[lane];
     } else if constexpr (kBits == 6) {
       const uint2 two = reinterpret_cast<const uint2*>(place.high())[lane];
@@ -122,29 +189,68 @@ struct QuantUnit : DeviceConstants<kType> {
     for (int i = 0; i < 2; ++i) scales[i].load(place.scales(), place.factors(), lane / 4 + 8 * i);
   }
 
-  /// Operand A of step s of block h: the codes less their offset, exact in bf16.
+  /// Operand A of step s of block h: the quants, exact in bf16.
   __device__ __forceinline__ void operand(std::uint32_t (&a)[4], int h, int s) const {
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      if constexpr (kBits == 8) {
-        const std::uint32_t word = codes[4 * h + 2 * s + j % 2];
-        const auto quant = [&](int byte) {  // the bits of 2^23 and a code are those of their sum
-          return float_of(and_or(word >> (8 * byte), 0xffu, 0x4b000000u)) - (0x1p23f + Base::kOffset);
-        };
-        a[j] = pack_bf16(quant(j / 2 * 2), quant(j / 2 * 2 + 1));
-      } else {
-        std::uint32_t pair = and_or(codes[2 * h + s] >> (4 * j), 0x000f000fu, 0x43004300u);  // of 128 and a code
-        if constexpr (kBits == 5) pair = and_or(moved(high[0], 8 * h + 4 * s + j), 0x00100010u, pair);
-        if constexpr (kBits == 6) pair = and_or(moved(high[h], 2 * (4 * s + j)), 0x00300030u, pair);
-        a[j] = add_bf16(pair, -(128.0f + Base::kOffset));
-      }
+    if constexpr (Base::kTable == CodeTable::nonlinear4) {
+      nonlinear_operand(a, codes[2 * h + s]);
+    } else if constexpr (Base::kTable == CodeTable::e2m1) {
+      float_operand(a, codes[2 * h + s]);
+    } else if constexpr (kBits == 8) {
+      byte_operand(a, h, s);
+    } else {
+      code_operand(a, h, s);
     }
   }
 
  private:
-  /// Brings bit `from` of both halves of a word to bit 4.
+  __device__ __forceinline__ void byte_operand(std::uint32_t (&a)[4], int h, int s) const {
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const std::uint32_t word = codes[4 * h + 2 * s + j % 2];
+      const auto quant = [&](int byte) {  // the bits of 2^23 and a code are those of their sum
+        return float_of(and_or(word >> (8 * byte), 0xffu, 0x4b000000u)) - (0x1p23f + Base::kOffset);
+      };
+      a[j] = pack_bf16(quant(j / 2 * 2), quant(j / 2 * 2 + 1));
+    }
+  }
+
+  __device__ __forceinline__ void code_operand(std::uint32_t (&a)[4], int h, int s) const {
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      std::uint32_t pair = 0x43004300u;  // of 128 and a code
+      if constexpr (kBits >= 4) pair = and_or(codes[2 * h + s] >> (4 * j), 0x000f000fu, pair);
+      if constexpr (kBits < 4) pair = and_or(codes[h] >> (2 * (4 * s + j)), 0x00030003u, pair);
+      if constexpr (kBits == 3) pair = and_or(moved<2>(high[0], 8 * h + 4 * s + j), 0x00040004u, pair);
+      if constexpr (kBits == 5) pair = and_or(moved<4>(high[0], 8 * h + 4 * s + j), 0x00100010u, pair);
+      if constexpr (kBits == 6) pair = and_or(moved<4>(high[h], 2 * (4 * s + j)), 0x00300030u, pair);
+      a[j] = add_bf16(pair, -(128.0f + Base::kOffset));
+    }
+  }
+
+  /// Brings bit `from` of both halves of a word to bit kTo.
+  template <int kTo>
   __device__ __forceinline__ static std::uint32_t moved(std::uint32_t word, int from) {
-    return from <= 4 ? word << (4 - from) : word >> (from - 4);
+    return from <= kTo ? word << (kTo - from) : word >> (from - kTo);
+  }
+
+  /// bf16 has seven bits behind the first: 128 and the low seven bits of (quant + 128), less 128, or less 256 if the
+  /// quant is negative.
+  __device__ __forceinline__ static void nonlinear_operand(std::uint32_t (&a)[4], std::uint32_t word) {
+    const FourQuants quants = look_up<Base::kTable>(word);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const std::uint32_t pair = select_bytes(quants.low, quants.high, 0x0400u + 0x1111u * j);  // bytes 0 and 2
+      a[j] = add_pairs_bf16(and_or(pair, 0x007f007fu, 0x43004300u), (pair & 0x00800080u) ^ 0xc380c380u);
+    }
+  }
+
+  /// Exponent and mantissa of a code, at their places in bf16, make its value times 2^-126: bf16 has more exponents.
+  __device__ __forceinline__ static void float_operand(std::uint32_t (&a)[4], std::uint32_t word) {
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const std::uint32_t magnitude = moved<6>(word, 4 * j) & 0x01c001c0u;
+      a[j] = multiply_bf16(and_or(moved<15>(word, 4 * j + 3), 0x80008000u, magnitude), 0x1p127f);
+    }
   }
 };
 
@@ -176,7 +282,6 @@ template <BlockType kType, int kTiles>
 struct LaneRows {
   static constexpr bool kTogether = QuantUnit<kType>::kGroups == 1;  // see DeviceFormat::input_of
   static constexpr std::int64_t kChunk = 8;                          // 16 bytes
-
   const Bf16* x;
   std::uint32_t chunk[kTiles];  // at which the row of each tile begins
   const float* sums;            // of types with minimums
@@ -190,7 +295,8 @@ struct LaneRows {
       chunk[tile] = static_cast<std::uint32_t>((row < product.t ? row : product.t - 1) * (product.x_stride / kChunk));
     }
     if constexpr (QuantUnit<kType>::kMinimums) {
-      sums = product.sums + first_row + lane % 4 * 2 + unit * 2 * product.sum_rows;
+      sums = (kTogether ? product.sums : product.half_sums) + first_row + lane % 4 * 2 +
+             unit * 2 * QuantUnit<kType>::kGroups * product.sum_rows;
     }
   }
   /// Operand B of block h: the words of step s are [s][0] and [s][1].
@@ -209,7 +315,7 @@ struct LaneRows {
   }
   __device__ __forceinline__ void advance(const QuantizedProduct& product) {
     x += kUnitInputs;
-    if constexpr (QuantUnit<kType>::kMinimums) sums += 2 * product.sum_rows;
+    if constexpr (QuantUnit<kType>::kMinimums) sums += 2 * QuantUnit<kType>::kGroups * product.sum_rows;
   }
 };
 
@@ -240,10 +346,14 @@ __device__ __forceinline__ void add_unit(float (&acc)[kTiles][4], const QuantUni
 #pragma unroll
       for (int i = 0; i < 4; ++i) acc[tile][i] = fmaf(sum[i], scales[i / 2].scale[1], acc[tile][i]);
       if constexpr (QuantUnit<kType>::kMinimums) {
-        const float2 of_rows = *reinterpret_cast<const float2*>(rows.sums + h * product.sum_rows + tile * kTileRows);
-        const float x_sums[2] = {of_rows.x, of_rows.y};
 #pragma unroll
-        for (int i = 0; i < 4; ++i) acc[tile][i] = fmaf(scales[i / 2].minimum, x_sums[i % 2], acc[tile][i]);
+        for (int g = 0; g < QuantUnit<kType>::kGroups; ++g) {
+          const std::int64_t at = (h * QuantUnit<kType>::kGroups + g) * product.sum_rows + tile * kTileRows;
+          const float2 of_rows = *reinterpret_cast<const float2*>(rows.sums + at);
+          const float x_sums[2] = {of_rows.x, of_rows.y};
+#pragma unroll
+          for (int i = 0; i < 4; ++i) acc[tile][i] = fmaf(scales[i / 2].minimum[g], x_sums[i % 2], acc[tile][i]);
+        }
       }
     }
   }
@@ -411,11 +521,21 @@ __device__ __forceinline__ int quant_at(const QuantizedPart& part, std::int64_t 
     const auto word = [](const std::byte* words, int index) {
       return reinterpret_cast<const std::uint32_t*>(words)[index];
     };
-    std::uint32_t code = word(codes, lane * 4 + 2 * h + s) >> (16 * odd + 4 * j) & 15u;
-    const std::byte* high = part.high + at * Constants::kHighBytes;
-    if constexpr (kBits == 5) code |= (word(high, lane) >> (16 * odd + 8 * h + 4 * s + j) & 1u) << 4;
-    if constexpr (kBits == 6) code |= (word(high, lane * 2 + h) >> (16 * odd + 2 * (4 * s + j)) & 3u) << 4;
-    return static_cast<int>(code) - Constants::kOffset;
+    const auto four = [&] { return word(codes, lane * 4 + 2 * h + s) >> (16 * odd + 4 * j) & 15u; };
+    const auto two = [&](const std::byte* words) {
+      return word(words, lane * 2 + h) >> (16 * odd + 2 * (4 * s + j)) & 3u;
+    };
+    const auto one = [&](const std::byte* words) { return word(words, lane) >> (16 * odd + 8 * h + 4 * s + j) & 1u; };
+    if constexpr (Constants::kTable != CodeTable::none) {
+      return static_cast<int>(look_up<Constants::kTable>(four()).low & 0xffu) - 128;
+    } else {
+      const std::byte* high = part.high + at * Constants::kHighBytes;
+      std::uint32_t code = kBits >= 4 ? four() : two(codes);
+      if constexpr (kBits == 3) code |= one(high) << 2;
+      if constexpr (kBits == 5) code |= one(high) << 4;
+      if constexpr (kBits == 6) code |= two(high) << 4;
+      return static_cast<int>(code) - Constants::kOffset;
+    }
   }
 }
 
@@ -436,7 +556,8 @@ __global__ void dequantize_rows(float* out, std::int64_t out_stride, std::int64_
     loaded.load(place.scales(), place.factors(), output);
     const BlockScales scales = loaded.of_block(half / 2);
     const float product = static_cast<float>(quant) * (half % 2 == 0 ? scales.scale[0] : scales.scale[1]);
-    out[blockIdx.x * out_stride + input] = Constants::kMinimums ? product + scales.minimum : product;
+    const float minimum = half % 2 == 0 ? scales.minimum[0] : scales.minimum[1];
+    out[blockIdx.x * out_stride + input] = Constants::kMinimums ? product + minimum : product;
   }
 }
 
@@ -460,7 +581,7 @@ __global__ void __launch_bounds__(kRowThreads)
       const BlockScales scales = unit.scales[output].of_block(h);
       const auto value = [&](float code, int s) {
         const float product = code * scales.scale[s];
-        return Unit::kMinimums ? product + scales.minimum : product;
+        return Unit::kMinimums ? product + scales.minimum[s] : product;
       };
       const auto pair = [&](int s, int j) {
         const std::uint32_t two = codes[s][output + 2 * j];
@@ -477,22 +598,24 @@ __global__ void __launch_bounds__(kRowThreads)
   }
 }
 
+/// A warp sums a block, or each half of it: `group` is 32 or 16.
 __global__ void block_sums(float* sums, std::int64_t sum_rows, const Bf16* x, std::int64_t x_stride, std::int64_t rows,
-                           std::int64_t blocks) {
+                           std::int64_t blocks, int group) {
   const std::int64_t warp = static_cast<std::int64_t>(blockIdx.x) * (kRowThreads / kWarp) + threadIdx.x / kWarp;
   if (warp >= sum_rows * blocks) return;  // a whole warp
   const int lane = static_cast<int>(threadIdx.x % kWarp);
   const std::int64_t row = warp / blocks, block = warp % blocks;
-  const float sum = warp_sum(row < rows ? to_float(x[row * x_stride + block * kBlockInputs + lane]) : 0.0f);
-  if (lane == 0) sums[block * sum_rows + row] = sum;
+  float sum = row < rows ? to_float(x[row * x_stride + block * kBlockInputs + lane]) : 0.0f;
+  for (int mask = group / 2; mask > 0; mask /= 2) sum += shuffle_xor(sum, mask);
+  if (lane % group == 0) sums[(block * (kBlockInputs / group) + lane / group) * sum_rows + row] = sum;
 }
 
 }  // namespace
 
-void launch_block_sums(Stream stream, float* sums, std::int64_t sum_rows, ConstTensorView x) {
+void launch_block_sums(Stream stream, float* sums, std::int64_t sum_rows, ConstTensorView x, int group) {
   const std::int64_t blocks = x.cols / kBlockInputs;
   launch(stream, dim3(static_cast<unsigned>(blocks_of(sum_rows * blocks, kRowThreads / kWarp))), kRowThreads, 0,
-         block_sums, sums, sum_rows, elements<Bf16>(x), x.stride, x.rows, blocks);
+         block_sums, sums, sum_rows, elements<Bf16>(x), x.stride, x.rows, blocks, group);
 }
 
 void launch_unpack_panels(Stream stream, Bf16* out, const QuantizedPart& part, std::int64_t first,

@@ -31,7 +31,7 @@ TEST_CASE("embed of quantised rows has the bits of dequantize") {
     const auto backend = fast ? make_cpu_backend(2) : make_reference_backend();
     for (const BlockType type : kQuantized) {
       for (const std::int64_t rows : kSizes) {
-        const Blocks table = random_blocks(random, type, rows, columns_of(type, type < BlockType::q2_k ? 9 : 2));
+        const Blocks table = random_blocks(random, type, rows, columns_of(type, 9, 2));
         std::vector<std::int32_t> ids;
         for (std::int32_t i = 0; i < rows; ++i) ids.push_back(i);
         Values out(rows, table.cols);
@@ -43,10 +43,10 @@ TEST_CASE("embed of quantised rows has the bits of dequantize") {
   }
 }
 
-TEST_CASE("block types without integer products are kept in bf16") {
+TEST_CASE("rows of floats are kept in bf16") {
   Random random(13);
   const auto cpu = make_cpu_backend(1);
-  for (const BlockType type : {BlockType::q2_k, BlockType::iq4_nl, BlockType::bf16}) {
+  for (const BlockType type : {BlockType::f32, BlockType::f16, BlockType::bf16}) {
     Blocks table = random_blocks(random, type, 5, 256);
     for (std::byte& byte : table.data) byte &= std::byte{0x3b};  // no infinities, whatever the layout
     const auto matrix = load(*cpu, table);
@@ -264,13 +264,13 @@ TEST_CASE("quantised matmul: values that are not finite make their row NaN, and 
   }
 }
 
-TEST_CASE("packed weights take at most three percent more than their blocks") {
+TEST_CASE("packed weights take at most four percent more than their blocks") {
   Random random(27);
   const auto backend = make_cpu_backend(1);
   for (const BlockType type : kQuantized) {
     const Blocks w = random_blocks(random, type, 64, 512);
     INFO(name_of(type));
-    REQUIRE(static_cast<double>(load(*backend, w)->bytes) <= 1.03 * static_cast<double>(w.data.size()));
+    REQUIRE(static_cast<double>(load(*backend, w)->bytes) <= 1.04 * static_cast<double>(w.data.size()));
   }
 }
 

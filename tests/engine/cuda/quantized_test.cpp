@@ -50,7 +50,7 @@ TEST_CASE("quantised products on a device are those of exact weights, with the s
   for (const auto& [outputs, batches] :
        {std::pair<std::int64_t, std::vector<std::int64_t>>{37, {8, 9, 33}}, {500, {130}}}) {
     for (const BlockType type : kQuantized) {
-      const Blocks w = random_blocks(random, type, outputs, columns_of(type, type < BlockType::q2_k ? 11 : 2));
+      const Blocks w = random_blocks(random, type, outputs, columns_of(type, 11, 2));
       const auto matrix = load(*backend, w);
       const std::vector<float> bias = random.vector(outputs);
       CHECK(matrix->bytes < static_cast<std::size_t>((outputs + 16) * (w.cols + 64) * 5 / 4));
@@ -95,7 +95,7 @@ TEST_CASE("products of many rows on a device are those of quantised weights in b
   Random random(55);
   constexpr std::int64_t kRows = 200;
   for (const BlockType type : kQuantized) {
-    const std::int64_t cols = columns_of(type, type < BlockType::q2_k ? 11 : 2);
+    const std::int64_t cols = columns_of(type, 11, 2);
     const Blocks parts[] = {random_blocks(random, type, 21, cols), random_blocks(random, BlockType::q8_0, 18, cols)};
     const BlockView views[] = {parts[0].view(), parts[1].view()};
     const auto matrix = backend->load_quantized_matrix(views, Activations::int8);
@@ -168,7 +168,7 @@ TEST_CASE("embeddings of quantised weights on a device have the values of their 
   const auto backend = with_host_memory(std::move(device));
   Random random(53);
   for (const BlockType type : kQuantized) {
-    const std::int64_t cols = columns_of(type, type < BlockType::q2_k ? 3 : 1);
+    const std::int64_t cols = columns_of(type, 3, 1);
     const Blocks parts[] = {random_blocks(random, type, 21, cols), random_blocks(random, BlockType::q8_0, 18, cols)};
     const BlockView views[] = {parts[0].view(), parts[1].view()};
     const auto table = backend->load_quantized_matrix(views, Activations::int8);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <random>
 
 #include "engine/cpu/cpu.h"
 #include "engine/model/forward.h"
@@ -161,6 +162,51 @@ TEST_CASE("weights stored in bf16 are read without a copy, and so are quantised 
   const std::vector<float>& values = host(*quantised->weights.layers[1].gate_up).values;
   CHECK(std::all_of(values.begin(), values.begin() + 112 * 64, [](float value) { return value == 0.5f; }));
   CHECK_FALSE(std::all_of(values.begin() + 112 * 64, values.end(), [](float value) { return value == 0.5f; }));
+}
+
+TEST_CASE("the experts of a mixture keep the blocks of their slices of a tensor") {
+  constexpr std::int64_t kExperts = 6, kFfn = 48, kWidth = 64;
+  const auto backend = make_cpu_backend(1);
+  for (const BlockType type : {BlockType::q4_0, BlockType::iq4_nl, BlockType::mxfp4}) {
+    INFO(format_of(type).name);
+    GgufWriter writer;
+    add_checkpoint(writer, golden_folder() / "mixtral", BlockType::f32);
+    add_tokenizer(writer, nlohmann::json::parse(byte_tokenizer_json()), "gpt-2");
+    std::minstd_rand random(7);
+    std::string blocks[2];  // of gate and up
+    for (const int part : {0, 1}) {
+      const auto bytes = static_cast<std::size_t>(row_bytes(type, kExperts * kFfn * kWidth));
+      for (std::size_t i = 0; i < bytes; ++i) blocks[part] += static_cast<char>(random() >> 8 & 0x3b);  // finite scales
+      writer.replace(part == 0 ? "blk.1.ffn_gate_exps.weight" : "blk.1.ffn_up_exps.weight", {kExperts, kFfn, kWidth},
+                     type, blocks[part]);
+    }
+    const auto model = GgufFolder(writer).open(*backend);
+    const auto slice_bytes = static_cast<std::size_t>(row_bytes(type, kFfn * kWidth));
+    for (std::size_t expert = 0; expert < kExperts; ++expert) {
+      const Matrix& gate_up = *model->weights.layers[1].experts[expert].gate_up;
+      REQUIRE(gate_up.rows == 2 * kFfn);
+      CHECK(gate_up.bytes == 2 * slice_bytes / kFfn * 64);  // two panels of 32 rows for 48
+      for (const int part : {0, 1}) {
+        std::vector<float> expected(kFfn * kWidth), rows(expected.size());
+        dequantize(expected, std::as_bytes(std::span(blocks[part])).subspan(expert * slice_bytes, slice_bytes), type);
+        std::vector<std::int32_t> ids;
+        for (std::int32_t row = 0; row < kFfn; ++row) ids.push_back(part * kFfn + row);
+        backend->embed(view_of(rows.data(), kFfn, kWidth), gate_up, ids);
+        CHECK(rows == expected);
+      }
+    }
+  }
+}
+
+TEST_CASE("a block of MXFP4 whose values are not finite is refused with its place") {
+  GgufWriter writer;
+  add_checkpoint(writer, golden_folder() / "llama2", BlockType::f32);
+  add_tokenizer(writer, nlohmann::json::parse(byte_tokenizer_json()), "gpt-2");
+  std::string blocks;
+  for (int block = 0; block < 112 * 2; ++block)
+    blocks += std::string(1, static_cast<char>(block == 2 * 9 + 1 ? 253 : 120)) + std::string(16, '\1');
+  writer.replace("blk.1.ffn_gate.weight", {112, 64}, BlockType::mxfp4, blocks);
+  CHECK_THAT(GgufFolder(writer).problem(), Contains("holds a block of MXFP4 at [9, 32] whose scale is not finite"));
 }
 
 namespace {

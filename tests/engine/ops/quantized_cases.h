@@ -12,9 +12,10 @@
 
 namespace baton::test {
 
-/// The types that the CPU multiplies as they are.
-inline constexpr BlockType kQuantized[] = {BlockType::q8_0, BlockType::q4_0, BlockType::q4_1, BlockType::q5_0,
-                                           BlockType::q5_1, BlockType::q4_k, BlockType::q5_k, BlockType::q6_k};
+/// The types that backends multiply as they are.
+inline constexpr BlockType kQuantized[] = {
+    BlockType::q8_0, BlockType::q4_0, BlockType::q4_1, BlockType::q5_0,   BlockType::q5_1,   BlockType::q4_k, BlockType::q5_k,
+    BlockType::q6_k, BlockType::q2_k, BlockType::q3_k, BlockType::iq4_nl, BlockType::iq4_xs, BlockType::mxfp4};
 
 struct Blocks {
   std::vector<std::byte> data;
@@ -36,6 +37,11 @@ inline std::uint16_t random_half(Random& random) {
   return static_cast<std::uint16_t>(random.integer(0, 2) << 15 | exponent << 10 | random.integer(0, 1024));
 }
 
+/// An exponent of MXFP4 whose scale is as large; one in sixteen makes it subnormal.
+inline std::uint8_t random_exponent(Random& random) {
+  return static_cast<std::uint8_t>(random.integer(0, 16) == 0 ? random.integer(0, 3) : random.integer(118, 126));
+}
+
 /// Any bytes are quants: extreme ones (all 0, all 255) are as frequent as random ones.
 inline Blocks random_blocks(Random& random, BlockType type, std::int64_t rows, std::int64_t cols) {
   Blocks out{{}, type, rows, cols};
@@ -51,6 +57,7 @@ inline Blocks random_blocks(Random& random, BlockType type, std::int64_t rows, s
       const std::uint16_t half = random_half(random);
       if (at >= 0) std::memcpy(&out.data[begin + static_cast<std::size_t>(at)], &half, sizeof(half));
     }
+    if (type == BlockType::mxfp4) out.data[begin] = static_cast<std::byte>(random_exponent(random));
   }
   return out;
 }
@@ -78,6 +85,11 @@ inline std::unique_ptr<Matrix> load(Backend& backend, const Blocks& blocks,
 
 /// A number of columns that rows of the type may have: `blocks` blocks of 32, or of 256.
 inline std::int64_t columns_of(BlockType type, std::int64_t blocks) { return blocks * format_of(type).values; }
+
+/// `small` blocks of 32 values or `large` ones of 256, whichever the type has.
+inline std::int64_t columns_of(BlockType type, std::int64_t small, std::int64_t large) {
+  return format_of(type).values == 256 ? 256 * large : 32 * small;
+}
 
 inline std::string name_of(BlockType type) { return std::string(format_of(type).name); }
 

@@ -69,6 +69,40 @@ TEST_CASE("block types are found by the number of the file") {
   for (const std::uint32_t id : {4u, 5u, 9u, 15u, 16u, 24u, 28u, 38u, 40u, 0xffffffffu}) REQUIRE(!block_type_of(id));
 }
 
+/// The bits of the largest f16, of infinity and of a NaN at each scale of a block; or exponents.
+TEST_CASE("blocks with scales that are not finite are found") {
+  for (const BlockType type : all_types()) {
+    if (!is_quantized(type)) continue;
+    const BlockFormat& format = format_of(type);
+    INFO(format.name);
+    const auto size = static_cast<std::size_t>(format.bytes);
+    std::vector<std::byte> blocks(3 * size);
+    const auto found = [&](std::size_t at, std::uint16_t bits, std::size_t bytes) {
+      std::vector<std::byte> changed = blocks;
+      std::memcpy(&changed[2 * size + at], &bits, bytes);
+      return first_infinite_block(changed, type);
+    };
+    CHECK(first_infinite_block(blocks, type) == -1);
+    for (const std::int16_t at : format.scales) {
+      if (at < 0) continue;
+      for (const std::uint16_t bits : {0x7bff, 0xfbff}) CHECK(found(static_cast<std::size_t>(at), bits, 2) == -1);
+      for (const std::uint16_t bits : {0x7c00, 0xfc00, 0x7e01}) CHECK(found(static_cast<std::size_t>(at), bits, 2) == 2);
+    }
+    if (type != BlockType::mxfp4) continue;
+    CHECK(found(0, 252, 1) == -1);
+    for (const std::uint16_t exponent : {253, 254, 255}) CHECK(found(0, exponent, 1) == 2);
+  }
+}
+
+TEST_CASE("values of MXFP4 are finite up to the largest exponent") {
+  BlockMXFP4 block{.e = 252, .q = {}};
+  block.q[0] = 0xf7;  // 6 and -6
+  std::vector<float> values(32);
+  dequantize(values, std::as_bytes(std::span(&block, 1)), BlockType::mxfp4);
+  CHECK(values[0] == 0x1.8p127f);
+  CHECK(values[16] == -0x1.8p127f);
+}
+
 TEST_CASE("too few blocks for the values asked for are refused") {
   std::vector<std::byte> blocks(34);
   std::vector<float> values(64);

@@ -122,6 +122,23 @@ inline std::uint32_t add_bf16(std::uint32_t pair, float value) {
   const auto half = [&](std::uint32_t bits) { return to_float(Bf16{static_cast<std::uint16_t>(bits)}) + value; };
   return pack_bf16(half(pair & 0xffffu), half(pair >> 16));
 }
+inline std::uint32_t multiply_bf16(std::uint32_t pair, float value) {
+  const auto half = [&](std::uint32_t bits) { return to_float(Bf16{static_cast<std::uint16_t>(bits)}) * value; };
+  return pack_bf16(half(pair & 0xffffu), half(pair >> 16));
+}
+inline std::uint32_t add_pairs_bf16(std::uint32_t a, std::uint32_t b) {
+  const auto half = [](std::uint32_t bits) { return to_float(Bf16{static_cast<std::uint16_t>(bits)}); };
+  return pack_bf16(half(a & 0xffffu) + half(b & 0xffffu), half(a >> 16) + half(b >> 16));
+}
+inline std::uint32_t select_bytes(std::uint32_t low, std::uint32_t high, std::uint32_t selector) {
+  const std::uint64_t bytes = std::uint64_t{high} << 32 | low;
+  std::uint32_t out = 0;
+  for (int i = 0; i < 4; ++i) {
+    const std::uint32_t nibble = selector >> (4 * i) & 15u, byte = bytes >> (8 * (nibble & 7u)) & 0xffu;
+    out |= ((nibble & 8u) == 0 ? byte : byte >= 0x80u ? 0xffu : 0u) << (8 * i);  // bit 3: eight times the sign
+  }
+  return out;
+}
 float half_to_float(std::uint16_t bits);
 inline float exp2_fast(float x) { return std::exp2(x); }
 
