@@ -94,8 +94,8 @@ class SelfTest {
     });
   }
 
-  /// Parts of a matrix in several types, as weights of one layer may have. Values of all are about as large: the largest
-  /// one decides what may differ.
+  /// Parts of a matrix in several types, as weights of one layer may have. Values of all are about as large: the
+  /// largest one decides what may differ.
   std::string quantized_product(std::int64_t rows) {
     using enum BlockType;
     for (const auto& types : {std::array{q4_k, q5_0, q6_k, q8_0}, std::array{q2_k, q3_k, iq4_nl, mxfp4}}) {
@@ -106,8 +106,8 @@ class SelfTest {
 
   std::string quantized_product(std::span<const BlockType> types, std::int64_t rows) {
     constexpr std::int64_t kOutputs = 40, kInputs = 512;
-    constexpr std::uint16_t kScale = 0x1c00;   // 2^-8
-    constexpr std::byte kExponent{128 - 5};  // of MXFP4
+    constexpr std::uint16_t kScale = 0x1c00;  // 2^-8
+    constexpr std::byte kExponent{128 - 5};   // of MXFP4
     std::vector<std::vector<std::byte>> blocks;
     std::vector<BlockView> parts;
     for (const BlockType type : types) {

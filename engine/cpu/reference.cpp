@@ -5,8 +5,8 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <numeric>
 #include <numbers>
+#include <numeric>
 #include <vector>
 
 #include "engine/backend/backend.h"

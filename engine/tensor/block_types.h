@@ -55,8 +55,8 @@ std::optional<BlockType> block_type_of(std::uint32_t id);
 /// Bytes of a row of that many values, a multiple of format_of(type).values.
 std::int64_t row_bytes(BlockType type, std::int64_t values);
 
-/// Index of the first block that has a scale which is infinite or NaN, or, in MXFP4, so large that values may be; -1: all
-/// are finite. `type` is quantised.
+/// Index of the first block that has a scale which is infinite or NaN, or, in MXFP4, so large that values may be; -1:
+/// all are finite. `type` is quantised.
 std::int64_t first_infinite_block(std::span<const std::byte> blocks, BlockType type);
 
 /// Writes the first out.size() values of the blocks; out.size() is a multiple of format_of(type).values. Throws
@@ -198,10 +198,10 @@ inline constexpr std::int64_t kPieceBytes = 1 << 22;  // of a piece, where rows 
 enum class CodeTable : std::uint8_t { none, nonlinear4, e2m1 };
 
 struct CodeFormat {
-  int bits = 8;           // 2 to 6: unsigned codes; 8: signed quants
-  int offset = 0;         // quant = code - offset
-  int group = 32;         // quants that share a scale: 32 or 16
-  bool minimums = false;  // value = quant * scale + minimum
+  int bits = 8;                       // 2 to 6: unsigned codes; 8: signed quants
+  int offset = 0;                     // quant = code - offset
+  int group = 32;                     // quants that share a scale: 32 or 16
+  bool minimums = false;              // value = quant * scale + minimum
   CodeTable table = CodeTable::none;  // quant = table[code]
   bool operator==(const CodeFormat&) const = default;
 };

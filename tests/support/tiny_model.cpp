@@ -84,7 +84,8 @@ class RandomWeights {
           if (format.scales[i] >= 0)
             std::memcpy(&data[block + static_cast<std::size_t>(format.scales[i])], &half, sizeof(half));
         }
-        if (type_ == BlockType::mxfp4) data[block] = static_cast<std::byte>(first > 0 ? 128 + std::lround(std::log2(first)) : 0);
+        if (type_ == BlockType::mxfp4)
+          data[block] = static_cast<std::byte>(first > 0 ? 128 + std::lround(std::log2(first)) : 0);
       }
       std::vector<float> values(static_cast<std::size_t>(rows * cols));
       dequantize(values, data, *type_);

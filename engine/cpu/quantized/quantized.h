@@ -4,9 +4,11 @@
 //
 // A block holds 1,024 quants as unsigned codes of 2 to 6 bits (quant = code - offset, or table[code]) or signed bytes.
 // Codes lie in planes of four bits, of two and of one, those that add up to their bits; the first has the lowest bits:
-//   four bits   8 rows of 16 words: byte j of word n in row g holds those of input 4 g + j, of output n in its low half,
+//   four bits   8 rows of 16 words: byte j of word n in row g holds those of input 4 g + j, of output n in its low
+//   half,
 //               of output n + 16 in its high half
-//   two bits    two halves of 32 words: bits 2 g and 2 g + 1 of byte j of word n are those of input 4 g + j of output n,
+//   two bits    two halves of 32 words: bits 2 g and 2 g + 1 of byte j of word n are those of input 4 g + j of output
+//   n,
 //               or, in the second half, of input 16 + 4 g + j
 //   one bit     32 words: bit g of byte j of word n is that of input 4 g + j of output n
 //   bytes       8 rows of 32 words, one byte each
@@ -62,7 +64,7 @@ constexpr PanelFormat panel_format(BlockType type) { return {scaled_codes(type)}
 struct ActivationChunk {
   std::int8_t quants[kQuantChunk];
   float scale[kChunkBlocks];
-  float sum[kChunkBlocks];  // scale * sum of the block's quants
+  float sum[kChunkBlocks];          // scale * sum of the block's quants
   float half_sum[kChunkBlocks][2];  // the same of its halves
   /// Where integer sums start, so that codes count as quants: -8, -16 times the sum of a block's quants, -32 times the
   /// sums of its halves. In the form in which the kernel's instructions hold such sums (quantized_tile-inl.h).

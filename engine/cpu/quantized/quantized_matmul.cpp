@@ -86,7 +86,8 @@ void quantize_chunk(ActivationChunk& out, const float* x, std::int64_t inputs) {
       }
     }
     out.sum[b] = out.scale[b] * static_cast<float>(sum);
-    for (int half = 0; half < 2; ++half) out.half_sum[b][half] = out.scale[b] * static_cast<float>(even[half] + odd[half]);
+    for (int half = 0; half < 2; ++half)
+      out.half_sum[b][half] = out.scale[b] * static_cast<float>(even[half] + odd[half]);
     out.start[b][0] = start_word<kDot>(8, even[0] + even[1], odd[0] + odd[1]);
     out.start[b][1] = start_word<kDot>(16, even[0] + even[1], odd[0] + odd[1]);
     out.start[b][2] = start_word<kDot>(32, even[0], odd[0]);

@@ -218,7 +218,8 @@ GroupScale group_scale(const PanelFormat& format, const std::byte* factors, cons
   if (format.scales == ScaleType::exponents) return {half_exponent(byte(0)), 0};
   const float factor = f16_at(factors, n);
   if (!minimums) return {factor * static_cast<float>(static_cast<std::int8_t>(byte(g))), 0};
-  const int scale = format.half_bytes() ? byte(g) & 15 : byte(0), minimum = format.half_bytes() ? byte(g) >> 4 : byte(1);
+  const int scale = format.half_bytes() ? byte(g) & 15 : byte(0),
+            minimum = format.half_bytes() ? byte(g) >> 4 : byte(1);
   return {factor * static_cast<float>(scale), -(f16_at(factors, kPanel + n) * static_cast<float>(minimum))};
 }
 

@@ -122,7 +122,7 @@ void widen_chunk(float* values, BlockType type, const std::byte* chunk, std::int
 
 template void multiply_panels<BATON_CODE_SOURCE>(const QuantizedTask&, std::int64_t, std::int64_t, float*);
 template void widen_chunk<BATON_CODE_SOURCE>(float*, BlockType, const std::byte*, std::int64_t, std::uint8_t*,
-                                           WideScales&);
+                                             WideScales&);
 
 }  // namespace baton::cpu
 #endif  // HWY_ONCE

@@ -72,7 +72,12 @@ class DeviceBlocks final : public Matrix {
 class QuantizedOperations {
  public:
   QuantizedOperations(Runtime& runtime, Replays& replays)
-      : runtime_(runtime), replays_(replays), inputs_(runtime), sums_(runtime), half_sums_(runtime), unpacked_(runtime) {}
+      : runtime_(runtime),
+        replays_(replays),
+        inputs_(runtime),
+        sums_(runtime),
+        half_sums_(runtime),
+        unpacked_(runtime) {}
 
   /// Few rows: products of the codes, with the same bits in any batch. From unpacked_rows_ rows on the weight is
   /// rounded to bf16, a piece at a time, and the library multiplies

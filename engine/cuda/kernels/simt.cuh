@@ -62,7 +62,8 @@ __device__ __forceinline__ std::uint32_t add_pairs_bf16(std::uint32_t a, std::ui
   asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(out) : "r"(a), "r"(0x3f803f80u), "r"(b));
   return out;
 }
-/// Byte i is that byte of (high, low) which nibble i of `selector` numbers, 0 to 7. __byte_perm masks the nibbles first.
+/// Byte i is that byte of (high, low) which nibble i of `selector` numbers, 0 to 7. __byte_perm masks the nibbles
+/// first.
 __device__ __forceinline__ std::uint32_t select_bytes(std::uint32_t low, std::uint32_t high, std::uint32_t selector) {
   std::uint32_t out;
   asm("prmt.b32 %0, %1, %2, %3;" : "=r"(out) : "r"(low), "r"(high), "r"(selector));

@@ -118,8 +118,8 @@ struct TableWords {
                                  k12 = table_word(kTable, 12);
 };
 
-/// Four quants of a table, plus 128, in the bytes of a word: those of the codes in the low half of `codes`, and those in
-/// its high half.
+/// Four quants of a table, plus 128, in the bytes of a word: those of the codes in the low half of `codes`, and those
+/// in its high half.
 struct FourQuants {
   std::uint32_t low, high;
 };
@@ -130,7 +130,8 @@ __device__ __forceinline__ FourQuants look_up(std::uint32_t codes) {
   // A selection is among eight bytes: bit 3 of a code chooses from the results of both halves of the table.
   const std::uint32_t index = codes & 0x77777777u, half = and_or(codes >> 1, 0x44444444u, 0x32103210u);
   const auto four = [&](std::uint32_t indices, std::uint32_t halves) {
-    return select_bytes(select_bytes(Words::k0, Words::k4, indices), select_bytes(Words::k8, Words::k12, indices), halves);
+    return select_bytes(select_bytes(Words::k0, Words::k4, indices), select_bytes(Words::k8, Words::k12, indices),
+                        halves);
   };
   return {four(index, half), four(index >> 16, half >> 16)};
 }

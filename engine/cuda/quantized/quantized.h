@@ -83,7 +83,7 @@ struct QuantizedProduct {
   const float* sums = nullptr;       // [units * 2][sum_rows] of x, for types with minimums of 32 inputs
   const float* half_sums = nullptr;  // [units * 4][sum_rows] of x, for types with minimums of 16 inputs
   std::int64_t sum_rows = 0;         // a multiple of kSumRows, at least t
-  const float* bias = nullptr;  // of all outputs of the weight, or null
+  const float* bias = nullptr;       // of all outputs of the weight, or null
   std::int64_t t = 0;
 };
 
@@ -93,8 +93,8 @@ struct QuantizedProduct {
 void launch_block_sums(Stream stream, float* sums, std::int64_t sum_rows, ConstTensorView x, int group);
 
 /// The sum of an output is that of kSplits chains, in ascending order, then the bias. A chain
-/// goes through its share of the units: acc = fma(sum of code * x, scale, acc) for each group of a block, and then, where
-/// the type has minimums, acc = fma(minimum, sum of x, acc) for each group. It does not depend on T.
+/// goes through its share of the units: acc = fma(sum of code * x, scale, acc) for each group of a block, and then,
+/// where the type has minimums, acc = fma(minimum, sum of x, acc) for each group. It does not depend on T.
 void launch_quantized_product(Stream stream, const QuantizedProduct& product, const QuantizedPart& part,
                               int multiprocessors);
 

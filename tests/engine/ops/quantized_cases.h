@@ -13,9 +13,10 @@
 namespace baton::test {
 
 /// The types that backends multiply as they are.
-inline constexpr BlockType kQuantized[] = {
-    BlockType::q8_0, BlockType::q4_0, BlockType::q4_1, BlockType::q5_0,   BlockType::q5_1,   BlockType::q4_k, BlockType::q5_k,
-    BlockType::q6_k, BlockType::q2_k, BlockType::q3_k, BlockType::iq4_nl, BlockType::iq4_xs, BlockType::mxfp4};
+inline constexpr BlockType kQuantized[] = {BlockType::q8_0, BlockType::q4_0, BlockType::q4_1,   BlockType::q5_0,
+                                           BlockType::q5_1, BlockType::q4_k, BlockType::q5_k,   BlockType::q6_k,
+                                           BlockType::q2_k, BlockType::q3_k, BlockType::iq4_nl, BlockType::iq4_xs,
+                                           BlockType::mxfp4};
 
 struct Blocks {
   std::vector<std::byte> data;

@@ -86,7 +86,8 @@ TEST_CASE("blocks with scales that are not finite are found") {
     for (const std::int16_t at : format.scales) {
       if (at < 0) continue;
       for (const std::uint16_t bits : {0x7bff, 0xfbff}) CHECK(found(static_cast<std::size_t>(at), bits, 2) == -1);
-      for (const std::uint16_t bits : {0x7c00, 0xfc00, 0x7e01}) CHECK(found(static_cast<std::size_t>(at), bits, 2) == 2);
+      for (const std::uint16_t bits : {0x7c00, 0xfc00, 0x7e01})
+        CHECK(found(static_cast<std::size_t>(at), bits, 2) == 2);
     }
     if (type != BlockType::mxfp4) continue;
     CHECK(found(0, 252, 1) == -1);
