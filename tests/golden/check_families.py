@@ -121,24 +121,24 @@ def make_folder(name, seed, folder):
 
 
 class Oracle:
-    """What Transformers computes with a folder."""
+    """What Transformers computes with a folder. `made`: the model that was saved in it."""
 
     def __init__(self, folder, made, seed):
+        self.folder = folder
         self.model = transformers.AutoModelForCausalLM.from_pretrained(
             folder, dtype=torch.float32, attn_implementation="eager", experts_implementation="eager").eval()
-        self.double = copy.deepcopy(self.model).double()
+        double = copy.deepcopy(self.model).double()
         with in_double():
-            for module in list(self.double.modules()):
+            for module in list(double.modules()):
                 for key, child in list(module.named_children()):
                     if type(child).__name__.endswith("RotaryEmbedding") and "Vision" not in type(child).__name__:
                         setattr(module, key, type(child)(child.config))
         draw = torch.Generator().manual_seed(seed)
         vocabulary = self.model.config.get_text_config().vocab_size
-        self.prompts = [torch.randint(3, vocabulary, (length,), generator=draw).tolist()
-                        for length in PROMPTS]
+        self.prompts = [torch.randint(3, vocabulary, (length,), generator=draw).tolist() for length in PROMPTS]
         self.logits = [self.run(self.model, ids)[-1] for ids in self.prompts]
         with in_double():
-            exact = [self.run(self.double, ids)[-1] for ids in self.prompts]
+            exact = [self.run(double, ids)[-1] for ids in self.prompts]
         assert all(one.dtype == torch.float64 for one in exact)
         apart = (self.run(made, self.prompts[1])[-1] - self.logits[1]).abs().max()
         assert apart < 1e-4, f"the saved checkpoint computes something else than the model: {apart}"
@@ -205,16 +205,19 @@ def ask(program, path, oracle, tally, seed):
     return [answer["tokens"] for answer in answers]
 
 
-# Runs the converter with a byte-level tokenizer of no published checkpoint: Gemma's and Phi's classes expect
-# SentencePiece's, and the name of the way to split texts is found by a hash.
+# Runs the converter once for each line of arguments, and prints an error or "". The tokenizer is byte-level and of no
+# published checkpoint: Gemma's and Phi's classes expect SentencePiece's, and a hash names the way to split texts.
 CONVERT = """
-import json, pathlib, runpy, sys
-sys.path.insert(0, str(pathlib.Path(sys.argv[1]).parent))
+import contextlib, json, pathlib, runpy, sys
+program = sys.argv[1]
+sys.path.insert(0, str(pathlib.Path(program).parent))
 import conversion.base, conversion.gemma, conversion.phi
 conversion.base.TextModel.get_vocab_base_pre = lambda self, tokenizer: "gpt-2"
 for kind in (conversion.gemma.Gemma3Model, conversion.gemma.Gemma3NModel, conversion.gemma.Gemma4Model,
              conversion.phi.Phi3MiniModel):
     kind.set_vocab = lambda self: self._set_vocab_gpt2()
+
+
 def plain(folder, *more, **named):
     config = json.loads((pathlib.Path(folder) / "config.json").read_text())
     return config if config["model_type"] == "nemotron_h" else load_hparams(folder, *more, **named)
@@ -223,31 +226,42 @@ def plain(folder, *more, **named):
 # Transformers adds num_experts_per_tok to Nemotron-H, by which the converter takes a dense model for a mixture.
 load_hparams = conversion.base.ModelBase.load_hparams
 conversion.base.ModelBase.load_hparams = staticmethod(plain)
-sys.argv = sys.argv[1:]
-runpy.run_path(sys.argv[0], run_name="__main__")
+for line in sys.stdin:
+    sys.argv = [program] + json.loads(line)
+    said = ""
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            runpy.run_path(program, run_name="__main__")
+    except SystemExit as error:
+        said = f"it exits with {error.code}" if error.code else ""
+    except Exception as error:
+        said = f"{type(error).__name__}: {error}"
+    print(json.dumps(said), flush=True)
 """
 
 
-def convert(converter, folder, name):
-    """The GGUF file of a folder, or why there is none."""
-    config = json.loads((folder / "config.json").read_text())
-    source = folder
-    if config["model_type"] in ("granitemoehybrid", "nemotron_h") and "torch_dtype" not in config:
-        # The converter knows the layer types of these in the published spelling alone.
-        source = folder.parent / (folder.name + "-published")
-        source.mkdir()
-        for file in folder.iterdir():
-            (source / file.name).symlink_to(file)
-        (source / "config.json").unlink()
-        (source / "config.json").write_text(json.dumps(random_families.published(config)))
-    out = folder / "model-f32.gguf"
-    command = [sys.executable, "-c", CONVERT, converter, source, "--outtype", "f32", "--outfile", out]
-    if config["model_type"].startswith("qwen3_"):
-        command.append("--no-mtp")  # there are no layers that predict further tokens
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode != 0:
-        return None, "the converter: " + " ".join(done.stderr.split())[-300:]
-    return out, ""
+def convert(converter, folders):
+    """For each folder why there is no model-f32.gguf in it now, or nothing."""
+    commands = []
+    for folder in folders:
+        config = json.loads((folder / "config.json").read_text())
+        source = folder
+        if config["model_type"] in ("granitemoehybrid", "nemotron_h") and "torch_dtype" not in config:
+            # The converter knows the layer types of these in the published spelling alone.
+            source = pathlib.Path(tempfile.mkdtemp(dir=folder.parent))
+            for file in folder.iterdir():
+                (source / file.name).symlink_to(file)
+            (source / "config.json").unlink()
+            (source / "config.json").write_text(json.dumps(random_families.published(config)))
+        command = [str(source), "--outtype", "f32", "--outfile", str(folder / "model-f32.gguf")]
+        if config["model_type"].startswith("qwen3_"):
+            command.append("--no-mtp")  # no layers that predict further tokens
+        commands.append(json.dumps(command) + "\n")
+    done = subprocess.run([sys.executable, "-c", CONVERT, converter], input="".join(commands), capture_output=True,
+                          text=True)
+    said = [json.loads(line) for line in done.stdout.splitlines()]
+    ended = " ".join(done.stderr.split())[-300:]
+    return said + [f"it ended: {ended}"] * (len(folders) - len(said))
 
 
 # Serves a file on a free port, and says where. KV in f32, all on one thread.
@@ -310,19 +324,29 @@ class Family:
     peer_refusals: list = dataclasses.field(default_factory=list)
     peer_apart: list = dataclasses.field(default_factory=list)
 
-    def check(self, seed, given, path):
-        made = make_folder(self.name, seed, path)
-        oracle = Oracle(path, made, seed)
-        ask(given.program, path, oracle, self.folder, seed)
+    def check(self, given, scratch):
+        """All seeds: folders, then all files, which one run of the converter makes."""
+        oracles = {}
+        for seed in range(given.first, given.first + given.seeds):
+            path = scratch / f"{self.name}-{seed}"
+            path.mkdir(parents=True, exist_ok=True)
+            try:
+                oracles[seed] = Oracle(path, make_folder(self.name, seed, path), seed)
+            except Exception as error:  # of Transformers or of this program: reported, and the others go on
+                self.folder.problems.append(f"seed {seed}: not checked: {type(error).__name__}: {error}")
+            else:
+                ask(given.program, path, oracles[seed], self.folder, seed)
         if not given.gguf or self.name in random_families.FOLDERS_ONLY:
             return
-        file, refused = convert(given.gguf, path, self.name)
-        if file is None:
-            self.peer_refusals.append(f"seed {seed}: {refused}")
-            return
-        ask(given.program, file, oracle, self.file, seed)
-        if given.peer:
-            self.compare_peer(seed, oracle, file)
+        refusals = convert(given.gguf, [oracle.folder for oracle in oracles.values()])
+        for (seed, oracle), refused in zip(oracles.items(), refusals):
+            if refused:
+                self.peer_refusals.append(f"seed {seed}: the converter: {refused}")
+                continue
+            file = oracle.folder / "model-f32.gguf"
+            ask(given.program, file, oracle, self.file, seed)
+            if given.peer:
+                self.compare_peer(seed, oracle, file)
 
     def compare_peer(self, seed, oracle, file):
         answers, refused = peer_tokens(file, oracle.prompts)
@@ -372,14 +396,8 @@ def main():
     rows, failed = [], 0
     for name in given.only or names:
         family = Family(name)
-        for seed in range(given.first, given.first + given.seeds):
-            with tempfile.TemporaryDirectory() as scratch:
-                path = pathlib.Path(given.keep or scratch).absolute() / f"{name}-{seed}"
-                path.mkdir(parents=True, exist_ok=True)
-                try:
-                    family.check(seed, given, path)
-                except Exception as error:  # of Transformers or of this program: reported, and the others go on
-                    family.folder.problems.append(f"seed {seed}: not checked: {type(error).__name__}: {error}")
+        with tempfile.TemporaryDirectory() as scratch:
+            family.check(given, pathlib.Path(given.keep or scratch).absolute())
         failed += family.failed()
         rows.append((name, family.folder.text(), family.file.text(), family.peer_text()))
         print(f"{name:20} folders: {rows[-1][1]}; files: {rows[-1][2]}; llama.cpp: {rows[-1][3]}"
