@@ -648,6 +648,8 @@ Json config_json(const GgufFiles& files) {
     metadata.fail(prefix + "rope.dimension_count",
                   fmt::format("expected {}: only heads that are rotated as a whole are supported", head_dim));
 
+  std::string epsilon = prefix + "attention.layer_norm_rms_epsilon";
+  if (is_nemotron(architecture) && !metadata.contains(epsilon)) epsilon = prefix + "attention.layer_norm_epsilon";
   config.update({{"architectures", {std::string(mixtral ? "MixtralForCausalLM" : architecture.class_)}},
                  {"num_hidden_layers", layers},
                  {"hidden_size", width},
@@ -656,7 +658,7 @@ Json config_json(const GgufFiles& files) {
                  {"head_dim", head_dim},
                  {"vocab_size", vocabulary_of(files)},
                  {"max_position_embeddings", metadata.integer(prefix + "context_length", 1, kMax)},
-                 {"rms_norm_eps", rounded(metadata.number(prefix + "attention.layer_norm_rms_epsilon", 0.0, 1.0))},
+                 {"rms_norm_eps", rounded(metadata.number(epsilon, 0.0, 1.0))},
                  {"rope_theta", rounded(metadata.number_or(prefix + "rope.freq_base", 10000.0, 0.0, 1e15))},
                  {"tie_word_embeddings", files.find("output.weight") == nullptr},
                  {"eos_token_id", gguf_eos_tokens(metadata)}});
