@@ -611,7 +611,7 @@ ExpertPlace expert_place(const std::string& name) {
 
 /// The tensor of all experts in which the matrix is; empty: it has a tensor of its own.
 std::string RenamedWeights::stack_of(const std::string& theirs) const {
-  if (files_.contains(theirs)) return "";
+  if (config_.mixture.biases || files_.contains(theirs)) return "";  // with biases, CheckpointWeights finds the part
   for (const std::string& stack : expert_place(theirs).stacks)
     if (files_.contains(stack)) return stack;
   return "";

@@ -170,16 +170,25 @@ class Oracle {
     return gate / 2 * (1.0 + std::tanh(std::sqrt(2 / std::numbers::pi) * (gate + 0.044715 * gate * gate * gate)));
   }
 
-  Vec through(const Mlp& mlp, const Vec& normed, const LayerWeights& w) const {
-    const Vec gate_up = mlp.gate_up.times(normed, w.gate_up_bias);
+  /// With a limit, the clamped SwiGLU of gpt-oss.
+  double gated(double gate, double up) const {
+    const double limit = model_.config.gate_limit;
+    if (limit == 0.0) return activated(gate) * up;
+    gate = std::min(gate, limit);
+    return (std::clamp(up, -limit, limit) + 1.0) * gate / (1.0 + std::exp(-gate * model_.config.gate_slope));
+  }
+
+  Vec through(const Mlp& mlp, const Vec& normed, const std::vector<float>& gate_up_bias,
+              const std::vector<float>& down_bias) const {
+    const Vec gate_up = mlp.gate_up.times(normed, gate_up_bias);
     Vec hidden(gate_up.size() / 2);
-    for (std::size_t f = 0; f < hidden.size(); ++f) hidden[f] = activated(gate_up[f]) * gate_up[f + hidden.size()];
-    return mlp.down.times(hidden, w.down_bias);
+    for (std::size_t f = 0; f < hidden.size(); ++f) hidden[f] = gated(gate_up[f], gate_up[f + hidden.size()]);
+    return mlp.down.times(hidden, down_bias);
   }
 
   /// The sum over the experts of a token, weighted.
   Vec mixed(const Layer& layer, const Vec& normed, const LayerWeights& w) const {
-    Vec share = layer.router->times(normed, {});
+    Vec share = layer.router->times(normed, w.router_bias);
     double sum = 0, chosen_sum = 0;
     for (double& one : share) sum += one = std::exp(one);
     std::vector<std::size_t> order(share.size());
@@ -189,12 +198,13 @@ class Oracle {
     for (const std::size_t expert : order) chosen_sum += share[expert];
     Vec out(normed.size(), 0.0);
     for (const std::size_t expert : order) {
-      const Vec one = through(layer.mlps[expert], normed, w);
+      const ExpertWeights& own = w.experts[expert];
+      const Vec one = through(layer.mlps[expert], normed, own.gate_up_bias, own.down_bias);
       const double weight = share[expert] / (model_.config.mixture.normalized ? chosen_sum : sum);
       for (std::size_t i = 0; i < out.size(); ++i) out[i] += weight * one[i];
     }
     if (!layer.shared) return out;
-    const Vec one = through(*layer.shared, normed, w);
+    const Vec one = through(*layer.shared, normed, {}, {});
     const double weight = 1.0 / (1.0 + std::exp(-layer.shared_gate->times(normed, {})[0]));
     for (std::size_t i = 0; i < out.size(); ++i) out[i] += weight * one[i];
     return out;
@@ -296,6 +306,7 @@ class Oracle {
         weight.push_back(std::exp(score / divisor));
         sum += weight.back();
       }
+      if (!weights(layer).sinks.empty()) sum += std::exp(static_cast<double>(weights(layer).sinks[h]));
       for (std::size_t key = first; key <= last; ++key) {
         const double share = weight[key - first] / sum;
         if (key < last) cache.received[key] += share;
@@ -311,7 +322,7 @@ class Oracle {
     };
     add(m.output.times(attended, w.output_bias), w.attention_post_norm);
     const Vec normed = c.pre_norms ? norm(x, w.mlp_norm) : x;
-    add(m.router ? mixed(m, normed, w) : through(m.mlps[0], normed, w), w.mlp_post_norm);
+    add(m.router ? mixed(m, normed, w) : through(m.mlps[0], normed, w.gate_up_bias, w.down_bias), w.mlp_post_norm);
   }
 
   const Model& model_;

@@ -9,6 +9,7 @@
 #include <random>
 
 #include "engine/cpu/cpu.h"
+#include "engine/model/checkpoint_weights.h"
 #include "engine/model/forward.h"
 #include "engine/model/safetensors.h"
 #include "engine/reuse/schedule.h"
@@ -187,7 +188,9 @@ Model load_golden_model(Backend& backend, const std::string& name) {
   const Golden golden = load_golden(name);
   const std::string json = read_file(golden.folder / "config.json");
   ModelConfig config = parse_config(json, "config.json");
-  Weights weights = load_weights(backend, config, SafetensorsFolder(golden.folder), DType::f32);
+  const SafetensorsFolder files(golden.folder);
+  const CheckpointWeights stored(files, config.quantization, config.mixture.biases);
+  Weights weights = load_weights(backend, config, RenamedWeights(stored, config), DType::f32);
   ModelOptions options;
   options.dtype = options.kv_dtype = DType::f32;
   options.context = config.context;
