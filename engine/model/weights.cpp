@@ -229,6 +229,7 @@ class Loader {
     const ConstTensorView values = view_of(row.data(), 1, weight.cols);
     const TensorView out{memory.data(), dtype_, weight.rows, weight.cols, weight.cols};
     for (std::int64_t i = 0; i < weight.rows; ++i) {
+      check_scales(weight.row(i), weight, name, weight.place(i));
       dequantize(row, weight.row(i), weight.type);
       check_finite(values, name, false, i);
       if (dtype_ == DType::f32) {

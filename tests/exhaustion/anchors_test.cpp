@@ -24,7 +24,7 @@ TEST_CASE("an answer goes on where no memory is left to compare it with anchors"
   text->sketch.resize(10 * SketchedText::kSketch);
   text->hash = hash_of(text->tokens);
   const auto anchor = std::make_shared<Anchor>();
-  anchor->shape = {1, 1};
+  anchor->shape = KvWidth{{1}};
   anchor->length = 10;
   anchor->text = text;
   int failures = 0;

@@ -37,12 +37,15 @@ import contextlib
 import copy
 import json
 import pathlib
+import random
 import shutil
 
 import torch
 import transformers
 from transformers import AutoModelForCausalLM, LogitsProcessorList
 from transformers.generation import logits_process
+
+import random_families
 
 NEW_TOKENS = 64
 MIN_MARGIN = 1e-3
@@ -139,6 +142,13 @@ MODELS = {
                  "rope_scaling": {key: value for key, value in GPT_OSS_ROPE.items() if key != "rope_theta"}}),
 }
 
+# Families of random_families.py, each with the smallest of some drawn configurations, as published (see SPELLED) or as
+# Transformers writes it.
+DRAWN = ("lfm2", "lfm2_moe", "qwen3_5", "qwen3_5_moe", "qwen3_next", "granite_hybrid", "granite_hybrid_moe",
+         "falcon_h1_folder", "nemotron_h", "nemotron_h_moe", "hunyuan_dense")
+SPELLED = ("lfm2_moe", "qwen3_5", "qwen3_next", "granite_hybrid_moe", "falcon_h1_folder")
+DRAWS = 60
+
 # Where the configuration class is not named after the model class.
 CONFIGS = {"Gemma3": "Gemma3TextConfig"}
 
@@ -225,7 +235,9 @@ def run(folder, vocabulary):
                                                  experts_implementation="eager").eval()
     double = copy.deepcopy(model).double()
     with in_double():
-        double.model.rotary_emb = type(model.model.rotary_emb)(model.config)
+        for name, module in list(double.named_modules()):
+            if type(module).__name__.endswith("RotaryEmbedding"):
+                double.set_submodule(name, type(module)(model.config))
 
     generator = torch.Generator().manual_seed(7)
     prompts, noise = [], 0.0
@@ -248,14 +260,41 @@ def run(folder, vocabulary):
     return dict(vocabulary=vocabulary, noise=noise, prompts=prompts), ""
 
 
+def smallest(name):
+    """(model class, configuration) of the drawn configuration with the fewest weights."""
+    best = None
+    for seed in range(DRAWS):
+        kind, config_kind, arguments = random_families.DRAWN[name](random.Random(f"{name} {seed}"))
+        config = getattr(transformers, config_kind)(**arguments)
+        with torch.device("meta"):
+            weights = sum(p.numel() for p in getattr(transformers, kind)(config).parameters())
+        if best is None or weights < best[0]:
+            best = weights, kind, config
+    return best[1:]
+
+
+def save_drawn(name, kind, config, seed, folder):
+    model = getattr(transformers, kind)(config).float()
+    random_families.fill(model, seed)
+    save(model, folder, "bfloat16", 1, {})
+    if name in SPELLED:
+        random_families.spell_as_published(folder, config, seed)
+
+
 def make_model(name, out):
-    kind, arguments, dtype, shards, edits = MODELS[name]
-    config = getattr(transformers, CONFIGS.get(kind, kind + "Config"))(**(BASE | arguments))
     folder = out / name
+    if name in DRAWN:
+        model_kind, config = smallest(name)
+    else:
+        kind, arguments, dtype, shards, edits = MODELS[name]
+        config = getattr(transformers, CONFIGS.get(kind, kind + "Config"))(**(BASE | arguments))
     for seed in range(1000):
-        model = getattr(transformers, kind + "ForCausalLM")(config)
-        fill(model, torch.Generator().manual_seed(seed), kind in FROM_ONE)
-        save(model, folder, dtype, shards, edits)
+        if name in DRAWN:
+            save_drawn(name, model_kind, config, seed, folder)
+        else:
+            model = getattr(transformers, kind + "ForCausalLM")(config)
+            fill(model, torch.Generator().manual_seed(seed), kind in FROM_ONE)
+            save(model, folder, dtype, shards, edits)
         goldens, problem = run(folder, config.vocab_size)
         if goldens is not None:
             (folder / "goldens.json").write_text(lines(goldens))
@@ -386,14 +425,14 @@ def make_sampler(out):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path(__file__).parent / "models")
-    parser.add_argument("--only", choices=[*MODELS, "rope", "sampler"], help="make this one alone")
+    parser.add_argument("--only", choices=[*MODELS, *DRAWN, "rope", "sampler"], help="make this one alone")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     arguments.out.mkdir(parents=True, exist_ok=True)
-    for name in MODELS:
+    for name in (*MODELS, *DRAWN):
         if arguments.only in (None, name):
             make_model(name, arguments.out)
     if arguments.only in (None, "rope"):

@@ -227,13 +227,17 @@ class Oracle {
         layers_[static_cast<std::size_t>(layer)].qkv.times(c.pre_norms ? norm(x, w.input_norm) : x, w.qkv_bias);
     const auto q_end = all.begin() + c.heads * c.head_dim;
     const auto k_end = q_end + c.kv_heads * c.head_dim;
-    const auto heads = [&](Vec rows, const std::vector<float>& weight) {
+    const auto normed = [&](Vec rows, const std::vector<float>& weight) {
       const auto width = static_cast<std::ptrdiff_t>(weight.size());  // of a head, or of all
       for (auto head = rows.begin(); c.qk_norm && head != rows.end(); head += width) {
-        const Vec normed = norm(Vec(head, head + width), weight);
-        std::copy(normed.begin(), normed.end(), head);
+        const Vec one = norm(Vec(head, head + width), weight);
+        std::copy(one.begin(), one.end(), head);
       }
-      return rotated(rows, position, layer);
+      return rows;
+    };
+    const auto heads = [&](Vec rows, const std::vector<float>& weight) {
+      if (c.norm_behind_rope) return normed(rotated(std::move(rows), position, layer), weight);
+      return rotated(normed(std::move(rows), weight), position, layer);
     };
     q = heads(Vec(all.begin(), q_end), w.q_norm);
     if (c.temperature.beta != 0.0)

@@ -221,6 +221,8 @@ OrderedJson merged_properties(const OrderedJson& a, const OrderedJson& b, const 
 }  // namespace
 
 struct Schema::Content {
+  Content() = default;
+  Content(const Content&) = delete;
   std::string text;
   JsonDocument root;
   std::optional<JsonError> unread;

@@ -262,8 +262,14 @@ TEST_CASE("every golden checkpoint loads") {
     const auto files = open_model_files(folder);
     const Weights weights = load_weights(backend, config, files->weights(), DType::f32);
     REQUIRE(weights.layers.size() == static_cast<std::size_t>(config.layers));
-    const std::int64_t stacked = (config.heads + 2 * config.kv_heads) * config.head_dim;
-    for (const LayerWeights& layer : weights.layers) {
+    const std::int64_t queries = (config.attention_gate ? 2 : 1) * config.heads;
+    const std::int64_t stacked = (queries + 2 * config.kv_heads) * config.head_dim;
+    for (std::int32_t i = 0; i < config.layers; ++i) {
+      const LayerWeights& layer = weights.layers[static_cast<std::size_t>(i)];
+      CHECK((layer.qkv != nullptr) == config.attends(i));
+      const LayerKind mixer = config.mixer(i);
+      CHECK((layer.recurrent != nullptr) == (mixer != LayerKind::attention && mixer != LayerKind::none));
+      if (layer.qkv == nullptr) continue;
       CHECK((layer.qkv->rows == stacked && layer.qkv->cols == config.width));
       CHECK(layer.qkv_bias.size() == (config.attention_bias ? static_cast<std::size_t>(stacked) : 0));
     }

@@ -204,10 +204,15 @@ Model load_golden_model(Backend& backend, const std::string& name) {
 TEST_CASE("any schedule agrees with a dense oracle in double, for every family", "[reuse][schedule]") {
   const auto cpu = make_cpu_backend(2);
   const auto reference = make_reference_backend();
+  int checked = 0;
   for (const std::string& name : golden_names()) {
-    check_schedules(*cpu, load_golden_model(*cpu, name), 90, 9, name);
+    const Model model = load_golden_model(*cpu, name);
+    if (!model.config.mixers.empty()) continue;  // rows of layers with a state have one schedule: all layers, in order
+    check_schedules(*cpu, model, 90, 9, name);
     check_schedules(*reference, load_golden_model(*reference, name), 30, 3, name + ", reference");
+    ++checked;
   }
+  CHECK(checked >= 20);
 }
 
 TEST_CASE("any schedule agrees with a dense oracle in double, for GQA ratios 1 to 8", "[reuse][schedule]") {
