@@ -389,7 +389,7 @@ class Backend : public Device, public Operations {
 
 // Checks at the border of every backend: all backends refuse the same calls with the same messages.
 
-inline constexpr std::int32_t kMaxHeadDim = 256;
+inline constexpr std::int32_t kMaxHeadDim = 512;
 
 /// All checks throw std::invalid_argument with the expected and the actual value.
 void check_shape(std::string_view name, const ConstTensorView& view, std::int64_t rows, std::int64_t cols);

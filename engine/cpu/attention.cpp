@@ -68,34 +68,44 @@ struct AttentionTask {
 
 /// The working memory of a task, carved from a thread's scratch. Rows of q and p are operands of the product kernel.
 struct AttentionState {
-  explicit AttentionState(float* scratch) {
+  AttentionState(float* scratch, std::int32_t head_dim) {
     const auto take = [&scratch](std::int64_t count) { return std::exchange(scratch, scratch + count); };
-    q = take(kMaxQueries * kTileStride);
-    p = take(kMaxQueries * kTileStride);
-    o = take(kMaxQueries * kMaxWidth);
-    results = take(kMaxQueries * AttentionTask::result_floats(kMaxWidth));
-    keys = take(kKeyBlock * kMaxWidth);
-    values = take(kKeyBlock * kMaxWidth);
-    l = take(kMaxQueries * kSumLanes);
-    m = take(kMaxQueries);
+    const std::int64_t queries = max_queries(head_dim), width = max_width(head_dim);
+    q_stride = queries * kTileStride;
+    q = take(q_stride * (width / kTileStride));
+    p = take(queries * kTileStride);
+    o = take(queries * width);
+    results = take(queries * AttentionTask::result_floats(width));
+    keys = take(kKeyBlock * width);
+    values = take(kKeyBlock * width);
+    l = take(queries * kSumLanes);
+    m = take(queries);
   }
-  static constexpr std::int64_t kMaxWidth = kMaxHeadDim;
-  static constexpr std::int64_t kFloats =
-      kMaxQueries * (2 * kTileStride + kMaxWidth + AttentionTask::result_floats(kMaxWidth) + kSumLanes + 1) +
-      2 * kKeyBlock * kMaxWidth;
+  /// Heads are laid out as if they had one of two widths.
+  static constexpr std::int64_t max_width(std::int32_t head_dim) {
+    return head_dim > kTileStride ? kMaxHeadDim : kTileStride;
+  }
+  static constexpr std::int64_t floats(std::int32_t head_dim) {
+    const std::int64_t width = max_width(head_dim);
+    return max_queries(head_dim) * (width + kTileStride + width + AttentionTask::result_floats(width) + kSumLanes + 1) +
+           2 * kKeyBlock * width;
+  }
 
-  float* q;        // [queries, D]
-  float* p;        // [queries, 64]: scores, then exp of them
-  float* o;        // [queries, W]
-  float* results;  // [queries] results of one block
-  float* keys;     // [2][D][32]: a block of keys, widened to f32
-  float* values;   // [W / 32][64][32]
-  float* l;        // [queries, 16]: sums in virtual lanes
-  float* m;        // [queries]
+  float* q;               // [D / 256][queries, 256]: what one product reads, then the columns behind it
+  std::int64_t q_stride;  // floats of the first part
+  float* p;               // [queries, 64]: scores, then exp of them
+  float* o;               // [queries, W]
+  float* results;         // [queries] results of one block
+  float* keys;            // [2][D][32]: a block of keys, widened to f32
+  float* values;          // [W / 32][64][32]
+  float* l;               // [queries, 16]: sums in virtual lanes
+  float* m;               // [queries]
 
   std::int64_t key_begin[kMaxQueries] = {}, key_end[kMaxQueries] = {};  // the range of keys that each query sees
 };
-static_assert(AttentionState::kFloats <= kThreadFloats && kMaxHeadDim <= kTileStride && kMaxHeadDim % kPanel == 0);
+static_assert(AttentionState::floats(kTileStride) <= kThreadFloats &&
+              AttentionState::floats(kMaxHeadDim) <= kThreadFloats && kMaxHeadDim == 2 * kTileStride &&
+              kMaxHeadDim % kPanel == 0);
 
 /// One key block as panels: two of keys [D][32], W / 32 of values [64][32].
 template <class Element>
@@ -211,8 +221,11 @@ void compute_results(const AttentionTask& task, const AttentionState& state, con
   const std::int64_t count = group.end - group.begin;
   float* p = state.p + group.begin * kTileStride;
   for (std::int64_t i = 0; i < count; ++i) std::fill_n(p + i * kTileStride, kKeyBlock, 0.0f);
-  multiply_tile(p, kTileStride, state.q + group.begin * kTileStride, count,
-                PanelLine{block.keys, block.key_stride, kKeyBlock / kPanel}, task.shape.head_dim);
+  for (std::int64_t d = 0; d < task.shape.head_dim; d += kTileStride) {  // the chains go on from what is in p
+    const std::int64_t depth = std::min<std::int64_t>(task.shape.head_dim - d, kTileStride);
+    multiply_tile(p, kTileStride, state.q + d / kTileStride * state.q_stride + group.begin * kTileStride, count,
+                  PanelLine{block.keys + d * kPanel, block.key_stride, kKeyBlock / kPanel}, depth);
+  }
   for (std::int64_t i = 0; i < count; ++i) {
     const bool whole = group.low[i] == 0 && group.high[i] == kKeyBlock;
     const auto softmax = whole ? block_softmax<true> : block_softmax<false>;
@@ -324,14 +337,17 @@ void merge_parts(const AttentionTask& task, const AttentionState& state) {
 
 template <class Element>
 void attend(const AttentionTask& task, float* scratch) {
-  AttentionState state(scratch);
+  AttentionState state(scratch, task.shape.head_dim);
   const std::int64_t depth = task.shape.head_dim;
   const std::int64_t queries = task.queries();
   const std::int64_t width = task.width();
   const std::int64_t panels = width / kPanel;
   const std::span<const float> sinks = task.scores.sinks;
   for (std::int64_t i = 0; i < queries; ++i) {
-    std::copy_n(task.q.f32(task.row_of(i)) + task.column_of(i), depth, state.q + i * kTileStride);
+    const float* query = task.q.f32(task.row_of(i)) + task.column_of(i);
+    for (std::int64_t d = 0; d < depth; d += kTileStride)
+      std::copy_n(query + d, std::min<std::int64_t>(depth - d, kTileStride),
+                  state.q + d / kTileStride * state.q_stride + i * kTileStride);
     state.m[i] = sinks.empty() ? -std::numeric_limits<float>::infinity() : sinks[task.head_of(i)];
     state.key_begin[i] = task.rows.key_begin[task.row_of(i)];
     state.key_end[i] = task.rows.position[task.row_of(i)] + 1;
@@ -398,7 +414,7 @@ void attention(const AttentionResources& resources, TensorView out, ConstTensorV
   if (rows.size() == 0) return;
   const std::int64_t query_heads = q.cols / shape.head_dim;
   const std::int64_t group = query_heads / shape.kv_heads;
-  const std::int64_t heads_per_tile = std::min(group, kMaxQueries);
+  const std::int64_t heads_per_tile = std::min(group, max_queries(shape.head_dim));
   const std::int64_t head_parts = (group + heads_per_tile - 1) / heads_per_tile;
   const std::int64_t result_floats = AttentionTask::result_floats(panels_of(shape.head_dim) * kPanel);
   const bool records = std::any_of(received.begin(), received.end(), [](const auto* sums) { return sums != nullptr; });
@@ -410,6 +426,7 @@ void attention(const AttentionResources& resources, TensorView out, ConstTensorV
   plan_attention(plan, rows,
                  {.groups = shape.kv_heads * head_parts,
                   .heads = heads_per_tile,
+                  .queries = max_queries(shape.head_dim),
                   .floats = result_floats + weight_floats,
                   .threads = work < ThreadPool::kWorthWaking ? 1 : pool.size()});
   if (records) {
@@ -531,7 +548,7 @@ void make_parts(RowAttentionPlan& plan, const RowAttentionSizes& sizes) {
 
 void plan_attention(RowAttentionPlan& plan, const RowSpan& rows, const RowAttentionSizes& sizes) {
   const std::int64_t fair = std::max(rows.size() * sizes.groups / (4 * sizes.threads), kFewQueries / sizes.heads);
-  make_tiles(plan, rows, std::clamp<std::int64_t>(fair, 1, kMaxQueries / sizes.heads));
+  make_tiles(plan, rows, std::clamp<std::int64_t>(fair, 1, sizes.queries / sizes.heads));
   make_parts(plan, sizes);
 }
 

@@ -14,6 +14,10 @@
 namespace baton::cpu {
 
 inline constexpr std::int64_t kMaxQueries = 96;  // rows times heads of a task; its working set then fits the L2 cache
+/// Returns the same for heads of a width: half as many of the widest heads.
+inline constexpr std::int64_t max_queries(std::int32_t head_dim) {
+  return head_dim > kMaxHeadDim / 2 ? kMaxQueries / 2 : kMaxQueries;
+}
 // With more queries (two tiles of the product kernel), keys and values are widened to f32 first.
 inline constexpr std::int64_t kFewQueries = 24;
 
@@ -48,10 +52,11 @@ struct RowAttentionPlan {
 };
 
 struct RowAttentionSizes {
-  std::int64_t groups;  // of heads
-  std::int64_t heads;   // of a group, at most
-  std::int64_t floats;  // that a task leaves for each query and block if several tasks share a tile
-  int threads;          // that run the tasks
+  std::int64_t groups;   // of heads
+  std::int64_t heads;    // of a group, at most
+  std::int64_t queries;  // of a tile, at most
+  std::int64_t floats;   // that a task leaves for each query and block if several tasks share a tile
+  int threads;           // that run the tasks
 };
 
 /// Fills the plan for the rows; `weights` is left as it is.

@@ -193,12 +193,27 @@ constexpr const char* kRecurrent = "its model has recurrent layers, whose state 
 
 bool is_recurrent(const EngineParts& parts) { return parts.model->kv_layout().state_bytes > 0; }
 
+/// Returns the decision, or an exact one if the prompt would compare values in a layer that has none: it reads those of
+/// another layer. Throws EngineError if the request names that layer.
+ReuseDecision with_values(ReuseDecision decision, const ReuseOptions& reuse, const ModelConfig& config) {
+  const LayerRange& range = decision.range;
+  if (!takes_segments(reuse, decision) || !range.valid(config.layers) || config.stores_kv(range.detect))
+    return decision;
+  const std::string why = fmt::format("layer {} has no keys and values to compare, it reads those of layer {}",
+                                      range.detect, config.kv_layer(range.detect));
+  if (reuse.range.given())
+    throw EngineError(EngineError::Kind::invalid, fmt::format("reuse: {}; expected another layer for detect", why));
+  return exact_because(reuse, why);
+}
+
 /// baton::decide() with the engine's calibration.
 ReuseDecision decide_now(const ReuseOptions& reuse, PlaceId place, const EngineParts& parts) {
   if (is_recurrent(parts) && takes_segments(reuse)) return exact_because(reuse, kRecurrent);
+  const ModelConfig& config = parts.model->config;
   try {
-    return parts.measuring.with_calibration(
-        [&](const Calibration& now) { return decide(reuse, now, place, parts.model->config.layers); });
+    return with_values(parts.measuring.with_calibration(
+                           [&](const Calibration& now) { return decide(reuse, now, place, config.layers); }),
+                       reuse, config);
   } catch (const std::invalid_argument& error) {
     throw EngineError(EngineError::Kind::invalid, error.what());
   }

@@ -45,12 +45,14 @@ enum class Family : std::uint8_t {
   falcon_h1,
   hunyuan,
   gpt_oss,
+  gemma4,
 };
 
 /// Attention and gated delta nets.
 bool is_delta_hybrid(Family family) {
   return family == Family::qwen35 || family == Family::qwen35_moe || family == Family::qwen3_next;
 }
+bool is_gemma(Family family) { return family == Family::gemma3 || family == Family::gemma4; }
 bool is_lfm2(Family family) { return family == Family::lfm2 || family == Family::lfm2_moe; }
 
 /// A family and what its configurations leave out, as Transformers fills it in.
@@ -130,6 +132,7 @@ constexpr FamilyRow kFamilies[] = {
      .head_dim = 64,
      .family = Family::gpt_oss,
      .attention_bias = true},
+    {.name = "Gemma4ForCausalLM", .head_dim = 256, .family = Family::gemma4, .tied = true},
 };
 
 inline constexpr std::int32_t kMaxContext = 1 << 27;
@@ -362,6 +365,7 @@ void read_temperature(QueryTemperature& temperature, const RopeConfig& rope, con
 
 /// Reads RoPE's settings, in every spelling. Throws ModelError for what is not supported, by name.
 void read_rope(ModelConfig& config, const JsonFields& fields, const FamilyRow& row, const std::string& origin) {
+  if (row.family == Family::gemma4) return;  // its heads differ by layer: see read_gemma4_layers
   if (row.family == Family::gemma3) return read_layer_type_ropes(config, fields, row, 10000.0, origin);
   if (row.family == Family::olmo3)
     return read_layer_type_ropes(config, fields, row, fields.number_or("rope_theta", row.theta, kMinTheta, kMaxTheta),
@@ -400,6 +404,12 @@ void read_windows(ModelConfig& config, const JsonFields& fields, Family family) 
   if (family == Family::qwen2 || family == Family::qwen3 || family == Family::qwen2_moe)
     return read_qwen_windows(config, fields);
   if (family == Family::gemma3) return read_periodic_windows(config, fields, 6, RopeKind::local, RopeKind::global);
+  if (family == Family::gemma4) {
+    read_periodic_windows(config, fields, 6, RopeKind::local, RopeKind::global, 512);
+    config.window.back() = 0;  // as in Transformers: the last layer attends to everything, whatever is written
+    config.rope_kinds.back() = RopeKind::global;
+    return;
+  }
   if (family == Family::olmo3) return read_periodic_windows(config, fields, 4, RopeKind::local, RopeKind::global);
   if (family == Family::gpt_oss)
     return read_periodic_windows(config, fields, 2, RopeKind::global, RopeKind::global, 128);
@@ -675,7 +685,7 @@ void reject_other_activations(const JsonFields& fields, Family family) {
       fields.fail("mlp_hidden_act", "but only relu2 is supported for this architecture");
     return;
   }
-  if (family == Family::gemma3) {
+  if (is_gemma(family)) {
     if (fields.text_or("hidden_activation", "gelu_pytorch_tanh") != "gelu_pytorch_tanh")
       fields.fail("hidden_activation", "but only gelu_pytorch_tanh is supported for this architecture");
     return;
@@ -688,7 +698,7 @@ bool has_experts(Family family) {
   if (family == Family::granite_hybrid || family == Family::nemotron) return true;
   return family == Family::mixtral || family == Family::qwen3_moe || family == Family::qwen2_moe ||
          family == Family::lfm2_moe || family == Family::qwen35_moe || family == Family::qwen3_next ||
-         family == Family::gpt_oss;
+         family == Family::gpt_oss || family == Family::gemma4;
 }
 
 /// The key of a mixture's number of experts; empty: the family has none. Newer configurations of Qwen3 have Mixtral's,
@@ -720,6 +730,12 @@ void reject_unsupported(const JsonFields& fields, const FamilyRow& row) {
       fields.fail("attn_logit_softcapping", "but soft caps of attention scores are not supported");
     if (fields.flag_or("use_bidirectional_attention", false))
       fields.fail("use_bidirectional_attention", "but only causal attention is supported");
+  }
+  if (family == Family::gemma4) {
+    if (fields.text_or("use_bidirectional_attention", "vision") != "vision")  // between the tokens of a picture
+      fields.fail("use_bidirectional_attention", "but only causal attention is supported");
+    if (fields.find("rope_scaling") != nullptr)
+      fields.fail("rope_scaling", "but the RoPE of this architecture is read from rope_parameters");
   }
   if (!row.attention_bias && fields.flag_or("attention_bias", false))
     fields.fail("attention_bias", "which this architecture does not have");
@@ -779,12 +795,12 @@ void read_biases_and_norms(ModelConfig& config, const JsonFields& fields, Family
   if (family == Family::gpt_oss) config.attention_bias = config.output_bias = fields.flag_or("attention_bias", true);
   config.sinks = family == Family::gpt_oss;
   config.mlp_bias = fields.flag_or("mlp_bias", false);
-  config.qk_norm = family == Family::qwen3 || family == Family::qwen3_moe || family == Family::gemma3 ||
+  config.qk_norm = family == Family::qwen3 || family == Family::qwen3_moe || is_gemma(family) ||
                    family == Family::exaone4 || family == Family::olmo3 || is_lfm2(family) || is_delta_hybrid(family);
   config.qk_norm_of_row = family == Family::olmo3;
   if (family == Family::hunyuan) config.qk_norm = config.norm_behind_rope = fields.flag_or("use_qk_norm", true);
   config.pre_norms = family != Family::exaone4 && family != Family::olmo3;
-  config.post_norms = family == Family::gemma3 || family == Family::glm4 || !config.pre_norms;
+  config.post_norms = is_gemma(family) || family == Family::glm4 || !config.pre_norms;
   config.interleaved_heads = family == Family::glm4;
 }
 
@@ -869,8 +885,25 @@ MixtureConfig nemotron_mixture(const JsonFields& fields, const NemotronLayers& l
   return mixture;
 }
 
+/// Gemma 4's mixture, beside the MLP.
+MixtureConfig gemma4_mixture(const JsonFields& fields) {
+  MixtureConfig mixture;
+  if (!fields.flag_or("enable_moe_block", false)) return mixture;
+  mixture.experts = fields.integer("num_experts", 1, kMaxExperts);
+  mixture.chosen = fields.integer("top_k_experts", 1, kMaxExperts);
+  mixture.ffn_width = fields.integer("moe_intermediate_size", 1, kMaxFfnWidth);
+  mixture.beside_mlp = true;
+  if (mixture.chosen > mixture.experts)
+    fields.fail("top_k_experts", fmt::format("expected at most {}, the number of experts", mixture.experts));
+  return mixture;
+}
+
 void read_mixture(ModelConfig& config, const JsonFields& fields, Family family) {
   MixtureConfig& mixture = config.mixture;
+  if (family == Family::gemma4) {
+    mixture = gemma4_mixture(fields);
+    return;
+  }
   const MixtureDefaults absent = mixture_defaults(family);
   if (family == Family::granite_hybrid) {
     mixture = granite_mixture(fields, config.ffn_width);
@@ -906,6 +939,117 @@ void read_gemma(ModelConfig& config, const JsonFields& fields) {
   config.embedding_scale = static_cast<float>(std::sqrt(static_cast<double>(config.width)));
   config.query_divisor = static_cast<float>(fields.number_or("query_pre_attn_scalar", 256.0, 1e-6, 1e9));
   config.logit_cap = static_cast<float>(fields.number_or("final_logit_softcapping", 0.0, 0.0, 1e30));
+}
+
+/// What Gemma 4 does in all layers, and the inputs that each of its layers takes from the row's token.
+void read_gemma4(ModelConfig& config, const JsonFields& fields) {
+  config.activation = GateActivation::gelu_tanh;
+  config.embedding_scale = static_cast<float>(std::sqrt(static_cast<double>(config.width)));
+  config.score_multiplier = 1.0f;
+  config.value_norm = config.layer_scales = true;
+  config.logit_cap = static_cast<float>(fields.number_or("final_logit_softcapping", 0.0, 0.0, 1e30));
+  const std::int32_t width = fields.integer_or("hidden_size_per_layer_input", 256, 0, kMaxWidth);
+  if (width == 0) return;
+  if (std::int64_t{width} * config.layers > INT32_MAX)
+    fields.fail("hidden_size_per_layer_input", fmt::format("which is too much for {} layers", config.layers));
+  config.token_input = {width, fields.integer_or("vocab_size_per_layer_input", 262144, 1, kMaxVocabulary)};
+}
+
+/// The heads of each layer: layers that attend to everything have their own, or "per_layer_config" lists some.
+void read_gemma4_heads(ModelConfig& config, const JsonFields& fields, const std::string& origin) {
+  LayerShapes& shapes = config.shapes;
+  const Json* listed = fields.find("per_layer_config");
+  const bool keys_as_values = fields.flag_or("attention_k_eq_v", false);
+  const std::int32_t global = fields.integer_or("global_head_dim", 512, 2, kMaxHeadDim);
+  const std::int32_t heads = fields.integer_or("num_global_key_value_heads", config.kv_heads, 1, kMaxHeads);
+  for (std::int32_t layer = 0; layer < config.layers; ++layer) {
+    const bool full = config.rope_kind(layer) == RopeKind::global;
+    std::int32_t head_dim = full && listed == nullptr ? global : config.head_dim;
+    std::int32_t kv_heads = full && listed == nullptr && keys_as_values ? heads : config.kv_heads;
+    const std::string place = fmt::format("per_layer_config.{}.", layer);
+    if (listed != nullptr) {
+      const JsonFields all(*listed, origin, "per_layer_config.");
+      if (const Json* own = all.find(std::to_string(layer))) {
+        const JsonFields of_layer(*own, origin, place);
+        for (const auto& [key, value] : own->items())
+          if (key != "head_dim" && key != "num_key_value_heads")
+            of_layer.fail(key, "but of what may differ by layer, head_dim and num_key_value_heads are supported");
+        head_dim = of_layer.integer_or("head_dim", head_dim, 2, kMaxHeadDim);
+        kv_heads = of_layer.integer_or("num_key_value_heads", kv_heads, 1, kMaxHeads);
+      }
+    }
+    if (head_dim % 2 != 0)
+      throw ModelError(
+          fmt::format("{}: layer {} has heads of {}, expected an even width for RoPE", origin, layer, head_dim));
+    if (config.heads % kv_heads != 0)
+      throw ModelError(fmt::format("{}: layer {} has {} KV heads, expected a divisor of num_attention_heads, {}",
+                                   origin, layer, kv_heads, config.heads));
+    shapes.head_dim.push_back(head_dim);
+    shapes.kv_heads.push_back(kv_heads);
+    shapes.keys_as_values.push_back(full && keys_as_values);
+  }
+}
+
+/// The last layers read the keys and values of the last one of their kind before them, and may have a wider MLP.
+void read_gemma4_sharing(ModelConfig& config, const JsonFields& fields) {
+  const std::int32_t shared = fields.integer_or("num_kv_shared_layers", 0, 0, config.layers - 1);
+  const std::int32_t own = config.layers - shared;
+  const bool wide = fields.flag_or("use_double_wide_mlp", false);
+  for (std::int32_t layer = 0; layer < config.layers; ++layer) {
+    std::int32_t read = layer;
+    while (read >= 0 && (read >= own || config.rope_kind(read) != config.rope_kind(layer)) && layer >= own) --read;
+    if (read < 0)
+      fields.fail("num_kv_shared_layers",
+                  fmt::format("but layer {} finds no layer of its kind whose keys and values it could read", layer));
+    config.shapes.kv_layer.push_back(read);
+    config.shapes.ffn_width.push_back(wide && layer >= own ? 2 * config.ffn_width : config.ffn_width);
+    if (config.shapes.head_dim[static_cast<std::size_t>(read)] != config.head_dim_of(layer) ||
+        config.shapes.kv_heads[static_cast<std::size_t>(read)] != config.kv_heads_of(layer))
+      fields.fail(
+          "num_kv_shared_layers",
+          fmt::format("but layer {} has other heads than layer {}, whose keys and values it reads", layer, read));
+  }
+}
+
+/// One RoPE for full attention and one for sliding windows, each over the whole width of its heads. In a proportional
+/// one, the last pairs do not turn.
+void read_gemma4_rope(ModelConfig& config, const JsonFields& fields, const std::string& origin) {
+  const Json usual = {
+      {"sliding_attention", {{"rope_type", "default"}, {"rope_theta", 10000.0}}},
+      {"full_attention", {{"rope_type", "proportional"}, {"partial_rotary_factor", 0.25}, {"rope_theta", 1000000.0}}}};
+  const Json* given = fields.find("rope_parameters");
+  const JsonFields by_type(given != nullptr ? *given : usual, origin, "rope_parameters.");
+  for (const RopeKind kind : {RopeKind::global, RopeKind::local}) {
+    const auto first = std::ranges::find(config.rope_kinds, kind);
+    if (first == config.rope_kinds.end()) continue;
+    const std::int32_t width = config.head_dim_of(static_cast<std::int32_t>(first - config.rope_kinds.begin()));
+    for (std::int32_t layer = 0; layer < config.layers; ++layer)
+      if (config.rope_kind(layer) == kind && config.head_dim_of(layer) != width)
+        throw ModelError(fmt::format("{}: layer {} has heads of {}, expected {}, as the layers of its kind before it",
+                                     origin, layer, config.head_dim_of(layer), width));
+    const char* key = kind == RopeKind::global ? "full_attention" : "sliding_attention";
+    const Json* one = by_type.find(key);
+    if (one == nullptr) by_type.fail(key, "expected the RoPE of these layers");
+    const JsonFields rope(*one, origin, fmt::format("rope_parameters.{}.", key));
+    RopeConfig& config_of_kind = kind == RopeKind::global ? config.rope : config.local_rope;
+    config_of_kind.width = width;
+    config_of_kind.theta = rope.number("rope_theta", kMinTheta, kMaxTheta);
+    const std::string type = rope.text_or("rope_type", "default");
+    if (type == "default") continue;
+    if (type != "proportional") rope.fail("rope_type", "which is not supported; supported are default, proportional");
+    config_of_kind.factor = rope.number_or("factor", 1.0, 1e-6, 1e6);
+    if (config_of_kind.factor != 1.0) config_of_kind.scaling = RopeScaling::linear;
+    const double part = rope.number_or("partial_rotary_factor", 1.0, 0.0, 1.0);
+    config_of_kind.turning = static_cast<std::int32_t>(part * width / 2.0 + 1e-6);
+    if (config_of_kind.turning == 0)
+      rope.fail("partial_rotary_factor", fmt::format("which leaves no pair of heads of {} to turn", width));
+  }
+}
+
+void read_gemma4_layers(ModelConfig& config, const JsonFields& fields, const std::string& origin) {
+  read_gemma4_heads(config, fields, origin);
+  read_gemma4_sharing(config, fields);
+  read_gemma4_rope(config, fields, origin);
 }
 
 /// The gate of gpt-oss.
@@ -978,6 +1122,9 @@ constexpr InnerModel kInnerModels[] = {
     {"gemma3_text", "Gemma3ForCausalLM",
      R"({"vocab_size": 262208, "num_attention_heads": 8, "num_key_value_heads": 4, "max_position_embeddings": 131072,
          "hidden_size": 2304, "intermediate_size": 9216, "num_hidden_layers": 26})"},
+    {"gemma4_text", "Gemma4ForCausalLM",
+     R"({"vocab_size": 262144, "num_attention_heads": 8, "num_key_value_heads": 4, "max_position_embeddings": 131072,
+         "hidden_size": 2304, "intermediate_size": 9216, "num_hidden_layers": 30})"},
     {"mistral", "MistralForCausalLM"},
     {"ministral3", "Ministral3ForCausalLM"},
     {"llama", "LlamaForCausalLM"},
@@ -1060,6 +1207,7 @@ ModelConfig parse_config(std::string_view json, const std::string& origin) {
   read_dimensions(config, fields, row);
   read_biases_and_norms(config, fields, family);
   if (family == Family::gemma3) read_gemma(config, fields);
+  if (family == Family::gemma4) read_gemma4(config, fields);
   if (family == Family::granite || family == Family::granite_hybrid) read_multipliers(config, fields);
   if (family == Family::granite_hybrid) {
     config.recurrent = read_granite_mamba(fields, config.width);
@@ -1090,6 +1238,7 @@ ModelConfig parse_config(std::string_view json, const std::string& origin) {
   if (has_experts(family)) read_mixture(config, fields, family);
   read_rope(config, fields, row, origin);
   read_windows(config, fields, family);
+  if (family == Family::gemma4) read_gemma4_layers(config, fields, origin);
   config.eos_tokens = end_tokens(fields.integers("eos_token_id", 0, config.vocabulary - 1), origin);
   config.bos_token = fields.integer_or("bos_token_id", -1, 0, config.vocabulary - 1);
   config.quantization = read_quantization(fields, origin);

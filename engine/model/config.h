@@ -52,6 +52,7 @@ struct RopeConfig {
   double beta_slow = 1.0;             // yarn
   double attention_factor = 0.0;      // yarn; 0: 0.1 ln(factor) + 1. longrope
   bool truncate = true;               // yarn
+  std::int32_t turning = 0;           // the first pairs, which turn; those behind them have a frequency of 0; 0: all
   std::int32_t width = 0;             // R, the first columns of a head, which are rotated; 0: all D
   std::vector<float> divisors;        // [R/2] of each frequency: GGUF files instead of a scaling; longrope; else empty
   std::vector<float> long_divisors;   // [R/2] longrope: in the place of divisors if the context exceeds the original
@@ -88,6 +89,7 @@ struct MixtureConfig {
   bool shared_gate = true;                 // its result is multiplied by the sigmoid of a product
   std::int32_t latent_width = 0;           // of what experts read and write, projected from and to C; 0: C itself
   bool biases = false;                     // of the router and of the experts' matrices
+  bool beside_mlp = false;                 // the layer has an MLP too; both results have norms, and are added
 
   bool in(std::int32_t layer) const { return experts > 0 && !std::ranges::binary_search(dense_layers, layer); }
 };
@@ -95,6 +97,8 @@ struct MixtureConfig {
 /// A part of a layer: a mixer, which reads what its sequence stored at other positions, or a feed-forward part, which
 /// sees its own row alone.
 /// parallel: attention and Mamba2 over the same input.
+/// mlp_and_experts: an MLP and a mixture over the same residual stream.
+/// token_input: adds what a layer makes of the row's token (per-layer embeddings), behind the feed-forward part.
 enum class LayerKind : std::uint8_t {
   none,
   attention,
@@ -103,9 +107,11 @@ enum class LayerKind : std::uint8_t {
   mamba2,
   parallel,
   feed_forward,
-  experts
+  experts,
+  mlp_and_experts,
+  token_input
 };
-inline constexpr std::size_t kLayerKinds = 8;
+inline constexpr std::size_t kLayerKinds = 10;
 
 /// The layers that keep a state instead of keys and values; a model has one kind of them.
 struct RecurrentConfig {
@@ -119,6 +125,22 @@ struct RecurrentConfig {
   float least_step = 0.0f, most_step = 0.0f;  // of scan
   std::int32_t norm_groups = 0;               // scan: groups of the result with an RMSNorm of their own; 0: no norm
   bool gate_behind_norm = false;  // scan: the gate multiplies the normalised result, not the input of the norm
+};
+
+/// What layers have in their own way; each [L], or empty: as the model.
+struct LayerShapes {
+  std::vector<std::int32_t> head_dim;   // D
+  std::vector<std::int32_t> kv_heads;   // K
+  std::vector<std::int32_t> ffn_width;  // F
+  /// The layer whose keys and values a layer reads: itself, or an earlier one, and then it stores none.
+  std::vector<std::int32_t> kv_layer;
+  std::vector<bool> keys_as_values;  // values are the product of k, before its norm
+};
+
+/// Per-layer embeddings: each layer has an input of its own, which depends on the row's token alone.
+struct TokenInputConfig {
+  std::int32_t width = 0;  // P; 0: there are none
+  std::int32_t rows = 0;   // tokens that have a row in the table; others take the first one
 };
 
 struct ModelConfig {
@@ -140,6 +162,8 @@ struct ModelConfig {
   bool qk_norm = false;               // RMSNorm of q and k before RoPE, of each head
   bool qk_norm_of_row = false;        // or of all heads of a row together
   bool norm_behind_rope = false;      // q and k are normalised behind RoPE, head by head
+  bool value_norm = false;            // RMSNorm of each head of v, without weights
+  bool layer_scales = false;          // the residual stream behind each layer is multiplied by a number of the layer
   bool pre_norms = true;              // RMSNorm of the inputs of attention and MLP
   bool post_norms = false;            // RMSNorm of the outputs of attention and MLP, before they are added
   float norm_offset = 0.0f;           // added to the weights of norms as they are stored
@@ -159,6 +183,8 @@ struct ModelConfig {
   bool interleaved_heads = false;  // checkpoints hold the rotated columns of a head as pairs (2 j, 2 j + 1)
   QueryTemperature temperature;
   MixtureConfig mixture;
+  LayerShapes shapes;
+  TokenInputConfig token_input;
   std::vector<LayerKind> mixers;  // [L], or empty: all attention
   bool single_parts = false;      // a layer has a mixer or, if that is `none`, a feed-forward part
   RecurrentConfig recurrent;
@@ -180,13 +206,34 @@ struct ModelConfig {
   bool attends(std::int32_t layer) const {
     return mixer(layer) == LayerKind::attention || mixer(layer) == LayerKind::parallel;
   }
+  std::int32_t head_dim_of(std::int32_t layer) const { return of_layer(shapes.head_dim, layer, head_dim); }
+  std::int32_t kv_heads_of(std::int32_t layer) const { return of_layer(shapes.kv_heads, layer, kv_heads); }
+  std::int32_t ffn_width_of(std::int32_t layer) const { return of_layer(shapes.ffn_width, layer, ffn_width); }
+  /// The layer whose keys and values an attention layer reads.
+  std::int32_t kv_layer(std::int32_t layer) const { return of_layer(shapes.kv_layer, layer, layer); }
+  /// The first of the last layers that read the keys and values of others; L: there are none.
+  std::int32_t first_kv_reader() const {
+    std::int32_t layer = layers;
+    while (layer > 0 && kv_layer(layer - 1) != layer - 1) --layer;
+    return layer;
+  }
+  /// True for an attention layer that has keys and values of its own.
+  bool stores_kv(std::int32_t layer) const { return attends(layer) && kv_layer(layer) == layer; }
+  bool keys_as_values(std::int32_t layer) const {
+    return !shapes.keys_as_values.empty() && shapes.keys_as_values[static_cast<std::size_t>(layer)];
+  }
   const RopeConfig& rope_of(RopeKind kind) const { return kind == RopeKind::global ? rope : local_rope; }
   /// The columns of a head that are rotated.
   std::int32_t rotated(RopeKind kind) const { return rope_of(kind).width > 0 ? rope_of(kind).width : head_dim; }
-  /// What scores are multiplied by before the softmax.
-  float score_scale() const {
+  /// What scores of a layer are multiplied by before the softmax.
+  float score_scale(std::int32_t layer = 0) const {
     if (score_multiplier > 0.0f) return score_multiplier;
-    return 1.0f / std::sqrt(query_divisor > 0.0f ? query_divisor : static_cast<float>(head_dim));
+    return 1.0f / std::sqrt(query_divisor > 0.0f ? query_divisor : static_cast<float>(head_dim_of(layer)));
+  }
+
+ private:
+  static std::int32_t of_layer(const std::vector<std::int32_t>& own, std::int32_t layer, std::int32_t model) {
+    return own.empty() ? model : own[static_cast<std::size_t>(layer)];
   }
 };
 

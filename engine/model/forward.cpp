@@ -69,7 +69,7 @@ Forward::Forward(Backend& backend, const Model& model)
       outputs_(backend, model) {
   const LayerContext context{backend_, model_, rows_, timer_, gates_, states_};
   for (const LayerEntry& layer : layers_) {
-    for (const LayerKind kind : {layer.mixer, layer.feed}) {
+    for (const LayerKind kind : {layer.mixer, layer.feed, layer.last}) {
       const auto index = static_cast<std::size_t>(kind);
       if (kind != LayerKind::none && !kinds_[index]) kinds_[index] = layer_kinds()[index]->make(context);
     }
@@ -115,6 +115,8 @@ void Forward::run_phase(StepRows& step, std::int32_t begin, std::int32_t end) {
       [&] {
         if (rows_.whole()) rows_.activate(step, begin);
         normed_is_in_ = false;
+        for (const auto& kind : kinds_)
+          if (kind && begin == 0) kind->begin(step);
         for (std::int32_t layer = begin; layer < end; ++layer) {
           if (layer > begin) run_before_layer(step, layer);
           rows_.keep_hidden(step, layer);
@@ -146,7 +148,7 @@ void Forward::rehearse() {
   };
   for (std::int32_t layer = 0; layer < model_.config.layers; ++layer) {
     const LayerEntry& entry = layers_[static_cast<std::size_t>(layer)];
-    for (const LayerKind kind : {entry.mixer, entry.feed})
+    for (const LayerKind kind : {entry.mixer, entry.feed, entry.last})
       if (kind != LayerKind::none) part(kind).rehearse(layer, run);
   }
   run(outputs_.logits(), DType::f32, rows_.normed(), *model_.weights.lm_head, {});
@@ -205,7 +207,18 @@ void Forward::add_and_normalize(std::int32_t layer, std::span<const float> norm)
   }
 }
 
-void Forward::end_layer(const StepRows& step, std::int32_t layer, std::int32_t phase_end) {
+void Forward::end_layer(StepRows& step, std::int32_t layer, std::int32_t phase_end) {
+  const LayerKind last = layers_[static_cast<std::size_t>(layer)].last;
+  if (last != LayerKind::none || model_.config.layer_scales) {
+    backend_.add(rows_.residual(), rows_.delta());
+    if (last != LayerKind::none) {
+      part(last).run(step, layer, rows_.residual());
+      backend_.add(rows_.residual(), rows_.delta());
+    }
+    const float scale = model_.weights.layers[static_cast<std::size_t>(layer)].scale;
+    if (scale != 1.0f) backend_.scale(rows_.residual(), scale);
+    return;
+  }
   if (!next_norm_is_fused(step, layer, phase_end)) return backend_.add(rows_.residual(), rows_.delta());
   const auto next = static_cast<std::size_t>(layer) + 1;
   const LayerWeights& w = model_.weights.layers[next];

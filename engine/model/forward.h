@@ -78,7 +78,7 @@ class Forward {
   void run_layer(StepRows& step, std::int32_t layer, std::int32_t phase_end);
   void normalize(std::int32_t layer, std::span<const float> norm);
   void add_and_normalize(std::int32_t layer, std::span<const float> norm);
-  void end_layer(const StepRows& step, std::int32_t layer, std::int32_t phase_end);
+  void end_layer(StepRows& step, std::int32_t layer, std::int32_t phase_end);
   void finish_part(std::span<const float> post_norm);
   void run_before_layer(const StepRows& step, std::int32_t layer);
   bool can_replay(const StepRows& step, std::int32_t layer) const;

@@ -53,13 +53,31 @@ constexpr std::pair<std::string_view, std::string_view> kMixtureTensors[] = {{"b
                                                                              {"w3", "ffn_up_exps"},
                                                                              {"up_proj", "ffn_up_exps"},
                                                                              {"w2", "ffn_down_exps"},
-                                                                             {"down_proj", "ffn_down_exps"}};
+                                                                             {"down_proj", "ffn_down_exps"},
+                                                                             {"gate_up_proj", "ffn_gate_up_exps"}};
 /// And those of the expert that every token runs through.
 constexpr std::pair<std::string_view, std::string_view> kSharedTensors[] = {
     {"mlp.shared_expert_gate", "ffn_gate_inp_shexp"},
     {"mlp.shared_expert.gate_proj", "ffn_gate_shexp"},
     {"mlp.shared_expert.up_proj", "ffn_up_shexp"},
     {"mlp.shared_expert.down_proj", "ffn_down_shexp"}};
+
+/// Those of Gemma 4.
+constexpr std::pair<std::string_view, std::string_view> kGemma4Tensors[] = {
+    {"post_attention_layernorm", "post_attention_norm"},
+    {"pre_feedforward_layernorm", "ffn_norm"},
+    {"post_feedforward_layernorm", "post_ffw_norm"},
+    {"post_feedforward_layernorm_1", "post_ffw_norm_1"},
+    {"pre_feedforward_layernorm_2", "pre_ffw_norm_2"},
+    {"post_feedforward_layernorm_2", "post_ffw_norm_2"},
+    {"per_layer_input_gate", "inp_gate"},
+    {"per_layer_projection", "proj"},
+    {"post_per_layer_input_norm", "post_norm"}};
+/// Tensors outside of the layers.
+constexpr std::pair<std::string_view, std::string_view> kTokenInputTensors[] = {
+    {"model.embed_tokens_per_layer.weight", "per_layer_token_embd.weight"},
+    {"model.per_layer_model_projection.weight", "per_layer_model_proj.weight"},
+    {"model.per_layer_projection_norm.weight", "per_layer_proj_norm.weight"}};
 
 /// Those of LFM2.
 constexpr std::pair<std::string_view, std::string_view> kLfm2Tensors[] = {
@@ -98,7 +116,9 @@ constexpr std::pair<std::string_view, std::string_view> kWholeNames[] = {{"linea
                                                                          {"mamba.dt_bias", "ssm_dt.bias"},
                                                                          {"mamba.D", "ssm_d"},
                                                                          {"mlp.expert_bias", "exp_probs_b.bias"},
-                                                                         {"self_attn.sinks", "attn_sinks.weight"}};
+                                                                         {"self_attn.sinks", "attn_sinks.weight"},
+                                                                         {"mlp.expert_scale", "ffn_down_exps.scale"},
+                                                                         {"layer_scalar", "layer_output_scale.weight"}};
 constexpr std::pair<std::string_view, std::string_view> kFalconNorm = {"post_attention_layernorm.weight", "ffn_norm"};
 
 struct Architecture {
@@ -171,6 +191,7 @@ constexpr Architecture kArchitectures[] = {
      .partly_rotated = true,
      .mixture = true,
      .whole_names = true},
+    {.name = "gemma4", .class_ = "Gemma4ForCausalLM", .special = kGemma4Tensors, .mixture = true, .whole_names = true},
     {.name = "gpt-oss", .class_ = "GptOssForCausalLM", .special = kGptOssTensors, .mixture = true, .whole_names = true},
 };
 
@@ -206,6 +227,7 @@ StoredName stored_name(std::string_view name, const Architecture& architecture) 
   if (name == "model.embed_tokens.weight") return {"token_embd.weight"};
   if (name == "model.norm.weight") return {is_lfm2(architecture) ? "token_embd_norm.weight" : "output_norm.weight"};
   if (name == "lm_head.weight") return {"output.weight"};
+  if (const std::string_view input = find_name(kTokenInputTensors, name); !input.empty()) return {std::string(input)};
   constexpr std::string_view kLayers = "model.layers.", kExperts = ".experts.";
   if (!name.starts_with(kLayers)) return {};
   const std::string_view rest = name.substr(kLayers.size());
@@ -274,7 +296,9 @@ void reject_unknown_tensors(const GgufFiles& files, const Architecture& architec
   for (const std::string& name : files.tensor_names()) {
     if (name == "token_embd.weight" || name == "output_norm.weight" || name == "output.weight" ||
         name == "rope_freqs.weight" || (is_lfm2(architecture) && name == "token_embd_norm.weight") ||
-        (architecture.name == "phi3" && name.starts_with("rope_factors_")))
+        (architecture.name == "phi3" && name.starts_with("rope_factors_")) ||
+        (architecture.name == "gemma4" &&
+         std::ranges::find(kTokenInputTensors, name, &TensorNames::value_type::second) != std::end(kTokenInputTensors)))
       continue;
     if (is_left_out(name, layers, blocks)) continue;
     const std::size_t first = name.find('.'), dot = name.find('.', first + 1), kind = name.rfind('.');
@@ -322,7 +346,7 @@ void reject_unsupported(const GgufMetadata& metadata, const Architecture& archit
        {std::string_view("logit_scale"), std::string_view("residual_scale"), std::string_view("embedding_scale"),
         std::string_view("attention.scale"), std::string_view("attention.logit_softcapping"), kLogitCap,
         std::string_view("attn_logit_softcapping")}) {
-    if (key == kLogitCap && prefix == "gemma3.") continue;
+    if (key == kLogitCap && (prefix == "gemma3." || prefix == "gemma4.")) continue;
     if (architecture.multipliers && std::ranges::find(kMultipliers, key, &Multiplier::key) != std::end(kMultipliers))
       continue;
     const std::string full = prefix + std::string(key);
@@ -391,6 +415,126 @@ void add_gemma(Json& config, const GgufMetadata& metadata, const std::string& pr
   config["query_pre_attn_scalar"] = layers == 62 ? Json(width / heads) : config["head_dim"];
   if (metadata.contains(prefix + std::string(kLogitCap)))
     config["final_logit_softcapping"] = metadata.number(prefix + std::string(kLogitCap), 0.0, 1e30);
+}
+
+/// The pairs that turn in a proportional RoPE: the file divides the frequencies of the others by 1e30.
+std::int64_t turning_pairs(const GgufFiles& files, std::int64_t pairs) {
+  constexpr const char* kName = "rope_freqs.weight";
+  const GgufTensor* tensor = files.find(kName);
+  if (tensor == nullptr) return pairs;
+  const std::string where = fmt::format("{}: tensor \"{}\"", files.metadata().origin(), kName);
+  if (tensor->type != BlockType::f32 || tensor->shape != std::vector{pairs})
+    throw ModelError(fmt::format("{} is {} of {}, expected F32 of {}", where, gguf_type_name(tensor->type_id),
+                                 fmt::join(tensor->shape, " x "), pairs));
+  std::vector<float> divisors(static_cast<std::size_t>(pairs));
+  dequantize(divisors, {files.read(kName).get(), static_cast<std::size_t>(tensor->bytes)}, BlockType::f32);
+  const auto still = std::ranges::find_if(divisors, [](float one) { return one != 1.0f; });
+  if (const auto other = std::find_if(still, divisors.end(), [](float one) { return !(one >= 1e29f); });
+      other != divisors.end())
+    throw ModelError(fmt::format("{} holds {} at {}, expected ones and then numbers of at least 1e29", where, *other,
+                                 other - divisors.begin()));
+  return still - divisors.begin();
+}
+
+/// A number that the file may give for each layer: its value in the layers with a window and in the others. `key` is
+/// there. Throws ModelError if it differs in layers of a kind.
+std::array<std::int64_t, 2> by_window(const GgufMetadata& metadata, const std::string& key, const Json& layer_types) {
+  if (metadata.find(key)->type != GgufType::array) {
+    const std::int64_t all = metadata.integer(key, 1, kMax);
+    return {all, all};
+  }
+  const std::vector<std::int64_t> values = metadata.integers(key);
+  if (values.size() < layer_types.size())
+    metadata.fail(key,
+                  fmt::format("with {} numbers, expected {}, one of each layer", values.size(), layer_types.size()));
+  std::array<std::int64_t, 2> found = {0, 0};
+  for (std::size_t layer = 0; layer < layer_types.size(); ++layer) {
+    std::int64_t& one = found[layer_types[layer] == "sliding_attention" ? 0 : 1];
+    if (values[layer] < 1 || values[layer] > kMax || (one != 0 && one != values[layer]))
+      metadata.fail(key, "expected the same number of at least 1 in all layers of a kind");
+    one = values[layer];
+  }
+  for (std::int64_t& one : found)
+    if (one == 0) one = std::max(found[0], found[1]);
+  return found;
+}
+
+/// Values are keys in layers without a window if those have no tensor of values.
+bool gemma4_keys_as_values(const GgufFiles& files, const Json& layer_types, std::int64_t own) {
+  std::optional<bool> all;
+  for (std::int64_t layer = 0; layer < own; ++layer) {
+    if (layer_types[static_cast<std::size_t>(layer)] == "sliding_attention") continue;
+    const std::string name = fmt::format("blk.{}.attn_v.weight", layer);
+    const bool missing = files.find(name) == nullptr;
+    if (all && *all != missing)
+      throw ModelError(fmt::format("{}: tensor \"{}\" is {}, unlike in the layers of its kind before it",
+                                   files.metadata().origin(), name, missing ? "missing" : "there"));
+    all = missing;
+  }
+  return all.value_or(false);
+}
+
+void add_gemma4(Json& config, const GgufFiles& files, const std::string& prefix) {
+  const GgufMetadata& metadata = files.metadata();
+  if (config.contains("rope_scaling"))
+    metadata.fail(prefix + "rope.scaling.type", "but that is not supported for this architecture");
+  const std::int64_t layers = config["num_hidden_layers"], global = config["head_dim"];
+  if (!config.contains("layer_types"))
+    metadata.fail(prefix + "attention.sliding_window_pattern", "expected a list of flags, one of each layer");
+  const Json& types = config["layer_types"];
+  if (types.size() < static_cast<std::size_t>(layers))
+    metadata.fail(prefix + "attention.sliding_window_pattern",
+                  fmt::format("with {} flags, expected {}, one of each layer", types.size(), layers));
+  const std::int64_t local = metadata.integer_or(prefix + "attention.key_length_swa", global, 2, kMax);
+  for (const auto& [key, width] : {std::pair("attention.value_length_swa", local), {"rope.dimension_count_swa", local}})
+    if (metadata.integer_or(prefix + key, width, 1, kMax) != width)
+      metadata.fail(prefix + key, fmt::format("expected {}, the width of keys", width));
+  std::array<std::int64_t, 2> kv_heads;
+  kv_heads.fill(config["num_attention_heads"]);
+  if (const std::string key = prefix + "attention.head_count_kv"; metadata.contains(key))
+    kv_heads = by_window(metadata, key, types);
+  const std::int64_t shared = metadata.integer_or(prefix + "attention.shared_kv_layers", 0, 0, layers - 1);
+  config["head_dim"] = local;
+  config["num_key_value_heads"] = kv_heads[0];
+  config["num_kv_shared_layers"] = shared;
+  for (std::int64_t layer = 0; layer < layers; ++layer)
+    if (types[static_cast<std::size_t>(layer)] != "sliding_attention")
+      config["per_layer_config"][std::to_string(layer)] = {{"head_dim", global}, {"num_key_value_heads", kv_heads[1]}};
+  config["attention_k_eq_v"] = gemma4_keys_as_values(files, types, layers - shared);
+  const std::string ffn = prefix + "feed_forward_length";
+  if (metadata.find(ffn) != nullptr && metadata.find(ffn)->type == GgufType::array) {
+    const std::vector<std::int64_t> widths = metadata.integers(ffn);
+    if (static_cast<std::int64_t>(widths.size()) < layers)
+      metadata.fail(ffn, fmt::format("with {} numbers, expected {}, one of each layer", widths.size(), layers));
+    const std::int64_t width = widths.front();
+    const bool wide = widths[static_cast<std::size_t>(layers - 1)] != width;
+    for (std::int64_t layer = 0; layer < layers; ++layer)
+      if (widths[static_cast<std::size_t>(layer)] != (wide && layer >= layers - shared ? 2 * width : width))
+        metadata.fail(ffn, "expected the same number in all layers, or twice as much in those that share KV");
+    config["intermediate_size"] = width;
+    config["use_double_wide_mlp"] = wide;
+  } else {
+    config["intermediate_size"] = metadata.integer(ffn, 1, kMax);
+  }
+  config["rope_parameters"] = {
+      {"sliding_attention",
+       {{"rope_type", "default"},
+        {"rope_theta", rounded(metadata.number_or(prefix + "rope.freq_base_swa", 10000.0, 0.0, 1e15))}}},
+      {"full_attention",
+       {{"rope_type", "proportional"},
+        {"rope_theta", config["rope_theta"]},
+        {"partial_rotary_factor", static_cast<double>(turning_pairs(files, global / 2)) /
+                                      static_cast<double>(std::max<std::int64_t>(1, global / 2))}}}};
+  if (metadata.contains(prefix + std::string(kLogitCap)))
+    config["final_logit_softcapping"] = metadata.number(prefix + std::string(kLogitCap), 0.0, 1e30);
+  config["hidden_size_per_layer_input"] = metadata.integer_or(prefix + "embedding_length_per_layer_input", 0, 0, kMax);
+  if (const GgufTensor* table = files.find("per_layer_token_embd.weight"); table != nullptr && table->shape.size() == 2)
+    config["vocab_size_per_layer_input"] = table->shape[0];
+  if (metadata.integer_or(prefix + "expert_count", 0, 0, kMax) == 0) return;
+  config["enable_moe_block"] = true;
+  config["num_experts"] = metadata.integer(prefix + "expert_count", 1, kMax);
+  config["top_k_experts"] = metadata.integer(prefix + "expert_used_count", 1, kMax);
+  config["moe_intermediate_size"] = metadata.integer(prefix + "expert_feed_forward_length", 1, kMax);
 }
 
 /// The numbers of a tensor [count] of f32, each from 1e-6 to 1e6: what frequencies are divided by.
@@ -600,8 +744,9 @@ void add_settings_of(const Architecture& architecture, Json& config, const GgufF
     if (const std::int64_t window = metadata.integer_or(prefix + "attention.sliding_window", 0, 0, kMax); window > 0)
       config["sliding_window"] = window;
   }
-  if (name == "gemma3" || name == "olmo2" || name == "exaone4" || name == "gpt-oss")
+  if (name == "gemma3" || name == "olmo2" || name == "exaone4" || name == "gpt-oss" || name == "gemma4")
     add_windows(config, metadata, prefix);
+  if (name == "gemma4") add_gemma4(config, files, prefix);
   if (name == "gpt-oss") {
     config["attention_bias"] = has_bias(files, "attn_q");
     if (config.contains("rope_scaling")) config["rope_scaling"]["truncate"] = false;  // no file says it
@@ -625,7 +770,9 @@ Json config_json(const GgufFiles& files) {
   const std::string prefix = std::string(architecture.name) + ".";
   reject_unsupported(metadata, architecture, prefix);
   const bool mixtral = architecture.name == "llama" && metadata.integer_or(prefix + "expert_count", 0, 0, kMax) != 0;
-  const bool mixture = mixtral || architecture.mixture;
+  const bool gemma4 = architecture.name == "gemma4";  // some sizes have experts
+  const bool mixture =
+      mixtral || (architecture.mixture && (!gemma4 || metadata.integer_or(prefix + "expert_count", 0, 0, kMax) != 0));
   const std::int64_t blocks = metadata.integer(prefix + "block_count", 1, kMax);
   const std::int64_t layers = blocks - extra_layers(metadata, prefix);
   reject_unknown_tensors(files, architecture, mixture, layers, blocks);
@@ -636,8 +783,9 @@ Json config_json(const GgufFiles& files) {
   const std::string kv_key = prefix + "attention.head_count_kv";
   const bool by_layer = is_lfm2(architecture) || is_nemotron(architecture) || architecture.name == "granitehybrid";
   const char* other = is_lfm2(architecture) ? "conv" : "mamba";
-  const std::int64_t kv_heads =
-      by_layer ? kv_heads_by_layer(config, metadata, kv_key, layers, other) : kv_heads_of(metadata, kv_key, heads);
+  const std::int64_t kv_heads = by_layer ? kv_heads_by_layer(config, metadata, kv_key, layers, other)
+                                : gemma4 ? heads
+                                         : kv_heads_of(metadata, kv_key, heads);
   const std::int64_t head_dim = metadata.integer_or(prefix + "attention.key_length", width / heads, 1, kMax);
   if (metadata.integer_or(prefix + "attention.value_length", head_dim, 1, kMax) != head_dim)
     metadata.fail(prefix + "attention.value_length", fmt::format("expected {}, the width of keys", head_dim));
@@ -662,11 +810,12 @@ Json config_json(const GgufFiles& files) {
                  {"rope_theta", rounded(metadata.number_or(prefix + "rope.freq_base", 10000.0, 0.0, 1e15))},
                  {"tie_word_embeddings", files.find("output.weight") == nullptr},
                  {"eos_token_id", gguf_eos_tokens(metadata)}});
-  if (architecture.name != "qwen35moe" && !is_nemotron(architecture))  // which have no MLP, or not in all layers
+  // Which have no MLP, or not in all layers, or not one of the same width.
+  if (architecture.name != "qwen35moe" && !is_nemotron(architecture) && !gemma4)
     config["intermediate_size"] = metadata.integer(prefix + "feed_forward_length", 1, kMax);
   if (const Json scaling = rope_scaling(metadata, prefix); !scaling.is_null()) config["rope_scaling"] = scaling;
   add_settings_of(architecture, config, files, prefix);
-  if (mixture && !is_nemotron(architecture) && architecture.name != "granitehybrid")
+  if (mixture && !is_nemotron(architecture) && architecture.name != "granitehybrid" && !gemma4)
     add_mixture(config, metadata, prefix, mixtral);
   if (architecture.partly_rotated)
     config["partial_rotary_factor"] = static_cast<double>(rotated) / static_cast<double>(head_dim);
@@ -678,15 +827,18 @@ Json config_json(const GgufFiles& files) {
 
 /// Llama 3 files store what each frequency is divided by.
 std::vector<float> frequency_divisors(const GgufFiles& files, const ModelConfig& config) {
-  if (files.find("rope_freqs.weight") == nullptr) return config.rope.divisors;
+  if (files.find("rope_freqs.weight") == nullptr || config.rope.turning > 0) return config.rope.divisors;
   return read_divisors(files, "rope_freqs.weight", static_cast<std::size_t>(config.rotated(RopeKind::global)) / 2);
 }
 
 }  // namespace
 
 std::vector<std::int32_t> gguf_eos_tokens(const GgufMetadata& metadata) {
-  constexpr std::string_view kEnds[] = {"<|im_end|>", "<|eot_id|>",    "<|eom_id|>",      "<|end|>", "<end_of_turn>",
-                                        "<|eot|>",    "<|endoftext|>", "<|end_of_text|>", "</s>"};
+  // Gemma 4 writes it behind a call. Files have it as a token that is shown.
+  constexpr std::string_view kToolResponse = "<|tool_response>";
+  constexpr std::string_view kEnds[] = {"<|im_end|>",    "<|eot_id|>", "<|eom_id|>",    "<|end|>",
+                                        "<end_of_turn>", "<|eot|>",    "<|endoftext|>", "<|end_of_text|>",
+                                        "</s>",          "<turn|>",    kToolResponse};
   // gpt-oss ends each message of an answer with <|end|>, and the answer itself with one of these.
   constexpr std::string_view kHarmonyEnds[] = {"<|return|>", "<|call|>"};
   constexpr std::int64_t kControl = 3;  // of tokenizer.ggml.token_type
@@ -709,7 +861,7 @@ std::vector<std::int32_t> gguf_eos_tokens(const GgufMetadata& metadata) {
     return is_in(kEnds, token) || (harmony && is_in(kHarmonyEnds, token));
   };
   for (std::size_t id = 0; id < std::min(tokens.size(), types.size()); ++id)
-    if (types[id] == kControl && ends(tokens[id])) add(static_cast<std::int64_t>(id));
+    if ((types[id] == kControl || tokens[id] == kToolResponse) && ends(tokens[id])) add(static_cast<std::int64_t>(id));
   return end_tokens(ids, metadata.origin());
 }
 

@@ -263,17 +263,17 @@ std::string doubt_about(const WordRule& rule, const GgufMetadata& metadata, cons
 std::shared_ptr<const Tokenizer> gguf_tokenizer(const GgufMetadata& metadata, const std::string& rule,
                                                 std::string* doubt) {
   const std::string model = metadata.text(kModel);
-  if (model != "gpt2" && model != "llama")
-    metadata.fail(kModel, "expected gpt2 (byte-level BPE) or llama (SentencePiece BPE)");
-  const bool byte_level = model == "gpt2";
+  if (model != "gpt2" && model != "llama" && model != "gemma4")
+    metadata.fail(kModel, "expected gpt2 (byte-level BPE), llama (SentencePiece BPE) or gemma4 (the same with merges)");
+  const bool byte_level = model == "gpt2", has_scores = model == "llama";
   const Tokens tokens = read_tokens(metadata);
   const WordRule* words = byte_level ? &word_rule(metadata, rule) : nullptr;
   const Json json = byte_level ? byte_level_json(metadata, tokens, *words) : sentence_piece_json(metadata, tokens);
   if (byte_level && doubt != nullptr)
     *doubt = doubt_about(*words, metadata, tokens, rule.empty() && !metadata.contains(kPre));
   const text::BpeTables tables{vocabulary_of(tokens), [&](const text::Vocabulary& vocabulary) {
-                                 return byte_level ? merges_by_rank(metadata)
-                                                   : merges_by_score(metadata, tokens, vocabulary);
+                                 return has_scores ? merges_by_score(metadata, tokens, vocabulary)
+                                                   : merges_by_rank(metadata);
                                }};
   return text::make_tokenizer(json, tables, metadata.origin() + ": metadata as tokenizer.json",
                               identity_of(metadata, byte_level ? rule : ""));

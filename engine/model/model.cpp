@@ -191,23 +191,30 @@ Shape find_shape(std::string_view name, std::int32_t layers) {
 std::string shape_config(std::string_view name) { return std::string(find_entry(name).config); }
 
 std::int64_t parameter_count(const ModelConfig& c) {
-  const std::int64_t width = c.width, ffn = c.ffn_width;
-  const std::int64_t q = std::int64_t{c.heads} * c.head_dim, kv = std::int64_t{c.kv_heads} * c.head_dim;
-  std::int64_t layer = width * (q + 2 * kv) + q * width;
-  if (c.pre_norms) layer += 2 * width;
-  if (c.post_norms) layer += 2 * width;
-  if (c.qk_norm) layer += c.qk_norm_of_row ? q + kv : 2 * c.head_dim;
-  if (c.attention_bias) layer += q + 2 * kv;
-  if (c.output_bias) layer += width;
-  if (c.sinks) layer += c.heads;
-  const std::int64_t mlp = 3 * width * ffn + (c.mlp_bias ? 2 * ffn + width : 0);
+  const std::int64_t width = c.width, inputs = c.token_input.width;
   const std::int64_t shared = c.mixture.shared_width > 0 ? width + 3 * width * c.mixture.shared_width : 0;
   const std::int64_t biases = c.mixture.biases ? 1 + 2 * c.mixture.ffn_width + width : 0;
-  const std::int64_t mixture = c.mixture.experts * (width + 3 * width * c.mixture.ffn_width + biases) + shared;
-  std::int64_t mixtures = 0;
-  for (std::int32_t i = 0; i < c.layers; ++i) mixtures += c.mixture.in(i) ? 1 : 0;
-  return c.layers * layer + mixtures * mixture + (c.layers - mixtures) * mlp + width +
-         c.vocabulary * width * (c.tied_embeddings ? 1 : 2);
+  const std::int64_t beside = c.mixture.beside_mlp ? 4 * width + c.mixture.experts : 0;
+  const std::int64_t mixture = c.mixture.experts * (width + 3 * width * c.mixture.ffn_width + biases) + shared + beside;
+  std::int64_t all = width + c.vocabulary * width * (c.tied_embeddings ? 1 : 2);
+  if (inputs > 0) all += c.layers * inputs * (c.token_input.rows + width) + inputs;
+  for (std::int32_t layer = 0; layer < c.layers; ++layer) {
+    const std::int64_t head_dim = c.head_dim_of(layer), q = c.heads * head_dim;
+    const std::int64_t k = c.kv_layer(layer) == layer ? c.kv_heads_of(layer) * head_dim : 0;
+    const std::int64_t v = c.keys_as_values(layer) ? 0 : k, ffn = c.ffn_width_of(layer);
+    all += width * (q + k + v) + q * width;
+    if (c.pre_norms) all += 2 * width;
+    if (c.post_norms) all += 2 * width;
+    if (c.qk_norm) all += c.qk_norm_of_row ? q + k : (k > 0 ? 2 : 1) * head_dim;
+    if (c.attention_bias) all += q + k + v;
+    if (c.output_bias) all += width;
+    if (c.sinks) all += c.heads;
+    if (c.layer_scales) all += 1;
+    if (inputs > 0) all += 2 * inputs * width + width;
+    if (c.mixture.in(layer)) all += mixture;
+    if (!c.mixture.in(layer) || c.mixture.beside_mlp) all += 3 * width * ffn + (c.mlp_bias ? 2 * ffn + width : 0);
+  }
+  return all;
 }
 
 // make_random_model: every weight is a function of the seed, its matrix and its index in the matrix.

@@ -78,7 +78,7 @@ struct Model : ModelText {
   GenerationDefaults generation;
   /// Returns what a layer stores for each position; no heads: nothing.
   KvShape kv_shape(std::int32_t layer) const {
-    return {config.attends(layer) ? config.kv_heads : 0, config.head_dim, options.kv_dtype};
+    return {config.stores_kv(layer) ? config.kv_heads_of(layer) : 0, config.head_dim_of(layer), options.kv_dtype};
   }
   /// Nothing is kept beside keys, values, and the states of recurrent layers.
   KvLayout kv_layout() const;

@@ -61,7 +61,9 @@ Rope::Rope(const ModelConfig& config, RopeKind kind) {
   inverse_frequencies_.resize(width / 2);
   if (kind == RopeKind::none) return;
   for (std::size_t pair = 0; pair < inverse_frequencies_.size(); ++pair)
-    inverse_frequencies_[pair] = 1.0 / std::pow(rope.theta, 2.0 * static_cast<double>(pair) / width);
+    inverse_frequencies_[pair] = rope.turning == 0 || static_cast<std::int32_t>(pair) < rope.turning
+                                     ? 1.0 / std::pow(rope.theta, 2.0 * static_cast<double>(pair) / width)
+                                     : 0.0;
   const bool is_long = rope.scaling == RopeScaling::longrope && config.context > rope.original_context;
   const std::vector<float>& divisors = is_long ? rope.long_divisors : rope.divisors;
   for (std::size_t pair = 0; pair < divisors.size(); ++pair)

@@ -331,6 +331,16 @@ void load_mixture(Loader& loader, const ModelConfig& config, LayerWeights& layer
     layer.latent_out = loader.matrix({{block + "latent_out.weight", config.width}}, width);
   }
   if (mixture.shared_width > 0) load_shared_expert(loader, config, layer, block);
+  if (!mixture.beside_mlp) return;
+  const auto norm = [&](const char* name) {
+    return loader.norm(prefix + name + ".weight", config.width, config.norm_offset);
+  };
+  layer.mlp_own_norm = norm("post_feedforward_layernorm_1");
+  layer.experts_norm = norm("pre_feedforward_layernorm_2");
+  layer.experts_post_norm = norm("post_feedforward_layernorm_2");
+  layer.expert_scale = loader.vector({{block + "expert_scale", mixture.experts}});
+  layer.router_norm = loader.vector({{block + "gate.scale", config.width}});
+  for (float& one : layer.router_norm) one /= std::sqrt(static_cast<float>(config.width));
 }
 
 /// Where the norms of a layer are stored; empty: it has no such norm.
@@ -373,7 +383,11 @@ WeightPart alternate(WeightPart part, std::int64_t piece, std::int64_t which) {
 class MixerReader {
  public:
   MixerReader(Loader& loader, const ModelConfig& config, std::int32_t layer)
-      : loader_(loader), config_(config), kind_(config.mixer(layer)), prefix_(fmt::format("model.layers.{}.", layer)) {}
+      : loader_(loader),
+        config_(config),
+        layer_(layer),
+        kind_(config.mixer(layer)),
+        prefix_(fmt::format("model.layers.{}.", layer)) {}
 
   void read(LayerWeights& layer) {
     if (kind_ == LayerKind::attention || kind_ == LayerKind::parallel) read_attention(layer, prefix_ + "self_attn.");
@@ -386,20 +400,23 @@ class MixerReader {
 
  private:
   void read_attention(LayerWeights& layer, const std::string& prefix) {
-    const std::int64_t q = std::int64_t{config_.heads} * config_.head_dim,
-                       kv = std::int64_t{config_.kv_heads} * config_.head_dim;
+    const std::int32_t head_dim = config_.head_dim_of(layer_);
+    const std::int64_t q = std::int64_t{config_.heads} * head_dim,
+                       kv = std::int64_t{config_.kv_heads_of(layer_)} * head_dim;
     const std::int64_t width = config_.width;
-    const std::int32_t interleaved = config_.interleaved_heads ? config_.head_dim : 0;
+    const std::int32_t interleaved = config_.interleaved_heads ? head_dim : 0;
     const std::int32_t rotated = config_.rotated(RopeKind::global);
     // Phi-3 stores q, k, v already stacked, in the order used here.
-    const bool fused = config_.architecture == "Phi3ForCausalLM";
+    const bool fused = config_.architecture == "Phi3ForCausalLM", stores = config_.stores_kv(layer_);
     const auto qkv = [&](const std::string& kind) -> std::vector<WeightPart> {
       if (fused) return {{prefix + "qkv_proj" + kind, q + 2 * kv}};
+      if (!stores) return {{prefix + "q_proj" + kind, q}};
+      if (config_.keys_as_values(layer_)) return {{prefix + "q_proj" + kind, q}, {prefix + "k_proj" + kind, kv}};
       if (config_.attention_gate)
-        return {alternate({prefix + "q_proj" + kind, q}, config_.head_dim, 0),
+        return {alternate({prefix + "q_proj" + kind, q}, head_dim, 0),
                 {prefix + "k_proj" + kind, kv},
                 {prefix + "v_proj" + kind, kv},
-                alternate({prefix + "q_proj" + kind, q}, config_.head_dim, 1)};
+                alternate({prefix + "q_proj" + kind, q}, head_dim, 1)};
       return {{prefix + "q_proj" + kind, q, interleaved, rotated},
               {prefix + "k_proj" + kind, kv, interleaved, rotated},
               {prefix + "v_proj" + kind, kv}};
@@ -408,13 +425,14 @@ class MixerReader {
     if (config_.attention_bias) layer.qkv_bias = loader_.vector(qkv(".bias"));
     if (config_.qk_norm) {
       const bool rows = config_.qk_norm_of_row;
-      layer.q_norm = loader_.norm(prefix + "q_norm.weight", rows ? q : config_.head_dim, config_.norm_offset);
-      layer.k_norm = loader_.norm(prefix + "k_norm.weight", rows ? kv : config_.head_dim, config_.norm_offset);
+      layer.q_norm = loader_.norm(prefix + "q_norm.weight", rows ? q : head_dim, config_.norm_offset);
+      if (stores) layer.k_norm = loader_.norm(prefix + "k_norm.weight", rows ? kv : head_dim, config_.norm_offset);
     }
     if (config_.norm_behind_rope) {  // the weights of both norms multiply queries: scores are the same
       for (std::size_t i = 0; i < layer.q_norm.size(); ++i) layer.q_norm[i] *= layer.k_norm[i];
       std::ranges::fill(layer.k_norm, 1.0f);
     }
+    if (config_.value_norm && stores) layer.v_norm.assign(static_cast<std::size_t>(head_dim), 1.0f);
     if (config_.sinks) layer.sinks = loader_.vector({{prefix + "sinks", config_.heads}});
     layer.output = loader_.matrix({{prefix + "o_proj.weight", width}}, q);
     if (config_.output_bias) layer.output_bias = loader_.vector({{prefix + "o_proj.bias", width}});
@@ -507,6 +525,7 @@ class MixerReader {
 
   Loader& loader_;
   const ModelConfig& config_;
+  std::int32_t layer_;
   LayerKind kind_;
   std::string prefix_;
 };
@@ -517,16 +536,32 @@ LayerWeights load_layer(Loader& loader, const ModelConfig& config, std::int32_t 
   load_norms(loader, config, layer, index);
   MixerReader(loader, config, index).read(layer);
   if (config.single_parts && config.mixer(index) != LayerKind::none) return layer;
+  if (config.layer_scales) layer.scale = loader.vector({{prefix + "layer_scalar", 1}}).front();
+  if (const std::int64_t width = config.token_input.width; width > 0)
+    layer.token_input = std::make_unique<TokenInputWeights>(
+        TokenInputWeights{loader.matrix({{prefix + "per_layer_input_gate.weight", width}}, config.width),
+                          loader.matrix({{prefix + "per_layer_projection.weight", config.width}}, width),
+                          loader.norm(prefix + "post_per_layer_input_norm.weight", config.width, config.norm_offset)});
   if (config.mixture.in(index)) {
     load_mixture(loader, config, layer, prefix);
-    return layer;
+    if (!config.mixture.beside_mlp) return layer;
   }
   const GatedNames names = gated_names(loader, config, prefix + "mlp.");
-  layer.gate_up = loader.matrix(names.gate_up(".weight", config.ffn_width), config.width);
-  if (config.mlp_bias) layer.gate_up_bias = loader.vector(names.gate_up(".bias", config.ffn_width));
-  layer.down = loader.matrix(names.down(".weight", config.width), config.ffn_width);
+  const std::int64_t ffn = config.ffn_width_of(index);
+  layer.gate_up = loader.matrix(names.gate_up(".weight", ffn), config.width);
+  if (config.mlp_bias) layer.gate_up_bias = loader.vector(names.gate_up(".bias", ffn));
+  layer.down = loader.matrix(names.down(".weight", config.width), ffn);
   if (config.mlp_bias) layer.down_bias = loader.vector(names.down(".bias", config.width));
   return layer;
+}
+
+/// Reads the table of per-layer embeddings and what belongs to it.
+void load_token_inputs(Loader& loader, const ModelConfig& config, Weights& weights) {
+  const TokenInputConfig& inputs = config.token_input;
+  const std::int64_t columns = std::int64_t{inputs.width} * config.layers;
+  weights.token_table = loader.matrix({{"model.embed_tokens_per_layer.weight", inputs.rows}}, columns);
+  weights.token_projection = loader.matrix({{"model.per_layer_model_projection.weight", columns}}, config.width);
+  weights.token_norm = loader.norm("model.per_layer_projection_norm.weight", inputs.width, config.norm_offset);
 }
 
 /// Names of a family's checkpoints: each pair's first text becomes the second wherever it is in a name.
@@ -573,6 +608,12 @@ constexpr std::pair<std::string_view, std::string_view> kFalconNames[] = {
 };
 constexpr std::pair<std::string_view, std::string_view> kHunYuanNames[] = {{"q_norm", "query_layernorm"},
                                                                            {"k_norm", "key_layernorm"}};
+constexpr std::pair<std::string_view, std::string_view> kGemma4Names[] = {
+    {"mlp.experts.", "experts."},
+    {"mlp.expert_scale", "router.per_expert_scale"},
+    {"mlp.gate.scale", "router.scale"},
+    {"mlp.gate.", "router.proj."},
+};
 constexpr CheckpointNames kCheckpointNames[] = {
     {"Lfm2ForCausalLM", kLfm2Names},
     {"Lfm2MoeForCausalLM", kLfm2Names},
@@ -580,6 +621,7 @@ constexpr CheckpointNames kCheckpointNames[] = {
     {"NemotronHForCausalLM", kNemotronNames},
     {"FalconH1ForCausalLM", kFalconNames},
     {"HunYuanDenseV1ForCausalLM", kHunYuanNames},
+    {"Gemma4ForCausalLM", kGemma4Names},
 };
 
 std::string name_in_checkpoint(std::string name, const std::string& architecture) {
@@ -642,10 +684,12 @@ StoredWeight RenamedWeights::expert(const std::string& stack, std::int64_t exper
 void Weights::keep_vectors(Device& device) {
   kept.clear();
   for (const LayerWeights& layer : layers) {
-    for (const auto* vector : {&layer.input_norm, &layer.qkv_bias, &layer.q_norm, &layer.k_norm, &layer.sinks,
-                               &layer.output_bias, &layer.attention_post_norm, &layer.mlp_norm, &layer.gate_up_bias,
-                               &layer.down_bias, &layer.mlp_post_norm, &layer.router_bias})
+    for (const auto* vector : {&layer.input_norm, &layer.qkv_bias, &layer.q_norm, &layer.k_norm, &layer.v_norm,
+                               &layer.sinks, &layer.output_bias, &layer.attention_post_norm, &layer.mlp_norm,
+                               &layer.gate_up_bias, &layer.down_bias, &layer.mlp_post_norm, &layer.router_bias,
+                               &layer.router_norm, &layer.experts_norm, &layer.experts_post_norm, &layer.mlp_own_norm})
       kept.push_back(device.keep(*vector));
+    if (layer.token_input) kept.push_back(device.keep(layer.token_input->norm));
     for (const ExpertWeights& expert : layer.experts)
       for (const auto* vector : {&expert.gate_up_bias, &expert.down_bias}) kept.push_back(device.keep(*vector));
     if (layer.recurrent == nullptr) continue;
@@ -656,6 +700,7 @@ void Weights::keep_vectors(Device& device) {
     for (const std::vector<float>& norm : recurrent.norms) kept.push_back(device.keep(norm));
   }
   kept.push_back(device.keep(final_norm));
+  if (!token_norm.empty()) kept.push_back(device.keep(token_norm));
 }
 
 Weights load_weights(Backend& backend, const ModelConfig& config, const WeightSource& files, DType dtype,
@@ -672,6 +717,7 @@ Weights load_weights(Backend& backend, const ModelConfig& config, const WeightSo
   for (std::int32_t layer = 0; layer < config.layers; ++layer)
     weights.layers.push_back(load_layer(loader, config, layer));
   weights.final_norm = loader.norm("model.norm.weight", config.width, config.norm_offset);
+  if (config.token_input.width > 0) load_token_inputs(loader, config, weights);
   weights.bytes = loader.bytes();
   weights.keep_vectors(backend);
   if (progress) progress(1.0);

@@ -119,30 +119,46 @@ struct RecurrentWeights {
   std::vector<float> out_bias;            // [C] or empty
 };
 
+/// What a layer does with its input of the row's token (engine/model/layers/token_input.cpp).
+struct TokenInputWeights {
+  std::unique_ptr<Matrix> gate;  // [P, C]
+  std::unique_ptr<Matrix> out;   // [C, P]
+  std::vector<float> norm;       // [C] of the result
+};
+
 struct LayerWeights {
   std::vector<float> input_norm;   // [C] or empty
-  std::unique_ptr<Matrix> qkv;     // [(H + 2K) D, C]: q, k, v stacked; behind them a gate [H D, C] if it has one
+  std::unique_ptr<Matrix> qkv;     // [(H + 2K) D, C]: q, k, v stacked; behind them a gate [H D, C] if it has one.
+                                   // Without v where values are keys, and q alone where another layer's KV is read
   std::vector<float> qkv_bias;     // [(H + 2K) D] or empty
   std::vector<float> q_norm;       // [D], [H D] if one norm is of all heads, or empty
   std::vector<float> k_norm;       // [D], [K D] if one norm is of all heads, or empty
+  std::vector<float> v_norm;       // [D] of ones, or empty
   std::vector<float> sinks;        // [H] or empty
   std::unique_ptr<Matrix> output;  // [C, H D]
   std::vector<float> output_bias;  // [C] or empty
-  std::vector<float> attention_post_norm;       // [C] or empty
-  std::vector<float> mlp_norm;                  // [C] or empty
-  std::unique_ptr<Matrix> gate_up;              // [2F, C]: gate, up stacked
-  std::vector<float> gate_up_bias;              // [2F] or empty
-  std::unique_ptr<Matrix> down;                 // [C, F]
-  std::vector<float> down_bias;                 // [C] or empty
-  std::vector<float> mlp_post_norm;             // [C] or empty
-  std::unique_ptr<Matrix> router;               // [E, C] of a mixture of experts, which then has no gate_up and no down
-  std::vector<float> router_bias;               // [E] or empty
-  std::vector<float> choice_bias;               // [E] or empty; see ExpertChoice
-  std::vector<ExpertWeights> experts;           // [E]
-  ExpertWeights shared;                         // of the expert that every token runs through; null: there is none
-  std::unique_ptr<Matrix> shared_gate;          // [1, C]: its weight is the sigmoid of this product; null: 1
-  std::unique_ptr<Matrix> latent_in;            // [W, C]: experts run on this product; null: on the layer's input
-  std::unique_ptr<Matrix> latent_out;           // [C, W]
+  std::vector<float> attention_post_norm;  // [C] or empty
+  std::vector<float> mlp_norm;             // [C] or empty
+  std::unique_ptr<Matrix> gate_up;         // [2F, C]: gate, up stacked
+  std::vector<float> gate_up_bias;         // [2F] or empty
+  std::unique_ptr<Matrix> down;            // [C, F]
+  std::vector<float> down_bias;            // [C] or empty
+  std::vector<float> mlp_post_norm;        // [C] or empty
+  std::unique_ptr<Matrix> router;          // [E, C] of a mixture of experts, which then has no gate_up and no down
+  std::vector<float> router_bias;          // [E] or empty
+  std::vector<float> choice_bias;          // [E] or empty; see ExpertChoice
+  std::vector<ExpertWeights> experts;      // [E]
+  ExpertWeights shared;                    // of the expert that every token runs through; null: there is none
+  std::unique_ptr<Matrix> shared_gate;     // [1, C]: its weight is the sigmoid of this product; null: 1
+  std::unique_ptr<Matrix> latent_in;       // [W, C]: experts run on this product; null: on the layer's input
+  std::unique_ptr<Matrix> latent_out;      // [C, W]
+  std::vector<float> router_norm;          // [C] of the residual stream, for the router, or empty
+  std::vector<float> expert_scale;         // [E] of the experts' weights, or empty
+  std::vector<float> experts_norm;         // [C] of an MLP and experts: of what experts read
+  std::vector<float> experts_post_norm;    // [C] and of what they write
+  std::vector<float> mlp_own_norm;         // [C] and of what the MLP writes
+  std::unique_ptr<TokenInputWeights> token_input;
+  float scale = 1.0f;                           // multiplies the residual stream behind the layer
   std::unique_ptr<RecurrentWeights> recurrent;  // in the place of attention
 
   /// Returns the matrix of the layer's first product.
@@ -150,10 +166,13 @@ struct LayerWeights {
 };
 
 struct Weights {
-  std::shared_ptr<const Matrix> embedding;  // [V, C]
-  std::vector<LayerWeights> layers;         // [L]
-  std::vector<float> final_norm;            // [C]
-  std::shared_ptr<const Matrix> lm_head;    // [V, C]; the embedding where tied
+  std::shared_ptr<const Matrix> embedding;   // [V, C]
+  std::vector<LayerWeights> layers;          // [L]
+  std::vector<float> final_norm;             // [C]
+  std::shared_ptr<const Matrix> lm_head;     // [V, C]; the embedding where tied
+  std::unique_ptr<Matrix> token_table;       // [tokens, L P] inputs of the layers; null: they have none
+  std::unique_ptr<Matrix> token_projection;  // [L P, C]
+  std::vector<float> token_norm;             // [P]
   std::size_t bytes = 0;
   std::vector<Buffer> kept;  // Device::keep of all vectors
 

@@ -34,6 +34,10 @@ std::optional<LayerEffect> search_range(std::int32_t layers, const MeasureCandid
   }
   LayerEffect effect;
   for (auto* curve : {&effect.start, &effect.end, &effect.detect}) curve->assign(index_of(layers), kNotMeasured);
+  if (settings.own_kv < 2) {
+    effect.problem = "fewer than two layers have keys and values of their own";
+    return effect;
+  }
   const std::int32_t last = layers - 1;
   const RangeCandidate none{{0, 1, last}, 0.0};
   const auto direct = measure({&none, 1});
@@ -47,7 +51,7 @@ std::optional<LayerEffect> search_range(std::int32_t layers, const MeasureCandid
 
   effect.start[0] = 0.0;  // recomputing from the embeddings through all layers is full prefill
   LayerRange& range = effect.range;
-  for (std::int32_t l = 1; l <= last - 2; ++l) {
+  for (std::int32_t l = 1; l <= std::min(last - 2, settings.own_kv - 2); ++l) {
     const RangeCandidate from{{l, l + 1, last}};
     const auto measured = measure({&from, 1});
     if (!measured) return std::nullopt;
@@ -69,7 +73,7 @@ std::optional<LayerEffect> search_range(std::int32_t layers, const MeasureCandid
 
   candidates.clear();
   const double cost = 1 + (range.end - range.start - 1) * settings.share;  // layers times fractions of tokens
-  for (std::int32_t l = range.start + 1; l < range.end; ++l) {
+  for (std::int32_t l = range.start + 1; l < std::min(range.end, settings.own_kv); ++l) {
     const double share = (cost - (l - range.start)) / (range.end - l);
     if (share > kMinShare) candidates.push_back({{range.start, l, range.end}, share});
   }
@@ -165,6 +169,8 @@ std::optional<LayerEffect> measure_effect(LocalEngine& engine, std::span<const C
     nothing.problem = kNoHandOver;
     return nothing;
   }
+  RangeSearchSettings settings = effect.search;
+  settings.own_kv = engine.model().config.first_kv_reader();
   auto found = search_range(
       layers,
       [&](std::span<const RangeCandidate> candidates) {
@@ -173,7 +179,7 @@ std::optional<LayerEffect> measure_effect(LocalEngine& engine, std::span<const C
         progress();
         return divergences;
       },
-      effect.search);
+      settings);
   if (found) found->weighty = measurement.weighty();
   return found;
 }

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <span>
 #include <string>
@@ -28,6 +29,7 @@ using MeasureCandidates = std::function<std::optional<std::vector<double>>(std::
 struct RangeSearchSettings {
   double left = 0.1;   // fraction of direct reuse's divergence that may remain
   double share = 0.2;  // fraction of tokens chosen at the first possible detection layer; smaller at later layers
+  std::int32_t own_kv = std::numeric_limits<std::int32_t>::max();  // layers from here on read the KV of others
 };
 
 /// Returns the range and its curves, or nothing when the measurement ended early. l_s is the deepest layer from which

@@ -127,13 +127,14 @@ FoundRange find_range(const LayerCurves& curves, EndReading reading, const Range
     if (!std::isfinite(at(curves.similarity, l)))
       return {{}, fmt::format("the similarity of layer {} is not a number", l)};
   }
+  if (settings.own_kv < 2) return {{}, "fewer than two layers have keys and values of their own"};
   const std::int32_t lowest = lowest_layer(curves);
   LayerRange range;
-  range.start = std::min(start_layer(curves, lowest, settings), layers - 3);
+  range.start = std::min({start_layer(curves, lowest, settings), layers - 3, settings.own_kv - 2});
   range.end = std::clamp(end_layer(curves, lowest, reading, settings), range.start + 2, layers - 1);
   range.detect = std::min(settings.turn ? turning_layer(curves.correlation, range.start)
                                         : detection_layer(curves.correlation, range.start, settings.flat),
-                          range.end - 1);
+                          std::min(range.end, settings.own_kv) - 1);
   return {range, {}};
 }
 
@@ -278,14 +279,15 @@ double deviation(std::span<const float> a, std::span<const float> b, std::size_t
 }
 
 /// Compares the tokens that have KV in both segments. Runs on the engine's thread.
-LayerSample compare(const Segment& decoded, const Segment& prefilled) {
+LayerSample compare(const Segment& decoded, const Segment& prefilled, const ModelConfig& config) {
   const KvLayout& layout = decoded.layout();
   const auto tokens = static_cast<std::size_t>(std::min(decoded.length(), prefilled.length()));
   std::vector<std::vector<double>> deviations;
   for (std::int32_t layer = 0; layer < layout.layers(); ++layer) {
-    const auto head_width = static_cast<std::size_t>(layout.shape(layer).head_dim);
-    const auto width = static_cast<std::size_t>(layout.shape(layer).width());
-    const std::vector<float> a = values_on_host(decoded, layer), b = values_on_host(prefilled, layer);
+    const std::int32_t read = config.kv_layer(layer);
+    const auto head_width = static_cast<std::size_t>(layout.shape(read).head_dim);
+    const auto width = static_cast<std::size_t>(layout.shape(read).width());
+    const std::vector<float> a = values_on_host(decoded, read), b = values_on_host(prefilled, read);
     std::vector<double>& d = deviations.emplace_back();
     for (std::size_t t = 0; t < tokens; ++t) {
       d.push_back(
@@ -332,7 +334,7 @@ class ProfileMeasurement {
         if (result.reason == FinishReason::cancelled || result.reason == FinishReason::error) return;
         const auto before = engine_.segment(decoded), after = engine_.segment(result.segments.at(part));
         if (!before || !after) throw std::runtime_error("no memory to keep the values of an answer");
-        sample = compare(*before, *after);
+        sample = compare(*before, *after, engine_.model().config);
       };
     }
     const auto prefilled =
@@ -397,17 +399,19 @@ std::optional<MeasuredProfile> measure_profile(LocalEngine& engine, std::span<co
   const double rounding = rounding_of(engine.model().options.kv_dtype);
   MeasuredProfile profile;
   profile.curves = curves_of(samples, rounding);
-  profile.certainty = bootstrap(samples, rounding, options.seed);
-  profile.slope = find_range(profile.curves, EndReading::slope);
-  profile.level = find_range(profile.curves, EndReading::level);
+  const RangeSettings settings{.own_kv = engine.model().config.first_kv_reader()};
+  profile.certainty = bootstrap(samples, rounding, options.seed, 1000, settings);
+  profile.slope = find_range(profile.curves, EndReading::slope, settings);
+  profile.level = find_range(profile.curves, EndReading::level, settings);
   profile.hand_overs = static_cast<std::int32_t>(samples.size());
   profile.left_out = static_cast<std::int32_t>(hand_overs.size() - samples.size());
   for (const LayerSample& sample : samples) profile.tokens += sample.tokens;
   return profile;
 }
 
-LayerRange paper_range_of(const StoredProfile& profile, double rounding) {
-  return find_range({profile.similarity, profile.correlation, rounding}, EndReading::slope, {.turn = true}).range;
+LayerRange paper_range_of(const StoredProfile& profile, double rounding, std::int32_t own_kv) {
+  const RangeSettings settings{.turn = true, .own_kv = own_kv};
+  return find_range({profile.similarity, profile.correlation, rounding}, EndReading::slope, settings).range;
 }
 
 StoredProfile to_stored(const MeasuredProfile& measured, const Model& model, std::string source) {

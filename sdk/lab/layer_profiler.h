@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <span>
 #include <stop_token>
@@ -27,6 +28,7 @@ struct RangeSettings {
   std::int32_t stable = 2;   // consecutive stable layers that mark the end
   double flat = 0.01;        // ours: a second difference of the correlation up to this is noise
   bool turn = false;         // the paper's l_d: where the second difference turns from positive to negative
+  std::int32_t own_kv = std::numeric_limits<std::int32_t>::max();  // layers from here on read the KV of others
 };
 
 /// The quantity that the stability of the deep layers is read from (eq. 3, whose symbol is illegible in our copies of
@@ -107,7 +109,7 @@ std::optional<MeasuredProfile> measure_profile(LocalEngine& engine, std::span<co
 
 /// The layers that RelayCaching's own rules find in a profile's curves: l_e by the slope (eq. 3), l_d where the second
 /// difference of the correlation turns negative (eq. 4). `rounding`: rounding_of the type of the measured caches.
-LayerRange paper_range_of(const StoredProfile& profile, double rounding);
+LayerRange paper_range_of(const StoredProfile& profile, double rounding, std::int32_t own_kv);
 
 /// Makes the profile of a measurement on `model`; the reading is slope. Throws ModelError when no range was found.
 StoredProfile to_stored(const MeasuredProfile& measured, const Model& model, std::string source);

@@ -169,7 +169,7 @@ void find_paper_range(LocalEngine& engine, const std::optional<StoredProfile>& f
     }
   }
   update_calibration(engine, [&](Calibration& now) {
-    now.paper_range = paper_range_of(*profile, rounding_of(model.options.kv_dtype));
+    now.paper_range = paper_range_of(*profile, rounding_of(model.options.kv_dtype), model.config.first_kv_reader());
   });
 }
 

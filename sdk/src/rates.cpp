@@ -46,8 +46,21 @@ double median_seconds(const std::function<void()>& run) {
 
 /// Multiply-adds x 2 of one token in all layers, without attention over keys.
 double layer_flops(const ModelConfig& c) {
-  const double q = static_cast<double>(c.heads) * c.head_dim, kv = static_cast<double>(c.kv_heads) * c.head_dim;
-  return c.layers * (4.0 * c.width * q + 4.0 * c.width * kv + 6.0 * c.width * c.ffn_width);
+  double flops = 0;
+  for (std::int32_t layer = 0; layer < c.layers; ++layer) {
+    const double q = static_cast<double>(c.heads) * c.head_dim_of(layer);
+    const double kv = c.kv_layer(layer) == layer ? static_cast<double>(c.kv_heads_of(layer)) * c.head_dim_of(layer) : 0;
+    flops += 4.0 * c.width * q + 4.0 * c.width * kv + 6.0 * c.width * c.ffn_width_of(layer) +
+             6.0 * c.width * c.token_input.width;
+  }
+  return flops;
+}
+
+/// The columns of the queries of all layers.
+double query_cols(const ModelConfig& c) {
+  double cols = 0;
+  for (std::int32_t layer = 0; layer < c.layers; ++layer) cols += static_cast<double>(c.heads) * c.head_dim_of(layer);
+  return cols;
 }
 
 class Rates {
@@ -67,7 +80,7 @@ class Rates {
     cache.commit(tokens);
     if (!prompt_ || prompt_->length() < tokens) prompt_ = std::move(cache);
     const ModelConfig& c = model_.config;
-    const double attention = 4.0 * c.layers * c.heads * c.head_dim * tokens * (tokens + 1) / 2.0;
+    const double attention = 4.0 * query_cols(c) * tokens * (tokens + 1) / 2.0;
     const double flops = layer_flops(c) * tokens + attention + 2.0 * c.width * c.vocabulary;
     return {tokens, tokens / seconds, gemm_limit > 0 ? flops / seconds / 1e9 / gemm_limit : 0.0};
   }

@@ -140,6 +140,17 @@ MODELS = {
                 "bfloat16", 1,
                 {"rope_parameters": None, "layer_types": None, "rope_theta": 150000.0,
                  "rope_scaling": {key: value for key, value in GPT_OSS_ROPE.items() if key != "rope_theta"}}),
+    # Everything that one of the sizes has: layers 3 and 4 read the KV of layers 2 and 1.
+    "gemma4": ("Gemma4", dict(head_dim=16, global_head_dim=32, num_global_key_value_heads=1, num_hidden_layers=5,
+                              intermediate_size=40, sliding_window=20, pad_token_id=0, final_logit_softcapping=8.0,
+                              tie_word_embeddings=False, layer_types=["sliding_attention", "full_attention",
+                                                                      "sliding_attention", "sliding_attention",
+                                                                      "full_attention"],
+                              num_kv_shared_layers=2, use_double_wide_mlp=True, attention_k_eq_v=True,
+                              hidden_size_per_layer_input=16, vocab_size_per_layer_input=320, enable_moe_block=True,
+                              num_experts=4, top_k_experts=2, moe_intermediate_size=16),
+               "bfloat16", 1,
+               {"per_layer_config": None, "global_head_dim": 32, "num_global_key_value_heads": 1}),
 }
 
 # Families of random_families.py, each with the smallest of some drawn configurations, as published (see SPELLED) or as
@@ -150,10 +161,11 @@ SPELLED = ("lfm2_moe", "qwen3_5", "qwen3_next", "granite_hybrid_moe", "falcon_h1
 DRAWS = 60
 
 # Where the configuration class is not named after the model class.
-CONFIGS = {"Gemma3": "Gemma3TextConfig"}
+CONFIGS = {"Gemma3": "Gemma3TextConfig", "Gemma4": "Gemma4TextConfig"}
 
-# Families whose norms multiply by 1 + weight, and whose embeddings are scaled by the root of the width.
+# Families whose norms multiply by 1 + weight.
 FROM_ONE = ("Gemma3",)
+SCALED = ("Gemma3", "Gemma4")  # embeddings are multiplied by the root of the width
 
 # Additions to generation_config.json: what Qwen's instruct models say.
 GENERATION = {"qwen2": dict(do_sample=True, temperature=0.7, top_k=20, top_p=0.8, repetition_penalty=1.05,
@@ -175,17 +187,22 @@ def in_double():
             setattr(torch, name, value)
 
 
-def fill(model, generator, from_one):
+def fill(model, generator, kind):
     """Random weights large enough for confident logits and attention that is far from uniform."""
+    factors = [(name, buffer) for name, buffer in model.named_buffers() if name.endswith("layer_scalar")]
     with torch.no_grad():
-        for name, parameter in model.named_parameters():
+        for name, parameter in [*model.named_parameters(), *factors]:
             noise = torch.randn(parameter.shape, generator=generator)
-            if "norm" in name:
-                parameter.copy_((0.0 if from_one else 1.0) + 0.2 * noise)
+            if kind == "Gemma4" and name.endswith(("q_norm.weight", "k_norm.weight")):  # scores have no other scale
+                parameter.copy_(0.5 + 0.1 * noise)
+            elif "norm" in name:
+                parameter.copy_((0.0 if kind in FROM_ONE else 1.0) + 0.2 * noise)
+            elif name.endswith(("scale", "layer_scalar")):
+                parameter.copy_(1.0 + 0.2 * noise)
             elif name.endswith("bias"):
                 parameter.copy_(0.3 * noise)
             elif "embed_tokens" in name or "lm_head" in name:
-                parameter.copy_((0.1 if from_one and "embed" in name else 0.4) * noise)
+                parameter.copy_((0.1 if kind in SCALED and "embed" in name else 0.4) * noise)
             else:  # the experts of gpt-oss are [experts, inputs, outputs], all other matrices [.., outputs, inputs]
                 inputs = -2 if parameter.dim() == 3 and model.config.model_type == "gpt_oss" else -1
                 parameter.copy_(noise * 1.3 / parameter.shape[inputs] ** 0.5)
@@ -293,7 +310,7 @@ def make_model(name, out):
             save_drawn(name, model_kind, config, seed, folder)
         else:
             model = getattr(transformers, kind + "ForCausalLM")(config)
-            fill(model, torch.Generator().manual_seed(seed), kind in FROM_ONE)
+            fill(model, torch.Generator().manual_seed(seed), kind)
             save(model, folder, dtype, shards, edits)
         goldens, problem = run(folder, config.vocab_size)
         if goldens is not None:

@@ -55,8 +55,11 @@ class Oracle {
   Oracle(Backend& backend, const Model& model)
       : model_(model), embedding_(backend, *model.weights.embedding), lm_head_(backend, *model.weights.lm_head) {
     for (const LayerWeights& w : model.weights.layers) {
-      Layer& layer = layers_.emplace_back(Layer{{backend, *w.qkv}, {backend, *w.output}, {}, {}, {}, {}});
+      Layer& layer = layers_.emplace_back(Layer{{backend, *w.qkv}, {backend, *w.output}, {}, {}, {}, {}, {}, {}});
       if (!w.router) layer.mlps.push_back({{backend, *w.gate_up}, {backend, *w.down}});
+      if (w.router && w.gate_up) layer.beside.emplace(Mlp{{backend, *w.gate_up}, {backend, *w.down}});
+      if (w.token_input)
+        layer.token_input.emplace(Mlp{{backend, *w.token_input->gate}, {backend, *w.token_input->out}});
       for (const ExpertWeights& expert : w.experts)
         layer.mlps.push_back({{backend, *expert.gate_up}, {backend, *expert.down}});
       if (w.router) layer.router.emplace(backend, *w.router);
@@ -64,6 +67,9 @@ class Oracle {
       layer.shared.emplace(Mlp{{backend, *w.shared.gate_up}, {backend, *w.shared.down}});
       layer.shared_gate.emplace(backend, *w.shared_gate);
     }
+    if (model.weights.token_table == nullptr) return;
+    token_table_.emplace(backend, *model.weights.token_table);
+    token_projection_.emplace(backend, *model.weights.token_projection);
   }
 
   /// Logits of the rows that ask for them. choices[d][i]: whether the i-th row of detection d goes on.
@@ -90,9 +96,9 @@ class Oracle {
         const std::int32_t d = rows.path[i].detection;
         if (d >= 0 && rows.detections[static_cast<std::size_t>(d)].layer == layer) {
           deviations[static_cast<std::size_t>(d)].push_back(
-              deviation(v, cached, rows.detections[static_cast<std::size_t>(d)].measure));
+              deviation(v, cached, layer, rows.detections[static_cast<std::size_t>(d)].measure));
         }
-        if (rows.path[i].keeps(layer)) continue;
+        if (rows.path[i].keeps(layer) || !model_.config.stores_kv(layer)) continue;
         cache.k[static_cast<std::size_t>(layer)][at] = k;
         cached = v;
       }
@@ -107,7 +113,7 @@ class Oracle {
           return !goes_on;
         });
       }
-      for (const std::size_t i : active) finish(x[i], q[i], layer, rows.position[i], cache_of(i));
+      for (const std::size_t i : active) finish(x[i], q[i], layer, rows.position[i], rows.token[i], cache_of(i));
     }
     std::vector<Vec> logits;
     for (const std::int32_t row : rows.logits_rows) {
@@ -127,7 +133,7 @@ class Oracle {
     const Rope& rope = model_.ropes.distinct()[model_.ropes.of(layer)];
     const auto frequencies = rope.inverse_frequencies();
     const std::size_t half = frequencies.size();
-    for (std::size_t head = 0; head < x.size(); head += static_cast<std::size_t>(model_.config.head_dim)) {
+    for (std::size_t head = 0; head < x.size(); head += static_cast<std::size_t>(model_.config.head_dim_of(layer))) {
       for (std::size_t j = 0; j < half; ++j) {
         const double cos = std::cos(position * frequencies[j]) * rope.attention_factor();
         const double sin = std::sin(position * frequencies[j]) * rope.attention_factor();
@@ -153,6 +159,8 @@ class Oracle {
     std::optional<Table> router;
     std::optional<Mlp> shared;
     std::optional<Table> shared_gate;
+    std::optional<Mlp> beside;       // the MLP of a layer that has experts too
+    std::optional<Mlp> token_input;  // gate, and the projection of the result
   };
 
   const LayerWeights& weights(std::int32_t layer) const {
@@ -187,8 +195,8 @@ class Oracle {
   }
 
   /// The sum over the experts of a token, weighted.
-  Vec mixed(const Layer& layer, const Vec& normed, const LayerWeights& w) const {
-    Vec share = layer.router->times(normed, w.router_bias);
+  Vec mixed(const Layer& layer, const Vec& normed, const LayerWeights& w, const Vec& routed) const {
+    Vec share = layer.router->times(routed, w.router_bias);
     double sum = 0, chosen_sum = 0;
     for (double& one : share) sum += one = std::exp(one);
     std::vector<std::size_t> order(share.size());
@@ -200,7 +208,8 @@ class Oracle {
     for (const std::size_t expert : order) {
       const ExpertWeights& own = w.experts[expert];
       const Vec one = through(layer.mlps[expert], normed, own.gate_up_bias, own.down_bias);
-      const double weight = share[expert] / (model_.config.mixture.normalized ? chosen_sum : sum);
+      double weight = share[expert] / (model_.config.mixture.normalized ? chosen_sum : sum);
+      if (!w.expert_scale.empty()) weight *= static_cast<double>(w.expert_scale[expert]);
       for (std::size_t i = 0; i < out.size(); ++i) out[i] += weight * one[i];
     }
     if (!layer.shared) return out;
@@ -225,8 +234,8 @@ class Oracle {
     const LayerWeights& w = weights(layer);
     const Vec all =
         layers_[static_cast<std::size_t>(layer)].qkv.times(c.pre_norms ? norm(x, w.input_norm) : x, w.qkv_bias);
-    const auto q_end = all.begin() + c.heads * c.head_dim;
-    const auto k_end = q_end + c.kv_heads * c.head_dim;
+    const auto q_end = all.begin() + c.heads * c.head_dim_of(layer);
+    const auto k_end = q_end + (c.stores_kv(layer) ? c.kv_heads_of(layer) * c.head_dim_of(layer) : 0);
     const auto normed = [&](Vec rows, const std::vector<float>& weight) {
       const auto width = static_cast<std::ptrdiff_t>(weight.size());  // of a head, or of all
       for (auto head = rows.begin(); c.qk_norm && head != rows.end(); head += width) {
@@ -243,7 +252,12 @@ class Oracle {
     if (c.temperature.beta != 0.0)
       for (double& value : q) value *= static_cast<double>(c.temperature.at(position));
     k = heads(Vec(q_end, k_end), w.k_norm);
-    v = Vec(k_end, all.end());
+    v = c.keys_as_values(layer) ? Vec(q_end, k_end) : Vec(k_end, all.end());
+    const auto width = static_cast<std::ptrdiff_t>(w.v_norm.size());
+    for (auto head = v.begin(); width > 0 && head != v.end(); head += width) {
+      const Vec normed = norm(Vec(head, head + width), w.v_norm);
+      std::copy(normed.begin(), normed.end(), head);
+    }
   }
 
   /// What each compared row's token gets of the readers' attention, on average; empty without readers.
@@ -262,7 +276,7 @@ class Oracle {
       const bool reads = detection.readers_begin <= rows.position[i] && rows.position[i] < detection.readers_end;
       if (rows.sequence[i] != rows.sequence[compared.front()] || !reads) continue;
       Vec ignored = x[i];
-      finish(ignored, q[i], detection.layer, rows.position[i], cache);
+      finish(ignored, q[i], detection.layer, rows.position[i], rows.token[i], cache);
       ++readers;
     }
     Vec attention;
@@ -273,8 +287,8 @@ class Oracle {
     return attention;
   }
 
-  double deviation(const Vec& a, const Vec& b, ValueMeasure measure) const {
-    const auto width = static_cast<std::size_t>(model_.config.head_dim);
+  double deviation(const Vec& a, const Vec& b, std::int32_t layer, ValueMeasure measure) const {
+    const auto width = static_cast<std::size_t>(model_.config.head_dim_of(layer));
     double squares = 0;
     for (std::size_t i = 0; i < a.size(); ++i) squares += (a[i] - b[i]) * (a[i] - b[i]);
     if (measure == ValueMeasure::squared) return squares;
@@ -284,24 +298,54 @@ class Oracle {
       for (std::size_t i = head; i < head + width; ++i) dot += a[i] * b[i], aa += a[i] * a[i], bb += b[i] * b[i];
       cosines += dot / std::sqrt(aa * bb);
     }
-    return 1.0 - cosines / model_.config.kv_heads;
+    return 1.0 - cosines / model_.config.kv_heads_of(layer);
   }
 
-  /// Attention over what is cached, then the MLP.
-  void finish(Vec& x, const Vec& q, std::int32_t layer, std::int32_t position, OracleCache& cache) const {
+  /// The input that a layer has of a token.
+  Vec token_input(TokenId token, std::int32_t layer) const {
     const ModelConfig& c = model_.config;
-    const auto width = static_cast<std::size_t>(c.head_dim);
-    const auto& keys = cache.k[static_cast<std::size_t>(layer)];
-    const auto& values = cache.v[static_cast<std::size_t>(layer)];
+    const auto width = static_cast<std::ptrdiff_t>(c.token_input.width), begin = layer * width;
+    const Vec row = token_table_->row(static_cast<std::size_t>(token < c.token_input.rows ? token : 0));
+    Vec projected = token_projection_->times(embedded(token), {});
+    projected = Vec(projected.begin() + begin, projected.begin() + begin + width);
+    for (double& value : projected) value /= std::sqrt(c.width);
+    Vec input = norm(projected, model_.weights.token_norm);
+    for (std::ptrdiff_t i = 0; i < width; ++i) {
+      double& value = input[static_cast<std::size_t>(i)];
+      value =
+          (value + row[static_cast<std::size_t>(begin + i)] * std::sqrt(static_cast<double>(width))) / std::sqrt(2.0);
+    }
+    return input;
+  }
+
+  /// What a row's MLP, experts, or both make of its residual stream.
+  Vec fed(const Layer& m, const Vec& x, const LayerWeights& w) const {
+    const Vec normed = model_.config.pre_norms ? norm(x, w.mlp_norm) : x;
+    if (!m.router) return through(m.mlps[0], normed, w.gate_up_bias, w.down_bias);
+    if (!m.beside) return mixed(m, normed, w, normed);
+    Vec sum = norm(through(*m.beside, normed, {}, {}), w.mlp_own_norm);
+    const Vec other = norm(mixed(m, norm(x, w.experts_norm), w, norm(x, w.router_norm)), w.experts_post_norm);
+    for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += other[i];
+    return sum;
+  }
+
+  /// Attention over what is cached, then the MLP, and what follows it.
+  void finish(Vec& x, const Vec& q, std::int32_t layer, std::int32_t position, TokenId token,
+              OracleCache& cache) const {
+    const ModelConfig& c = model_.config;
+    const auto width = static_cast<std::size_t>(c.head_dim_of(layer));
+    const auto& keys = cache.k[static_cast<std::size_t>(c.kv_layer(layer))];
+    const auto& values = cache.v[static_cast<std::size_t>(c.kv_layer(layer))];
     const std::int32_t window = c.window[static_cast<std::size_t>(layer)];
     const auto first = static_cast<std::size_t>(window > 0 ? std::max(0, position - window + 1) : 0);
     const auto last = static_cast<std::size_t>(position);
-    const double divisor = c.score_multiplier > 0.0f
-                               ? 1.0 / static_cast<double>(c.score_multiplier)
-                               : std::sqrt(c.query_divisor > 0.0f ? static_cast<double>(c.query_divisor) : c.head_dim);
+    const double divisor =
+        c.score_multiplier > 0.0f
+            ? 1.0 / static_cast<double>(c.score_multiplier)
+            : std::sqrt(c.query_divisor > 0.0f ? static_cast<double>(c.query_divisor) : c.head_dim_of(layer));
     Vec attended(q.size(), 0.0);
     for (std::size_t h = 0; h < static_cast<std::size_t>(c.heads); ++h) {
-      const std::size_t kv = h / static_cast<std::size_t>(c.heads / c.kv_heads) * width;
+      const std::size_t kv = h / static_cast<std::size_t>(c.heads / c.kv_heads_of(layer)) * width;
       Vec weight;
       double sum = 0;
       for (std::size_t key = first; key <= last; ++key) {
@@ -325,12 +369,19 @@ class Oracle {
       std::transform(x.begin(), x.end(), delta.begin(), x.begin(), std::plus<>());
     };
     add(m.output.times(attended, w.output_bias), w.attention_post_norm);
-    const Vec normed = c.pre_norms ? norm(x, w.mlp_norm) : x;
-    add(m.router ? mixed(m, normed, w) : through(m.mlps[0], normed, w.gate_up_bias, w.down_bias), w.mlp_post_norm);
+    add(fed(m, x, w), w.mlp_post_norm);
+    if (m.token_input) {
+      Vec hidden = m.token_input->gate_up.times(x, {});
+      const Vec input = token_input(token, layer);
+      for (std::size_t i = 0; i < hidden.size(); ++i) hidden[i] = activated(hidden[i]) * input[i];
+      add(m.token_input->down.times(hidden, {}), w.token_input->norm);
+    }
+    for (double& value : x) value *= static_cast<double>(w.scale);
   }
 
   const Model& model_;
   Table embedding_, lm_head_;
+  std::optional<Table> token_table_, token_projection_;
   std::vector<Layer> layers_;
 };
 
@@ -359,15 +410,23 @@ struct Caches {
         for (auto at = flat.begin(); at != flat.end(); at += cols) rows.emplace_back(at, at + cols);
         return rows;
       };
-      const auto pairs = static_cast<std::size_t>(c.rotated(RopeKind::global) / 2);
-      std::vector<float> k, v, hidden, cos(position.size() * pairs), sin(cos.size());
+      std::vector<float> k, v, hidden, cos, sin;
       const auto view = [&](std::vector<float>& all) {
         return view_of(all.data(), length, static_cast<std::int64_t>(all.size()) / length);
       };
       for (std::int32_t layer = 0; layer < c.layers; ++layer) {
-        model.ropes.distinct()[model.ropes.of(layer)].angles(cos, sin, position);
-        other.k.push_back(draw(c.kv_heads * c.head_dim, k));
-        other.v.push_back(draw(c.kv_heads * c.head_dim, v));
+        if (!c.stores_kv(layer)) {
+          other.k.emplace_back(position.size());
+          other.v.emplace_back(position.size());
+          continue;
+        }
+        const Rope& rope = model.ropes.distinct()[model.ropes.of(layer)];
+        cos.resize(position.size() * rope.inverse_frequencies().size());
+        sin.resize(cos.size());
+        rope.angles(cos, sin, position);
+        const std::int32_t cols = c.kv_heads_of(layer) * c.head_dim_of(layer);
+        other.k.push_back(draw(cols, k));
+        other.v.push_back(draw(cols, v));
         for (std::size_t i = 0; i < position.size(); ++i)
           other.k.back()[i] = oracle.rotated(other.k.back()[i], position[i], layer);
         const KvSlab slab = cache.slab(layer);

@@ -129,6 +129,43 @@ TinyOptions hybrid_tiny(LayerKind kind) {
   return options;
 }
 
+TinyOptions gemma4_tiny(std::int32_t experts) {
+  TinyOptions options;
+  options.layers = 5;
+  options.window = 21;
+  options.experts = experts;
+  options.qk_norm = options.gemma4 = true;
+  return options;
+}
+
+namespace {
+
+/// Fills in what Gemma 4 has. Layers without a window have other heads, whose values are keys.
+void set_gemma4(ModelConfig& config, const TinyOptions& options) {
+  config.post_norms = config.value_norm = config.layer_scales = true;
+  config.activation = GateActivation::gelu_tanh;
+  config.embedding_scale = std::sqrt(static_cast<float>(options.width));
+  config.score_multiplier = 1.0f;
+  config.logit_cap = 10.0f;
+  config.mixture.beside_mlp = options.experts > 0;
+  config.mixture.dense_layers.clear();
+  config.token_input = {16, options.vocabulary - 100};
+  config.rope.theta = 1e6;
+  config.rope.width = 2 * options.head_dim;
+  config.rope.turning = options.head_dim / 4;
+  for (std::int32_t layer = 0; layer < options.layers; ++layer) {
+    const bool global = config.window[static_cast<std::size_t>(layer)] == 0, reads = layer >= options.layers - 2;
+    config.rope_kinds.push_back(global ? RopeKind::global : RopeKind::local);
+    config.shapes.head_dim.push_back(global ? 2 * options.head_dim : options.head_dim);
+    config.shapes.kv_heads.push_back(global ? 1 : options.kv_heads);
+    config.shapes.ffn_width.push_back(reads ? 2 * options.ffn_width : options.ffn_width);
+    config.shapes.kv_layer.push_back(reads ? layer - 2 : layer);
+    config.shapes.keys_as_values.push_back(global);
+  }
+}
+
+}  // namespace
+
 std::shared_ptr<const Model> make_tiny_model(Backend& backend, const TinyOptions& options) {
   ModelConfig config;
   config.architecture = "LlamaForCausalLM";
@@ -191,25 +228,31 @@ std::shared_ptr<const Model> make_tiny_model(Backend& backend, const TinyOptions
     config.mixture.biases = options.experts > 0;
   }
 
+  if (options.gemma4) set_gemma4(config, options);
+
   RandomWeights random(backend, options);
   Weights weights;
-  const std::int64_t q_cols = static_cast<std::int64_t>(options.heads) * options.head_dim;
-  const std::int64_t qkv_cols = q_cols + 2 * static_cast<std::int64_t>(options.kv_heads) * options.head_dim;
   const auto scale = [](std::int64_t inputs) { return 1.5f / std::sqrt(static_cast<float>(inputs)); };
   weights.embedding = random.matrix(config.vocabulary, options.width, 1.0f);
   weights.lm_head = weights.embedding;
   weights.final_norm = random.floats(options.width, 1.0f, 0.1f);
   for (std::int32_t i = 0; i < options.layers; ++i) {
     LayerWeights layer;
+    const std::int64_t head_dim = config.head_dim_of(i), q_cols = options.heads * head_dim;
+    const std::int64_t k_cols = config.kv_layer(i) == i ? config.kv_heads_of(i) * head_dim : 0;
+    const std::int64_t qkv_cols = q_cols + (config.keys_as_values(i) ? 1 : 2) * k_cols,
+                       ffn_width = config.ffn_width_of(i);
     if (config.pre_norms) layer.input_norm = random.floats(options.width, 1.0f, 0.1f);
     layer.recurrent = random.recurrent(config, i);
     const bool attends = config.mixer(i) == LayerKind::attention || config.mixer(i) == LayerKind::parallel;
     if (attends) layer.qkv = random.matrix(qkv_cols, options.width, scale(options.width));
     if (options.bias) layer.qkv_bias = random.floats(qkv_cols, 0.0f, 0.5f);
     if (config.qk_norm) {
-      layer.q_norm = random.floats(options.olmo ? q_cols : options.head_dim, 1.0f, 0.1f);
-      layer.k_norm = random.floats(options.olmo ? (qkv_cols - q_cols) / 2 : options.head_dim, 1.0f, 0.1f);
+      const float mean = options.gemma4 ? 0.5f : 1.0f;  // its scores have no other scale
+      layer.q_norm = random.floats(options.olmo ? q_cols : head_dim, mean, 0.1f);
+      if (k_cols > 0) layer.k_norm = random.floats(options.olmo ? k_cols : head_dim, mean, 0.1f);
     }
+    if (config.value_norm && k_cols > 0) layer.v_norm.assign(static_cast<std::size_t>(head_dim), 1.0f);
     if (config.sinks) layer.sinks = random.floats(options.heads, 0.0f, 1.5f);
     if (attends) layer.output = random.matrix(options.width, q_cols, scale(q_cols));
     if (config.pre_norms) layer.mlp_norm = random.floats(options.width, 1.0f, 0.1f);
@@ -233,18 +276,34 @@ std::shared_ptr<const Model> make_tiny_model(Backend& backend, const TinyOptions
         layer.shared.down = random.matrix(options.width, shared, scale(shared));
         layer.shared_gate = random.matrix(1, options.width, scale(options.width));
       }
-      weights.layers.push_back(std::move(layer));
-      continue;
+      if (config.mixture.beside_mlp) {
+        for (auto* norm : {&layer.router_norm, &layer.experts_norm, &layer.experts_post_norm, &layer.mlp_own_norm})
+          *norm = random.floats(options.width, 1.0f, 0.1f);
+        layer.expert_scale = random.floats(options.experts, 1.0f, 0.1f);
+      }
     }
-    layer.gate_up =
-        random.matrix(2 * static_cast<std::int64_t>(options.ffn_width), options.width, scale(options.width));
-    layer.down = random.matrix(options.width, options.ffn_width, scale(options.ffn_width));
+    if (!config.mixture.in(i) || config.mixture.beside_mlp) {
+      layer.gate_up = random.matrix(2 * ffn_width, options.width, scale(options.width));
+      layer.down = random.matrix(options.width, ffn_width, scale(ffn_width));
+    }
+    if (const std::int64_t inputs = config.token_input.width; inputs > 0) {
+      auto gate = random.matrix(inputs, options.width, scale(options.width));
+      layer.token_input = std::make_unique<TokenInputWeights>(
+          TokenInputWeights{std::move(gate), random.matrix(options.width, inputs, scale(inputs)),
+                            random.floats(options.width, 1.0f, 0.1f)});
+    }
+    if (config.layer_scales) layer.scale = random.floats(1, 1.0f, 0.2f).front();
     weights.layers.push_back(std::move(layer));
+  }
+  if (const std::int64_t inputs = config.token_input.width; inputs > 0) {
+    weights.token_table = random.matrix(config.token_input.rows, inputs * options.layers, 0.3f);
+    weights.token_projection = random.matrix(inputs * options.layers, options.width, scale(options.width));
+    weights.token_norm = random.floats(inputs, 1.0f, 0.1f);
   }
   if (options.kept) weights.keep_vectors(backend);
   weights.bytes = weights.embedding->bytes;
   for (const LayerWeights& w : weights.layers)
-    weights.bytes += (w.qkv ? w.qkv->bytes + w.output->bytes : 0) + (w.router ? 0 : w.gate_up->bytes + w.down->bytes);
+    weights.bytes += (w.qkv ? w.qkv->bytes + w.output->bytes : 0) + (w.gate_up ? w.gate_up->bytes + w.down->bytes : 0);
 
   ModelOptions model_options;
   model_options.dtype = options.dtype;

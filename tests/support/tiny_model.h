@@ -32,6 +32,8 @@ struct TinyOptions {
   bool olmo = false;   // what Olmo 3 has: norms after attention and MLP alone, a norm of all heads of a row
   bool mixed = false;  // Granite's multipliers, GLM's heads rotated in part, Ministral's temperature, a shared expert
   bool sinks = false;  // what gpt-oss has: sinks of attention, a clamped gate, biases of experts
+  /// What Gemma 4 has: heads by layer, shared KV, per-layer embeddings, an MLP beside the experts. Needs a window.
+  bool gemma4 = false;
   std::vector<LayerKind> mixers;  // one of each layer; empty: all attention
   DType dtype = DType::bf16;
   std::optional<BlockType> blocks;  // matrices are quantised; widths must be whole blocks
@@ -45,6 +47,9 @@ struct TinyOptions {
 
 /// A model whose matrices are blocks of the type.
 TinyOptions quantized_tiny(BlockType type);
+
+/// A model of five layers as Gemma 4, with experts or without: layers 3 and 4 read the KV of layers 1 and 2.
+TinyOptions gemma4_tiny(std::int32_t experts);
 
 /// A model with attention in its second layer, and recurrent layers of a kind in the others.
 TinyOptions hybrid_tiny(LayerKind kind);

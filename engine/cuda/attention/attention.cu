@@ -137,7 +137,7 @@ namespace {
 
 constexpr int kRowThreads = 128;
 constexpr int kChunk = 8;
-constexpr int kMaxWidth = 256;
+constexpr int kMaxWidth = kMaxHeadDim;
 constexpr int kColumns = kMaxWidth / kRowThreads;  // output columns per thread
 
 struct RowShared {

@@ -2,6 +2,7 @@
 // Attention over the KV cache of each row's sequence, with the detections of reuse methods, which compare the values of
 // a layer with those that were cached and drop rows in the middle of it.
 #include <algorithm>
+#include <numeric>
 #include <stdexcept>
 
 #include "engine/model/layers/layer.h"
@@ -27,10 +28,14 @@ class AttentionLayer final : public Layer {
   void rehearse(std::int32_t layer, const Product& run) const override;
 
  private:
-  std::int64_t q_cols() const { return static_cast<std::int64_t>(config_.heads) * config_.head_dim; }
-  std::int64_t kv_cols() const { return static_cast<std::int64_t>(config_.kv_heads) * config_.head_dim; }
-  /// Of the first product: queries, keys, values, and the gate if there is one.
-  std::int64_t product_cols() const { return q_cols() + 2 * kv_cols() + (config_.attention_gate ? q_cols() : 0); }
+  /// The columns of the first product of a layer: queries, keys, values, and the gate if there is one.
+  struct Columns {
+    std::int64_t q = 0, k = 0, v = 0, gate = 0;
+    std::int64_t product() const { return q + k + v + gate; }
+  };
+  Columns columns_of(std::int32_t layer) const;
+  void store(const StepRows& step, std::int32_t layer, const Columns& columns, const RowSpan& span);
+  TensorView copied(ConstTensorView k);
   void temper(TensorView q, const RowSpan& span);
   RowSpan stored_rows(const StepRows& step, std::int32_t layer, const RowSpan& rows);
   void compare_values(const StepRows& step, std::int32_t layer, const RowSpan& span, ConstTensorView v);
@@ -43,9 +48,11 @@ class AttentionLayer final : public Layer {
   Backend& backend_;
   const ModelConfig& config_;
   LayerRows& rows_;
-  Buffer qkv_;       // [T, product_cols()]
+  Buffer qkv_;       // [T, Columns::product()]
   Buffer q_;         // [T, H D] queries of a detection's readers, then of the rows that it leaves
   Buffer attended_;  // [T, H D]
+  Buffer v_;         // [T, K D] values, of layers whose values are keys
+  std::vector<std::int32_t> all_rows_;
   std::vector<KvSlab> slabs_;
   std::vector<AttentionSum*> received_;  // of each cache of the step, or empty
   std::vector<std::int32_t> stored_;     // sequences of the rows, without rows that keep their K and V
@@ -55,11 +62,29 @@ class AttentionLayer final : public Layer {
   std::vector<float> factor_less_one_;
 };
 
+AttentionLayer::Columns AttentionLayer::columns_of(std::int32_t layer) const {
+  Columns columns;
+  columns.q = std::int64_t{config_.heads} * config_.head_dim_of(layer);
+  if (config_.stores_kv(layer)) columns.k = std::int64_t{config_.kv_heads_of(layer)} * config_.head_dim_of(layer);
+  if (!config_.keys_as_values(layer)) columns.v = columns.k;
+  if (config_.attention_gate) columns.gate = columns.q;
+  return columns;
+}
+
 void AttentionLayer::allocate(std::int64_t rows) {
   const auto bytes = [&](std::int64_t cols) { return static_cast<std::size_t>(rows * cols) * sizeof(float); };
-  qkv_ = backend_.allocate(bytes(product_cols()));
-  q_ = backend_.allocate_uninitialized(bytes(q_cols()));  // takes pages when it is used
-  attended_ = backend_.allocate(bytes(q_cols()));
+  std::int64_t product = 0, q = 0, copied = 0;
+  for (std::int32_t layer = 0; layer < config_.layers; ++layer) {
+    if (!config_.attends(layer)) continue;
+    const Columns columns = columns_of(layer);
+    product = std::max(product, columns.product());
+    q = std::max(q, columns.q);
+    copied = std::max(copied, columns.k - columns.v);
+  }
+  qkv_ = backend_.allocate(bytes(product));
+  q_ = backend_.allocate_uninitialized(bytes(q));  // takes pages when it is used
+  attended_ = backend_.allocate(bytes(q));
+  v_ = backend_.allocate(bytes(copied));
 }
 
 void AttentionLayer::prepare(const StepRows& step) {
@@ -74,17 +99,48 @@ void AttentionLayer::prepare(const StepRows& step) {
 
 void AttentionLayer::run(StepRows& step, std::int32_t layer, ConstTensorView normed) {
   const LayerWeights& w = context_.weights(layer);
-  const KvShape shape = context_.model.kv_shape(layer);
-  const TensorView qkv = qkv_.view(DType::f32, rows_.count(), product_cols());
-  const TensorView k = qkv.col_range(q_cols(), q_cols() + kv_cols());
-  const TensorView v = qkv.col_range(q_cols() + kv_cols(), q_cols() + 2 * kv_cols());
-  TensorView q = qkv.col_range(0, q_cols());
+  const std::int32_t kv_layer = config_.kv_layer(layer);
+  const Columns columns = columns_of(layer);
+  const TensorView qkv = qkv_.view(DType::f32, rows_.count(), columns.product());
+  TensorView q = qkv.col_range(0, columns.q);
 
   slabs_.clear();
-  for (const KvCache* cache : step.caches) slabs_.push_back(cache->slab(layer));
+  for (const KvCache* cache : step.caches) slabs_.push_back(cache->slab(kv_layer));
 
   backend_.matmul(qkv, normed, *w.qkv, w.qkv_bias);
   RowSpan span = rows_.span_of(layer);
+  const bool detecting = detects(step, layer);
+  if (kv_layer == layer) {
+    store(step, layer, columns, span);
+  } else {
+    backend_.head_rms_norm(q, w.q_norm, config_.norm_eps);
+    backend_.rope(q, config_.head_dim_of(layer), rows_.angles(layer));
+  }
+  if (detecting) {
+    q = detect(step, layer, span, q);
+    span = rows_.span_of(layer);
+    context_.timer.end_detection();
+    if (rows_.count() == 0) return;
+  }
+  const DType type = config_.attention_gate ? DType::f32 : normed.dtype;
+  const TensorView attended = attended_.view(type, rows_.count(), columns.q);
+  backend_.kv().attention(attended, q, slabs_, context_.model.kv_shape(kv_layer), span,
+                          {config_.score_scale(layer), w.sinks}, received_);
+  if (config_.attention_gate)
+    backend_.multiply(attended, qkv.col_range(columns.product() - columns.gate, columns.product()),
+                      GateFunction::sigmoid);
+  backend_.matmul(rows_.delta(), attended, *w.output, w.output_bias);
+}
+
+/// Stores keys and values of the rows, and normalises and rotates their queries. With a detection the values are
+/// compared with those that are cached, before these are overwritten.
+void AttentionLayer::store(const StepRows& step, std::int32_t layer, const Columns& columns, const RowSpan& span) {
+  const LayerWeights& w = context_.weights(layer);
+  const TensorView qkv = qkv_.view(DType::f32, rows_.count(), columns.product());
+  const TensorView q = qkv.col_range(0, columns.q), k = qkv.col_range(columns.q, columns.q + columns.k);
+  TensorView v = qkv.col_range(columns.q + columns.k, columns.q + columns.k + columns.v);
+  if (columns.v == 0) v = copied(k);
+  if (!w.v_norm.empty()) backend_.head_rms_norm(v, w.v_norm, config_.norm_eps);
   const RowSpan stored = stored_rows(step, layer, span);
   HeadNorms norms{w.q_norm, w.k_norm, config_.norm_eps};
   if (config_.qk_norm_of_row) {
@@ -94,25 +150,21 @@ void AttentionLayer::run(StepRows& step, std::int32_t layer, ConstTensorView nor
   }
   if (config_.norm_behind_rope) norms.q = {};  // the weights of k's norm are ones, and its length does not change
   temper(q, span);
-  const bool detecting = detects(step, layer);
-  if (detecting) {
+  if (detects(step, layer)) {
     context_.timer.end_layers(layer, layer + 1);
-    compare_values(step, layer, span, v);  // before the cached values are overwritten
+    compare_values(step, layer, span, v);
   }
-  backend_.kv().norm_store_rope({q, k, v}, norms, slabs_, shape, stored, rows_.angles(layer));
+  backend_.kv().norm_store_rope({q, k, v}, norms, slabs_, context_.model.kv_shape(layer), stored, rows_.angles(layer));
   if (config_.norm_behind_rope) backend_.head_rms_norm(q, w.q_norm, config_.norm_eps);
-  if (detecting) {
-    q = detect(step, layer, span, q);
-    span = rows_.span_of(layer);
-    context_.timer.end_detection();
-    if (rows_.count() == 0) return;
-  }
-  const DType type = config_.attention_gate ? DType::f32 : normed.dtype;
-  const TensorView attended = attended_.view(type, rows_.count(), q_cols());
-  backend_.kv().attention(attended, q, slabs_, shape, span, {config_.score_scale(), w.sinks}, received_);
-  if (config_.attention_gate)
-    backend_.multiply(attended, qkv.col_range(q_cols() + 2 * kv_cols(), product_cols()), GateFunction::sigmoid);
-  backend_.matmul(rows_.delta(), attended, *w.output, w.output_bias);
+}
+
+/// Returns a copy of the keys of all rows.
+TensorView AttentionLayer::copied(ConstTensorView k) {
+  const TensorView copy = v_.view(DType::f32, k.rows, k.cols);
+  all_rows_.resize(static_cast<std::size_t>(k.rows));
+  std::iota(all_rows_.begin(), all_rows_.end(), 0);
+  backend_.gather_rows(copy, k, all_rows_);
+  return copy;
 }
 
 /// Multiplies queries as the model's temperature says; up to the first period none changes.
@@ -197,7 +249,7 @@ std::vector<float> AttentionLayer::attention_of_readers(const StepRows& step, co
   const TensorView queries = q_.view(DType::f32, n, q.cols);
   backend_.gather_rows(queries, q, readers);
   backend_.kv().attention(attended_.view(DType::f32, n, q.cols), queries, slabs_, shape,
-                          {sequence, position, key_begin}, {config_.score_scale(), sinks}, given);
+                          {sequence, position, key_begin}, {config_.score_scale(detection.layer), sinks}, given);
   backend_.copy_to_host(bytes, buffer.data());
   std::vector<float> attention;
   const double unit = kAttentionUnit / (static_cast<double>(n) * config_.heads);

@@ -7,7 +7,8 @@
 
 namespace baton {
 
-void ExpertChoice::choose(std::span<const float> logits, const MixtureConfig& mixture, std::span<const float> bias) {
+void ExpertChoice::choose(std::span<const float> logits, const MixtureConfig& mixture, std::span<const float> bias,
+                          std::span<const float> scale) {
   const auto experts = static_cast<std::size_t>(mixture.experts), count = static_cast<std::size_t>(mixture.chosen);
   const std::size_t rows = logits.size() / experts;
   share_.resize(experts);
@@ -41,6 +42,7 @@ void ExpertChoice::choose(std::span<const float> logits, const MixtureConfig& mi
     for (std::size_t i = first; i < chosen_.size(); ++i) {
       if (mixture.normalized) chosen_weight_[i] /= chosen_sum + mixture.weight_sum_eps;
       chosen_weight_[i] *= mixture.weight_scale;
+      if (!scale.empty()) chosen_weight_[i] *= scale[static_cast<std::size_t>(chosen_[i])];
     }
   }
   for (std::size_t e = 0; e < experts; ++e) begin_[e + 1] += begin_[e];
@@ -82,10 +84,10 @@ class ExpertLayer final : public Layer {
     const std::int64_t count = normed.rows;
     const TensorView delta = context_.rows.delta();
     const TensorView router = router_.view(DType::f32, count, mixture().experts);
-    backend.matmul(router, normed, *w.router, w.router_bias);
+    backend.matmul(router, router_input(w, normed), *w.router, w.router_bias);
     router_logits_.resize(static_cast<std::size_t>(count * mixture().experts));
     backend.copy_to_host(std::as_writable_bytes(std::span(router_logits_)), router.data);
-    choice_.choose(router_logits_, mixture(), w.choice_bias);
+    choice_.choose(router_logits_, mixture(), w.choice_bias, w.expert_scale);
     ConstTensorView input = normed;
     TensorView sum = delta;
     if (w.latent_in != nullptr) {
@@ -135,6 +137,14 @@ class ExpertLayer final : public Layer {
     return mixture().latent_width > 0 ? mixture().latent_width : context_.model.config.width;
   }
 
+  /// Returns what the router reads: the input of the experts, or the residual stream with a norm of its own.
+  ConstTensorView router_input(const LayerWeights& w, ConstTensorView normed) {
+    if (w.router_norm.empty()) return normed;
+    const TensorView own = in_.view(context_.backend.operand_type(w.router->dtype), normed.rows, normed.cols);
+    context_.backend.rms_norm(own, context_.rows.residual(), w.router_norm, context_.model.config.norm_eps);
+    return own;
+  }
+
   /// Adds the expert that every row runs through, if there is one, weighted by the sigmoid of its own product or by 1.
   void run_shared(const LayerWeights& w, ConstTensorView normed) {
     if (w.shared.gate_up == nullptr) return;
@@ -158,7 +168,7 @@ class ExpertLayer final : public Layer {
 
   LayerContext context_;
   Buffer router_;                     // [T, E] logits of the router
-  Buffer in_;                         // [T, C] rows of one expert
+  Buffer in_;                         // [T, C] rows of one expert; before that, what the router reads
   Buffer out_;                        // [T, C]
   Buffer latent_;                     // [T, W] what experts read, if that is not the layer's input
   Buffer sum_;                        // [T, W] and the sum of what they write

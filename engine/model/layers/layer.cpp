@@ -14,8 +14,8 @@ constexpr std::int64_t kGateRows = 256;
 
 const std::array<const LayerKindRow*, kLayerKinds>& layer_kinds() {
   static const std::array<const LayerKindRow*, kLayerKinds> kKinds = {
-      nullptr,        &kAttentionLayers, &kShortConvolutionLayers, &kDeltaNetLayers,
-      &kMamba2Layers, &kParallelLayers,  &kFeedForwardLayers,      &kExpertsLayers};
+      nullptr,          &kAttentionLayers,   &kShortConvolutionLayers, &kDeltaNetLayers,      &kMamba2Layers,
+      &kParallelLayers, &kFeedForwardLayers, &kExpertsLayers,          &kMlpAndExpertsLayers, &kTokenInputLayers};
   return kKinds;
 }
 
@@ -24,7 +24,9 @@ std::vector<LayerEntry> layer_list(const ModelConfig& config) {
   for (std::int32_t layer = 0; layer < config.layers; ++layer) {
     LayerEntry& entry = layers[static_cast<std::size_t>(layer)];
     entry.mixer = config.mixer(layer);
-    if (config.mixture.in(layer)) entry.feed = LayerKind::experts;
+    if (config.mixture.in(layer))
+      entry.feed = config.mixture.beside_mlp ? LayerKind::mlp_and_experts : LayerKind::experts;
+    if (config.token_input.width > 0) entry.last = LayerKind::token_input;
     if (config.single_parts && entry.mixer != LayerKind::none) entry.feed = LayerKind::none;
   }
   return layers;
@@ -53,7 +55,8 @@ std::vector<std::int64_t> state_offsets(const ModelConfig& config) {
 }
 
 void Gates::allocate(std::int64_t rows) {
-  const std::int64_t ffn = std::max({config_.ffn_width, config_.mixture.ffn_width, config_.mixture.shared_width});
+  std::int64_t ffn = std::max({config_.ffn_width, config_.mixture.ffn_width, config_.mixture.shared_width});
+  for (const std::int32_t own : config_.shapes.ffn_width) ffn = std::max<std::int64_t>(ffn, own);
   const auto floats = [&](std::int64_t count, std::int64_t cols) {
     return backend_.allocate(static_cast<std::size_t>(count * cols) * sizeof(float));
   };

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The interface of a layer kind. A model is a list of layers (layer_list); each has a mixer, which reads what its
-// sequence stored at other positions, and a feed-forward part, which sees its own row alone. A kind is a file in this
-// folder and a row of layer_kinds(). The forward pass adds norms and the residual stream around both parts.
+// sequence stored at other positions, and a feed-forward part, which sees its own row alone; a third part may follow. A
+// kind is a file in this folder and a row of layer_kinds(). The forward pass adds norms and the residual stream around
+// the parts.
 #pragma once
 
 #include <array>
@@ -19,10 +20,11 @@
 
 namespace baton {
 
-/// The kinds of the two parts of a layer.
+/// The kinds of the parts of a layer, in their order.
 struct LayerEntry {
   LayerKind mixer = LayerKind::attention;
   LayerKind feed = LayerKind::feed_forward;
+  LayerKind last = LayerKind::none;
 };
 
 /// Returns the model's layers, [L].
@@ -85,8 +87,10 @@ class Layer {
 
   /// Makes room for so many rows. Throws BackendError.
   virtual void allocate(std::int64_t rows) = 0;
-  /// Begins a step.
+  /// Begins a step, on the host.
   virtual void prepare(const StepRows& /*step*/) {}
+  /// Queues what the step needs once, before its first layer. The residual stream holds the rows that begin there.
+  virtual void begin(const StepRows& /*step*/) {}
   /// LayerContext::rows.delta() = the part's output for the active rows. `normed` [T, C]: their inputs. A mixer may
   /// drop rows in between (a detection); then it writes those of the others, and step.path says where the rows leave.
   virtual void run(StepRows& step, std::int32_t layer, ConstTensorView normed) = 0;
@@ -111,7 +115,7 @@ const std::array<const LayerKindRow*, kLayerKinds>& layer_kinds();
 
 // Each is in the file of its kind.
 extern const LayerKindRow kAttentionLayers, kShortConvolutionLayers, kDeltaNetLayers, kMamba2Layers, kParallelLayers;
-extern const LayerKindRow kFeedForwardLayers, kExpertsLayers;
+extern const LayerKindRow kFeedForwardLayers, kExpertsLayers, kMlpAndExpertsLayers, kTokenInputLayers;
 
 // ExpertChoice: which experts of a mixture each row runs through, and with which weights.
 
@@ -121,8 +125,9 @@ class ExpertChoice {
  public:
   /// Chooses for rows of router logits [T, E]: the `chosen` largest (the lower index at equal values). Their weights
   /// are those in the softmax of the row, or its sigmoids, divided by their sum and scaled as the mixture says. With a
-  /// `bias` [E], the largest of these weights plus bias are chosen.
-  void choose(std::span<const float> logits, const MixtureConfig& mixture, std::span<const float> bias = {});
+  /// `bias` [E], the largest of these weights plus bias are chosen. `scale` [E], or empty, multiplies the weights.
+  void choose(std::span<const float> logits, const MixtureConfig& mixture, std::span<const float> bias = {},
+              std::span<const float> scale = {});
 
   /// Returns the rows of an expert, ascending; empty: no row runs through it.
   std::span<const std::int32_t> rows(std::int32_t expert) const { return of(rows_, expert); }

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "engine/model/rope.h"
 #include "tests/engine/model/checkpoint.h"
 #include "tests/support/golden.h"
 #include "tests/support/thread_time.h"
@@ -434,6 +435,89 @@ TEST_CASE("norms, multipliers and temperatures follow the family") {
   CHECK_THAT(problem(with(base("Ministral3ForCausalLM"),
                           {{"head_dim", 16}, {"rope_parameters", {{"llama_4_scaling_beta", 0.1}}}})),
              Contains("expected original_max_position_embeddings beside it"));
+}
+
+TEST_CASE("Gemma 4: heads, keys and values, MLPs and RoPE by layer, inputs of tokens") {
+  using Numbers = std::vector<std::int32_t>;
+  const char *s = "sliding_attention", *f = "full_attention";
+  const json plain = with(base("Gemma4ForCausalLM"), {{"num_hidden_layers", 6},
+                                                      {"head_dim", 16},
+                                                      {"global_head_dim", 32},
+                                                      {"hidden_size_per_layer_input", 8},
+                                                      {"vocab_size_per_layer_input", 300},
+                                                      {"layer_types", {s, f, s, f, s, f}},
+                                                      {"sliding_window", 20}});
+  const ModelConfig config = parse(plain);
+  CHECK((config.tied_embeddings && config.qk_norm && config.value_norm && config.post_norms && config.layer_scales));
+  CHECK(config.norm_offset == 0.0f);
+  CHECK((config.activation == GateActivation::gelu_tanh && config.embedding_scale == 8.0f));
+  CHECK((config.score_scale(0) == 1.0f && config.score_scale(1) == 1.0f && config.logit_cap == 0.0f));
+  CHECK(config.window == Numbers{20, 0, 20, 0, 20, 0});
+  CHECK(config.shapes.head_dim == Numbers{16, 32, 16, 32, 16, 32});
+  CHECK(config.shapes.kv_heads == Numbers(6, 2));
+  CHECK(config.shapes.kv_layer == Numbers{0, 1, 2, 3, 4, 5});
+  CHECK(config.shapes.ffn_width == Numbers(6, 112));
+  CHECK(config.first_kv_reader() == 6);
+  CHECK_FALSE(config.keys_as_values(1));
+  CHECK((config.token_input.width == 8 && config.token_input.rows == 300));
+  CHECK(config.mixture.experts == 0);
+  CHECK((config.local_rope.theta == 10000.0 && config.local_rope.width == 16 && config.local_rope.turning == 0));
+  CHECK((config.rope.theta == 1e6 && config.rope.width == 32 && config.rope.turning == 4));
+  const Rope rope(config);
+  REQUIRE(rope.inverse_frequencies().size() == 16);
+  CHECK(rope.inverse_frequencies()[3] == Approx(std::pow(1e6, -6.0 / 32)));
+  CHECK(rope.inverse_frequencies()[4] == 0.0);
+
+  const ModelConfig shared =
+      parse(with(plain, {{"num_kv_shared_layers", 3}, {"use_double_wide_mlp", true}, {"final_logit_softcapping", 30}}));
+  CHECK(shared.shapes.kv_layer == Numbers{0, 1, 2, 1, 2, 1});
+  CHECK(shared.shapes.ffn_width == Numbers{112, 112, 112, 224, 224, 224});
+  CHECK((shared.stores_kv(2) && !shared.stores_kv(3) && shared.first_kv_reader() == 3 && shared.logit_cap == 30.0f));
+  CHECK(parse(with(plain, {{"num_kv_shared_layers", 4}})).shapes.kv_layer == Numbers{0, 1, 0, 1, 0, 1});
+  CHECK_THAT(problem(with(plain, {{"num_kv_shared_layers", 5}})),
+             Contains("\"num_kv_shared_layers\" is 5, but layer 1 finds no layer of its kind"));
+  CHECK_THAT(problem(with(plain, {{"num_kv_shared_layers", 6}})), Contains("from 0 to 5"));
+
+  const ModelConfig values = parse(with(plain, {{"attention_k_eq_v", true}, {"num_global_key_value_heads", 1}}));
+  CHECK((values.keys_as_values(1) && !values.keys_as_values(0)));
+  CHECK(values.shapes.kv_heads == Numbers{2, 1, 2, 1, 2, 1});
+  CHECK(parse(with(plain, {{"num_global_key_value_heads", 1}})).shapes.kv_heads == Numbers(6, 2));
+  CHECK_THAT(problem(with(plain, {{"attention_k_eq_v", true}, {"num_global_key_value_heads", 3}})),
+             Contains("layer 1 has 3 KV heads"));
+  const json listed = {{"1", {{"head_dim", 24}}}, {"3", {{"head_dim", 24}}}, {"5", {{"head_dim", 24}}}};
+  CHECK(parse(with(plain, {{"per_layer_config", listed}})).shapes.head_dim == Numbers{16, 24, 16, 24, 16, 24});
+  CHECK_THAT(problem(with(plain, {{"per_layer_config", {{"1", {{"head_dim", 24}}}}}})),
+             Contains("layer 3 has heads of 16, expected 24"));
+  CHECK_THAT(problem(with(plain, {{"per_layer_config", {{"1", {{"num_attention_heads", 2}}}}}})),
+             Contains("\"per_layer_config.1.num_attention_heads\" is 2"));
+  CHECK_THAT(
+      problem(with(plain, {{"num_kv_shared_layers", 2}, {"per_layer_config", {{"4", {{"num_key_value_heads", 4}}}}}})),
+      Contains("layer 4 has other heads than layer 2"));
+
+  const json experts = {
+      {"enable_moe_block", true}, {"num_experts", 8}, {"top_k_experts", 2}, {"moe_intermediate_size", 24}};
+  const MixtureConfig mixture = parse(with(plain, experts)).mixture;
+  CHECK((mixture.beside_mlp && mixture.experts == 8 && mixture.chosen == 2 && mixture.ffn_width == 24));
+  CHECK_THAT(problem(with(with(plain, experts), {{"top_k_experts", 9}})), Contains("expected at most 8"));
+  CHECK(parse(with(plain, {{"hidden_size_per_layer_input", 0}})).token_input.width == 0);
+  CHECK(parse(with(plain, {{"layer_types", {s, f, s, f, s, s}}})).window.back() == 0);  // the last attends to all
+  CHECK(parse(without(plain, "layer_types")).window == Numbers{20, 20, 20, 20, 20, 0});
+  CHECK_THAT(problem(with(plain, {{"use_bidirectional_attention", "all"}})), Contains("only causal attention"));
+  CHECK(parse(with(plain, {{"use_bidirectional_attention", "vision"}})).window == config.window);
+  const auto rope_of = [&](const json& full) {
+    return with(plain, {{"rope_parameters", {{s, {{"rope_theta", 1e4}}}, {f, full}}}});
+  };
+  const ModelConfig divided = parse(rope_of({{"rope_type", "proportional"}, {"rope_theta", 1e5}, {"factor", 4.0}}));
+  CHECK((divided.rope.turning == 16 && divided.rope.factor == 4.0 && divided.rope.scaling == RopeScaling::linear));
+  CHECK_THAT(problem(rope_of({{"rope_type", "yarn"}, {"rope_theta", 1e5}})), Contains("default, proportional"));
+  CHECK_THAT(problem(rope_of({{"rope_type", "default"}})), Contains("\"rope_parameters.full_attention.rope_theta\""));
+
+  const json outer = {{"architectures", {"Gemma4ForConditionalGeneration"}},
+                      {"text_config", with(without(plain, "architectures"), {{"model_type", "gemma4_text"}})},
+                      {"vision_config", json::object()},
+                      {"audio_config", nullptr}};
+  CHECK(parse(outer).left_out == std::vector<std::string>{"a vision tower"});
+  CHECK(parse(outer).architecture == "Gemma4ForCausalLM");
 }
 
 TEST_CASE("gpt-oss: sinks, biases, a clamped gate, every second layer with a window, YaRN that is not cut") {

@@ -102,6 +102,8 @@ TEST_CASE("random row sets give bit for bit the logits of one dense pass", "[for
       {"mixture of experts", {.experts = 6}},
       {"mixture with a shared expert", {.experts = 6, .mixed = true}},
       {"sinks, experts with biases", {.window = 9, .bias = true, .experts = 6, .sinks = true}},
+      {"as Gemma 4", gemma4_tiny(0)},
+      {"as Gemma 4 with experts", gemma4_tiny(6)},
       {"short convolutions", hybrid_tiny(LayerKind::short_convolution)},
       {"gated delta nets", hybrid_tiny(LayerKind::delta_net)},
       {"Mamba2", hybrid_tiny(LayerKind::mamba2)},
@@ -145,6 +147,8 @@ TEST_CASE("the optimised backend agrees with the scalar oracle", "[forward]") {
                                            {.window = 40, .olmo = true},
                                            {.experts = 5, .mixed = true},
                                            {.window = 9, .bias = true, .experts = 5, .sinks = true},
+                                           gemma4_tiny(0),
+                                           gemma4_tiny(5),
                                            quantized_tiny(BlockType::q5_0),
                                            quantized_tiny(BlockType::q6_k)};
   for (const TinyOptions& options : models) {

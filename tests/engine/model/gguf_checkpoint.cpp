@@ -47,6 +47,27 @@ const std::pair<const char*, const char*> kPostNormNames[] = {{"post_attention_l
                                                               {"pre_feedforward_layernorm", "ffn_norm"},
                                                               {"post_feedforward_layernorm", "post_ffw_norm"}};
 
+const std::pair<const char*, const char*> kGemma4Names[] = {{"pre_feedforward_layernorm_2", "pre_ffw_norm_2"},
+                                                            {"post_per_layer_input_norm", "post_norm"},
+                                                            {"per_layer_input_gate", "inp_gate"},
+                                                            {"per_layer_model_projection", "per_layer_model_proj"},
+                                                            {"per_layer_projection_norm", "per_layer_proj_norm"},
+                                                            {"per_layer_projection", "proj"},
+                                                            {"model.embed_tokens_per_layer", "per_layer_token_embd"},
+                                                            {"model.per_layer", "per_layer"},
+                                                            {"layer_scalar", "layer_output_scale.weight"},
+                                                            {"router.per_expert_scale", "ffn_down_exps.scale"},
+                                                            {"router.scale", "ffn_gate_inp.scale"},
+                                                            {"router.proj", "ffn_gate_inp"},
+                                                            {"experts.gate_up_proj", "ffn_gate_up_exps.weight"},
+                                                            {"experts.down_proj", "ffn_down_exps.weight"}};
+
+std::string gemma4_name(std::string name) {
+  for (const auto& [theirs, stored] : kGemma4Names)
+    if (const std::size_t at = name.find(theirs); at != name.npos) name.replace(at, std::string(theirs).size(), stored);
+  return name;
+}
+
 std::string stored_name(std::string name, bool post_norms) {
   for (const auto& [theirs, stored] : kPostNormNames)
     if (const std::size_t at = name.find(theirs); post_norms && at != name.npos)
@@ -92,7 +113,7 @@ std::string add_settings(GgufWriter& writer, const ModelConfig& config) {
       {"Gemma3ForCausalLM", "gemma3"},   {"SmolLM3ForCausalLM", "smollm3"},     {"Qwen3MoeForCausalLM", "qwen3moe"},
       {"GraniteForCausalLM", "granite"}, {"Olmo3ForCausalLM", "olmo2"},         {"Exaone4ForCausalLM", "exaone4"},
       {"Glm4ForCausalLM", "glm4"},       {"Ministral3ForCausalLM", "mistral3"}, {"Qwen2MoeForCausalLM", "qwen2moe"},
-      {"GptOssForCausalLM", "gpt-oss"}};
+      {"GptOssForCausalLM", "gpt-oss"},  {"Gemma4ForCausalLM", "gemma4"}};
   const auto found = names.find(config.architecture);
   const std::string name = found != names.end() ? found->second : "llama";
   const auto number = [&](const std::string& key, std::int32_t value) {
@@ -102,11 +123,29 @@ std::string add_settings(GgufWriter& writer, const ModelConfig& config) {
   number("block_count", config.layers);
   number("context_length", config.context);
   number("embedding_length", config.width);
-  number("feed_forward_length", config.ffn_width);
+  const LayerShapes& shapes = config.shapes;
+  if (name == "gemma4") {
+    writer.integers(name + ".feed_forward_length", shapes.ffn_width);
+    writer.integers(name + ".attention.head_count_kv", shapes.kv_heads);
+    number("attention.key_length_swa", config.head_dim);
+    number("attention.value_length_swa", config.head_dim);
+    number("rope.dimension_count_swa", config.head_dim);
+    number("attention.shared_kv_layers", config.layers - config.first_kv_reader());
+    number("embedding_length_per_layer_input", config.token_input.width);
+    writer.real(name + ".rope.freq_base_swa", static_cast<float>(config.local_rope.theta));
+    writer.real(name + ".final_logit_softcapping", config.logit_cap);
+    std::vector<float> divisors(static_cast<std::size_t>(config.rope.width / 2), 1e30f);
+    std::fill_n(divisors.begin(), config.rope.turning, 1.0f);
+    writer.tensor("rope_freqs.weight", {static_cast<std::int64_t>(divisors.size())}, BlockType::f32,
+                  encoded(divisors, BlockType::f32));
+  } else {
+    number("feed_forward_length", config.ffn_width);
+    number("attention.head_count_kv", config.kv_heads);
+  }
   number("attention.head_count", config.heads);
-  number("attention.head_count_kv", config.kv_heads);
-  number("attention.key_length", config.head_dim);
-  number("attention.value_length", config.head_dim);
+  const std::int32_t head_dim = name == "gemma4" ? config.rope.width : config.head_dim;
+  number("attention.key_length", head_dim);
+  number("attention.value_length", head_dim);
   number("rope.dimension_count", config.rotated(RopeKind::global));
   if (const MixtureConfig& mixture = config.mixture; mixture.experts > 0) {
     if (!mixture.dense_layers.empty()) throw std::runtime_error("files hold no mixture in a part of the layers");
@@ -118,11 +157,12 @@ std::string add_settings(GgufWriter& writer, const ModelConfig& config) {
   writer.real(name + ".attention.layer_norm_rms_epsilon", config.norm_eps);
   writer.real(name + ".rope.freq_base", static_cast<float>(config.rope.theta));
   if (config.window.front() > 0) {
-    if (name != "phi3" && name != "gemma3" && name != "olmo2" && name != "exaone4" && name != "gpt-oss")
+    if (name != "phi3" && name != "gemma3" && name != "olmo2" && name != "exaone4" && name != "gpt-oss" &&
+        name != "gemma4")
       throw std::runtime_error("a sliding window is not in files of " + name);
     number("attention.sliding_window", config.window.front());
   }
-  if (name == "olmo2") {
+  if (name == "olmo2" || name == "gemma4") {
     std::vector<bool> pattern;
     for (const std::int32_t window : config.window) pattern.push_back(window > 0);
     writer.flags(name + ".attention.sliding_window_pattern", pattern);
@@ -214,7 +254,8 @@ void add_checkpoint(GgufWriter& writer, const std::filesystem::path& folder, Blo
     if (name == "lm_head.weight" && config.tied_embeddings) continue;
     if (config.mixture.biases && add_stack(writer, files, name, type)) continue;
     const std::vector<std::int64_t> shape = files.shape(name);
-    const std::int64_t rows = shape.size() == 1 ? 1 : shape[0], cols = shape.back();
+    const std::int64_t rows = shape.size() == 1 ? 1 : shape[0];
+    const std::int64_t cols = shape.size() == 3 ? shape[1] * shape[2] : shape.back();
     const StoredWeight weight = files.weight(name, rows, cols);
     std::vector<float> values(static_cast<std::size_t>(rows * cols));
     dequantize(values, {weight.data.get(), static_cast<std::size_t>(row_bytes(weight.type, rows * cols))}, weight.type);
@@ -226,7 +267,7 @@ void add_checkpoint(GgufWriter& writer, const std::filesystem::path& folder, Blo
     if (rotated && pairs)
       values = interleaved(values, shape.size() == 1 ? 1 : static_cast<std::size_t>(cols),
                            static_cast<std::size_t>(config.head_dim));
-    if (const std::string tensor = expert_tensor(name); !tensor.empty()) {
+    if (const std::string tensor = shape.size() == 3 ? "" : expert_tensor(name); !tensor.empty()) {
       const int expert = std::stoi(name.substr(name.find(".experts.") + 9));
       experts[tensor][expert] = values;
       expert_shapes[tensor] = {config.mixture.experts, rows, cols};
@@ -235,7 +276,8 @@ void add_checkpoint(GgufWriter& writer, const std::filesystem::path& folder, Blo
     const bool vector = rows == 1;  // vectors are never quantised
     const BlockType stored = vector ? BlockType::f32 : type;
     const bool post_norms = (config.post_norms && architecture != "glm4") || architecture == "gpt-oss";
-    writer.tensor(stored_name(name, post_norms), shape, stored, encoded(values, stored));
+    writer.tensor(stored_name(architecture == "gemma4" ? gemma4_name(name) : name, post_norms), shape, stored,
+                  encoded(values, stored));
   }
   for (const auto& [tensor, by_expert] : experts) {
     std::string bytes;

@@ -72,7 +72,7 @@ TEST_CASE("a checkpoint written as GGUF computes the very same logits", "[golden
   for (const std::string name :
        {"llama2", "llama_linear", "llama_yarn", "smollm",    "phi3",      "qwen2",   "qwen3",
         "gemma3", "smollm3",      "mixtral",    "granite",   "olmo3",     "exaone4", "exaone4_full",
-        "glm4",   "ministral3",   "phi4_short", "phi4_long", "qwen2_moe", "gpt_oss"}) {
+        "glm4",   "ministral3",   "phi4_short", "phi4_long", "qwen2_moe", "gpt_oss", "gemma4"}) {
     INFO(name);
     TempFolder folder;
     folder.copy_from(golden_folder() / name);
@@ -390,6 +390,76 @@ TEST_CASE("a file of Phi-4 says that it has no sliding window by a length of 0")
   CHECK(GgufFolder(writer).open(backend)->config.window == std::vector<std::int32_t>(3, 0));
 }
 
+TEST_CASE("what a file of Gemma 4 says of its layers fits together, or is refused by name") {
+  HostBackend backend;
+  const GgufWriter whole = writer_of("gemma4");
+  const auto with = [&](const auto& change) {
+    GgufWriter writer = whole;
+    change(writer);
+    return GgufFolder(writer).problem();
+  };
+  const auto set = [](const std::string& key, std::uint32_t value) {
+    return [=](GgufWriter& w) {
+      w.remove_key("gemma4." + key);
+      w.number("gemma4." + key, value);
+    };
+  };
+  const auto list = [](const std::string& key, const std::vector<std::int32_t>& values) {
+    return [=](GgufWriter& w) {
+      w.remove_key("gemma4." + key);
+      w.integers("gemma4." + key, values);
+    };
+  };
+  const ModelConfig config = GgufFolder(whole).open(backend)->config;
+  CHECK(config.shapes.kv_layer == std::vector<std::int32_t>{0, 1, 2, 2, 1});
+  CHECK(config.shapes.head_dim == std::vector<std::int32_t>{16, 32, 16, 16, 32});
+  CHECK(config.shapes.kv_heads == std::vector<std::int32_t>{2, 1, 2, 2, 1});
+  CHECK(config.shapes.ffn_width == std::vector<std::int32_t>{40, 40, 40, 80, 80});
+  CHECK((config.rope.width == 32 && config.rope.turning == 4));
+  CHECK(config.keys_as_values(1));
+  CHECK(config.mixture.beside_mlp);
+
+  CHECK_THAT(with(set("attention.shared_kv_layers", 5)), Contains("\"gemma4.attention.shared_kv_layers\" is 5"));
+  CHECK_THAT(with(set("attention.shared_kv_layers", 4)), Contains("finds no layer of its kind"));
+  CHECK_THAT(with(set("attention.key_length_swa", 24)), Contains("\"gemma4.attention.value_length_swa\" is 16"));
+  CHECK_THAT(with(set("embedding_length_per_layer_input", 8)), Contains("per_layer_token_embd.weight"));
+  CHECK_THAT(with(list("attention.head_count_kv", {2, 1})), Contains("expected 5, one of each layer"));
+  CHECK_THAT(with(list("attention.head_count_kv", {2, 1, 1, 1, 1})), Contains("the same number"));
+  CHECK_THAT(with(list("attention.head_count_kv", {2, 0, 2, 2, 0})), Contains("the same number"));
+  CHECK_THAT(with(list("feed_forward_length", {40, 40, 80, 80, 80})), Contains("twice as much in those that share KV"));
+  CHECK_THAT(with([](GgufWriter& w) { w.remove_key("gemma4.attention.sliding_window_pattern"); }),
+             Contains("\"gemma4.attention.sliding_window_pattern\" is missing"));
+  CHECK_THAT(with([](GgufWriter& w) { w.remove("blk.0.layer_output_scale.weight"); }),
+             Contains("blk.0.layer_output_scale.weight"));
+  CHECK_THAT(with([](GgufWriter& w) { w.remove("blk.4.inp_gate.weight"); }), Contains("blk.4.inp_gate.weight"));
+  CHECK_THAT(with([](GgufWriter& w) { w.replace("rope_freqs.weight", {16}, BlockType::f32, std::string(64, '\0')); }),
+             Contains("holds 0 at 0, expected ones"));
+  CHECK_THAT(with([](GgufWriter& w) {
+               w.tensor("blk.3.attn_v.weight", {32, 64}, BlockType::f32, std::string(32 * 64 * 4, '\0'));
+             }),
+             Equals(""));  // published files have those of layers that read others
+}
+
+TEST_CASE("a tokenizer of files of Gemma 4 has pieces and their merges") {
+  HostBackend backend;
+  GgufWriter writer;
+  add_checkpoint(writer, golden_folder() / "gemma4", BlockType::f32);
+  const std::string mark = "\u2581";
+  writer.text("tokenizer.ggml.model", "gemma4");
+  writer.texts("tokenizer.ggml.tokens",
+               {"<eos>", "a", "b", mark, "ab", mark + "ab", "<0x0A>", "<turn|>", "<|tool_response>", "<unk>"});
+  writer.integers("tokenizer.ggml.token_type", {3, 1, 1, 1, 1, 1, 6, 3, 4, 3});
+  writer.texts("tokenizer.ggml.merges", {"a b", mark + " ab"});
+  writer.number("tokenizer.ggml.unknown_token_id", 9);
+  writer.number("tokenizer.ggml.eos_token_id", 0);
+  writer.flag("tokenizer.ggml.add_space_prefix", false);
+  const auto model = GgufFolder(writer).open(backend);
+  CHECK(model->config.eos_tokens == std::vector<std::int32_t>{0, 7, 8});
+  const auto ids = [&](std::string_view text) { return model->tokenizer->encode(text, SpecialTokens::as_text); };
+  CHECK(ids("ab ab\n") == std::vector<TokenId>{4, 5, 6});
+  CHECK(model->tokenizer->decode(ids("b ab\na"), false) == "b ab\na");
+}
+
 TEST_CASE("what a GGUF file has that is not supported is refused by name") {
   const auto with = [](const auto& change) {
     GgufWriter writer = writer_of("llama2");
@@ -432,7 +502,7 @@ TEST_CASE("what a GGUF file has that is not supported is refused by name") {
   const std::vector<std::string> tokens = {"a", "b"};
   CHECK_THAT(tokenizer([](GgufWriter&) {}), Contains("key \"tokenizer.ggml.model\" is missing, expected a text"));
   CHECK_THAT(tokenizer([](GgufWriter& w) { w.text("tokenizer.ggml.model", "bert"); }),
-             Contains("\"tokenizer.ggml.model\" is \"bert\", expected gpt2 (byte-level BPE) or llama"));
+             Contains("\"tokenizer.ggml.model\" is \"bert\", expected gpt2 (byte-level BPE), llama"));
   const auto bpe = [&](GgufWriter& w, const std::string& pre, const std::vector<std::string>& merges) {
     w.text("tokenizer.ggml.model", "gpt2");
     w.text("tokenizer.ggml.pre", pre);

@@ -40,7 +40,8 @@ struct Schedule {
       const auto index = rows.add_cache(&caches[s]);
       std::int32_t detection = -1;
       if (random() % 3 != 0) {
-        const std::int32_t layer = between(0, c.layers - 1);
+        std::int32_t layer = between(0, c.layers - 1);
+        while (!c.stores_kv(layer)) layer = between(0, c.layers - 1);
         detection = static_cast<std::int32_t>(rows.detections.size());
         const std::int32_t leave = between(layer + 1, c.layers);
         rows.detections.push_back({layer, leave, {}, random() % 2 == 0 ? ValueMeasure::cosine : ValueMeasure::squared});
@@ -145,9 +146,10 @@ Differences compare(Backend& backend, const Model& model, std::int32_t longest, 
   for (std::size_t s = 0; s < lengths.size(); ++s) {
     const KvCache& cache = caches.engine[s];
     const OracleCache& dense = caches.dense[s];
-    const std::int64_t kv_cols = static_cast<std::int64_t>(c.kv_heads) * c.head_dim;
-    std::vector<float> k(static_cast<std::size_t>(lengths[s] * kv_cols)), v(k.size());
     for (std::int32_t layer = 0; layer < c.layers; ++layer) {
+      if (!c.stores_kv(layer)) continue;
+      const std::int64_t kv_cols = cache.layout().shape(layer).width();
+      std::vector<float> k(static_cast<std::size_t>(lengths[s] * kv_cols)), v(k.size());
       backend.kv().load_kv(view_of(k.data(), lengths[s], kv_cols), view_of(v.data(), lengths[s], kv_cols),
                            cache.slab(layer), model.kv_shape(layer), 0);
       for (std::size_t i = 0; i < k.size(); ++i) {
@@ -162,7 +164,7 @@ Differences compare(Backend& backend, const Model& model, std::int32_t longest, 
                    dense.hidden[static_cast<std::size_t>(at)][static_cast<std::size_t>(col)]);
       if (cache.received() == nullptr) continue;
       double sum = 0;
-      for (std::int32_t head = 0; head < c.kv_heads; ++head)
+      for (std::int32_t head = 0; head < cache.layout().max_kv_heads(); ++head)
         sum += static_cast<double>(cache.received()[head * cache.capacity() + at]) * kAttentionUnit;
       received.add(sum, dense.received[static_cast<std::size_t>(at)]);
     }
