@@ -301,7 +301,8 @@ std::optional<RelayLevels> measure_levels(LocalEngine& engine, std::span<const C
                                           const ProfilerOptions& options, const LevelOptions& asked) {
   RelayLevels found;
   found.range = LayerRange::by_depth(engine.model().config.layers);
-  if (!found.range.valid(engine.model().config.layers)) return std::nullopt;
+  const ModelConfig& config = engine.model().config;
+  if (!found.range.valid(config.layers) || !config.stores_kv(found.range.detect)) return std::nullopt;
   std::vector<ReuseOptions> candidates;
   for (const double reuse : asked.reuse) candidates.push_back(candidate(found.range, reuse));
   const auto progress = [&](double share) {

@@ -365,7 +365,7 @@ void read_temperature(QueryTemperature& temperature, const RopeConfig& rope, con
 
 /// Reads RoPE's settings, in every spelling. Throws ModelError for what is not supported, by name.
 void read_rope(ModelConfig& config, const JsonFields& fields, const FamilyRow& row, const std::string& origin) {
-  if (row.family == Family::gemma4) return;  // its heads differ by layer: see read_gemma4_layers
+  if (row.family == Family::gemma4) return;  // its heads differ by layer: see gemma4_rope
   if (row.family == Family::gemma3) return read_layer_type_ropes(config, fields, row, 10000.0, origin);
   if (row.family == Family::olmo3)
     return read_layer_type_ropes(config, fields, row, fields.number_or("rope_theta", row.theta, kMinTheta, kMaxTheta),
@@ -932,32 +932,28 @@ void read_mixture(ModelConfig& config, const JsonFields& fields, Family family) 
     fields.fail("num_experts_per_tok", fmt::format("expected at most {}, the number of experts", mixture.experts));
 }
 
-/// What Gemma 3 does and the other families do not.
-void read_gemma(ModelConfig& config, const JsonFields& fields) {
-  config.norm_offset = 1.0f;
+/// What Gemma does and the other families do not.
+void read_gemma(ModelConfig& config, const JsonFields& fields, Family family) {
   config.activation = GateActivation::gelu_tanh;
   config.embedding_scale = static_cast<float>(std::sqrt(static_cast<double>(config.width)));
-  config.query_divisor = static_cast<float>(fields.number_or("query_pre_attn_scalar", 256.0, 1e-6, 1e9));
   config.logit_cap = static_cast<float>(fields.number_or("final_logit_softcapping", 0.0, 0.0, 1e30));
-}
-
-/// What Gemma 4 does in all layers, and the inputs that each of its layers takes from the row's token.
-void read_gemma4(ModelConfig& config, const JsonFields& fields) {
-  config.activation = GateActivation::gelu_tanh;
-  config.embedding_scale = static_cast<float>(std::sqrt(static_cast<double>(config.width)));
+  if (family == Family::gemma3) {
+    config.norm_offset = 1.0f;
+    config.query_divisor = static_cast<float>(fields.number_or("query_pre_attn_scalar", 256.0, 1e-6, 1e9));
+    return;
+  }
   config.score_multiplier = 1.0f;
   config.value_norm = config.layer_scales = true;
-  config.logit_cap = static_cast<float>(fields.number_or("final_logit_softcapping", 0.0, 0.0, 1e30));
   const std::int32_t width = fields.integer_or("hidden_size_per_layer_input", 256, 0, kMaxWidth);
-  if (width == 0) return;
   if (std::int64_t{width} * config.layers > INT32_MAX)
     fields.fail("hidden_size_per_layer_input", fmt::format("which is too much for {} layers", config.layers));
-  config.token_input = {width, fields.integer_or("vocab_size_per_layer_input", 262144, 1, kMaxVocabulary)};
+  if (width > 0)
+    config.token_input = {width, fields.integer_or("vocab_size_per_layer_input", 262144, 1, kMaxVocabulary)};
 }
 
 /// The heads of each layer: layers that attend to everything have their own, or "per_layer_config" lists some.
-void read_gemma4_heads(ModelConfig& config, const JsonFields& fields, const std::string& origin) {
-  LayerShapes& shapes = config.shapes;
+LayerShapes gemma4_heads(const ModelConfig& config, const JsonFields& fields, const std::string& origin) {
+  LayerShapes shapes;
   const Json* listed = fields.find("per_layer_config");
   const bool keys_as_values = fields.flag_or("attention_k_eq_v", false);
   const std::int32_t global = fields.integer_or("global_head_dim", 512, 2, kMaxHeadDim);
@@ -988,10 +984,12 @@ void read_gemma4_heads(ModelConfig& config, const JsonFields& fields, const std:
     shapes.kv_heads.push_back(kv_heads);
     shapes.keys_as_values.push_back(full && keys_as_values);
   }
+  return shapes;
 }
 
 /// The last layers read the keys and values of the last one of their kind before them, and may have a wider MLP.
-void read_gemma4_sharing(ModelConfig& config, const JsonFields& fields) {
+LayerShapes gemma4_shapes(const ModelConfig& config, const JsonFields& fields, const std::string& origin) {
+  LayerShapes shapes = gemma4_heads(config, fields, origin);
   const std::int32_t shared = fields.integer_or("num_kv_shared_layers", 0, 0, config.layers - 1);
   const std::int32_t own = config.layers - shared;
   const bool wide = fields.flag_or("use_double_wide_mlp", false);
@@ -1001,55 +999,49 @@ void read_gemma4_sharing(ModelConfig& config, const JsonFields& fields) {
     if (read < 0)
       fields.fail("num_kv_shared_layers",
                   fmt::format("but layer {} finds no layer of its kind whose keys and values it could read", layer));
-    config.shapes.kv_layer.push_back(read);
-    config.shapes.ffn_width.push_back(wide && layer >= own ? 2 * config.ffn_width : config.ffn_width);
-    if (config.shapes.head_dim[static_cast<std::size_t>(read)] != config.head_dim_of(layer) ||
-        config.shapes.kv_heads[static_cast<std::size_t>(read)] != config.kv_heads_of(layer))
+    shapes.kv_layer.push_back(read);
+    shapes.ffn_width.push_back(wide && layer >= own ? 2 * config.ffn_width : config.ffn_width);
+    const auto one = static_cast<std::size_t>(read), other = static_cast<std::size_t>(layer);
+    if (shapes.head_dim[one] != shapes.head_dim[other] || shapes.kv_heads[one] != shapes.kv_heads[other])
       fields.fail(
           "num_kv_shared_layers",
           fmt::format("but layer {} has other heads than layer {}, whose keys and values it reads", layer, read));
   }
+  return shapes;
 }
 
 /// One RoPE for full attention and one for sliding windows, each over the whole width of its heads. In a proportional
 /// one, the last pairs do not turn.
-void read_gemma4_rope(ModelConfig& config, const JsonFields& fields, const std::string& origin) {
+RopeConfig gemma4_rope(const ModelConfig& config, RopeKind kind, const JsonFields& fields, const std::string& origin) {
+  const auto first = std::ranges::find(config.rope_kinds, kind);
+  if (first == config.rope_kinds.end()) return {};
+  const std::int32_t width = config.head_dim_of(static_cast<std::int32_t>(first - config.rope_kinds.begin()));
+  for (std::int32_t layer = 0; layer < config.layers; ++layer)
+    if (config.rope_kind(layer) == kind && config.head_dim_of(layer) != width)
+      throw ModelError(fmt::format("{}: layer {} has heads of {}, expected {}, as the layers of its kind before it",
+                                   origin, layer, config.head_dim_of(layer), width));
   const Json usual = {
       {"sliding_attention", {{"rope_type", "default"}, {"rope_theta", 10000.0}}},
       {"full_attention", {{"rope_type", "proportional"}, {"partial_rotary_factor", 0.25}, {"rope_theta", 1000000.0}}}};
   const Json* given = fields.find("rope_parameters");
   const JsonFields by_type(given != nullptr ? *given : usual, origin, "rope_parameters.");
-  for (const RopeKind kind : {RopeKind::global, RopeKind::local}) {
-    const auto first = std::ranges::find(config.rope_kinds, kind);
-    if (first == config.rope_kinds.end()) continue;
-    const std::int32_t width = config.head_dim_of(static_cast<std::int32_t>(first - config.rope_kinds.begin()));
-    for (std::int32_t layer = 0; layer < config.layers; ++layer)
-      if (config.rope_kind(layer) == kind && config.head_dim_of(layer) != width)
-        throw ModelError(fmt::format("{}: layer {} has heads of {}, expected {}, as the layers of its kind before it",
-                                     origin, layer, config.head_dim_of(layer), width));
-    const char* key = kind == RopeKind::global ? "full_attention" : "sliding_attention";
-    const Json* one = by_type.find(key);
-    if (one == nullptr) by_type.fail(key, "expected the RoPE of these layers");
-    const JsonFields rope(*one, origin, fmt::format("rope_parameters.{}.", key));
-    RopeConfig& config_of_kind = kind == RopeKind::global ? config.rope : config.local_rope;
-    config_of_kind.width = width;
-    config_of_kind.theta = rope.number("rope_theta", kMinTheta, kMaxTheta);
-    const std::string type = rope.text_or("rope_type", "default");
-    if (type == "default") continue;
-    if (type != "proportional") rope.fail("rope_type", "which is not supported; supported are default, proportional");
-    config_of_kind.factor = rope.number_or("factor", 1.0, 1e-6, 1e6);
-    if (config_of_kind.factor != 1.0) config_of_kind.scaling = RopeScaling::linear;
-    const double part = rope.number_or("partial_rotary_factor", 1.0, 0.0, 1.0);
-    config_of_kind.turning = static_cast<std::int32_t>(part * width / 2.0 + 1e-6);
-    if (config_of_kind.turning == 0)
-      rope.fail("partial_rotary_factor", fmt::format("which leaves no pair of heads of {} to turn", width));
-  }
-}
-
-void read_gemma4_layers(ModelConfig& config, const JsonFields& fields, const std::string& origin) {
-  read_gemma4_heads(config, fields, origin);
-  read_gemma4_sharing(config, fields);
-  read_gemma4_rope(config, fields, origin);
+  const char* key = kind == RopeKind::global ? "full_attention" : "sliding_attention";
+  const Json* one = by_type.find(key);
+  if (one == nullptr) by_type.fail(key, "expected the RoPE of these layers");
+  const JsonFields settings(*one, origin, fmt::format("rope_parameters.{}.", key));
+  RopeConfig rope;
+  rope.width = width;
+  rope.theta = settings.number("rope_theta", kMinTheta, kMaxTheta);
+  const std::string type = settings.text_or("rope_type", "default");
+  if (type == "default") return rope;
+  if (type != "proportional") settings.fail("rope_type", "which is not supported; supported are default, proportional");
+  rope.factor = settings.number_or("factor", 1.0, 1e-6, 1e6);
+  if (rope.factor != 1.0) rope.scaling = RopeScaling::linear;
+  const double part = settings.number_or("partial_rotary_factor", 1.0, 0.0, 1.0);
+  rope.turning = static_cast<std::int32_t>(part * width / 2.0 + 1e-6);
+  if (rope.turning == 0)
+    settings.fail("partial_rotary_factor", fmt::format("which leaves no pair of heads of {} to turn", width));
+  return rope;
 }
 
 /// The gate of gpt-oss.
@@ -1206,8 +1198,7 @@ ModelConfig parse_config(std::string_view json, const std::string& origin) {
   reject_unsupported(fields, row);
   read_dimensions(config, fields, row);
   read_biases_and_norms(config, fields, family);
-  if (family == Family::gemma3) read_gemma(config, fields);
-  if (family == Family::gemma4) read_gemma4(config, fields);
+  if (is_gemma(family)) read_gemma(config, fields, family);
   if (family == Family::granite || family == Family::granite_hybrid) read_multipliers(config, fields);
   if (family == Family::granite_hybrid) {
     config.recurrent = read_granite_mamba(fields, config.width);
@@ -1238,7 +1229,11 @@ ModelConfig parse_config(std::string_view json, const std::string& origin) {
   if (has_experts(family)) read_mixture(config, fields, family);
   read_rope(config, fields, row, origin);
   read_windows(config, fields, family);
-  if (family == Family::gemma4) read_gemma4_layers(config, fields, origin);
+  if (family == Family::gemma4) {
+    config.shapes = gemma4_shapes(config, fields, origin);
+    config.rope = gemma4_rope(config, RopeKind::global, fields, origin);
+    config.local_rope = gemma4_rope(config, RopeKind::local, fields, origin);
+  }
   config.eos_tokens = end_tokens(fields.integers("eos_token_id", 0, config.vocabulary - 1), origin);
   config.bos_token = fields.integer_or("bos_token_id", -1, 0, config.vocabulary - 1);
   config.quantization = read_quantization(fields, origin);

@@ -135,6 +135,10 @@ struct LayerShapes {
   /// The layer whose keys and values a layer reads: itself, or an earlier one, and then it stores none.
   std::vector<std::int32_t> kv_layer;
   std::vector<bool> keys_as_values;  // values are the product of k, before its norm
+
+  static std::int32_t of(const std::vector<std::int32_t>& own, std::int32_t layer, std::int32_t model) {
+    return own.empty() ? model : own[static_cast<std::size_t>(layer)];
+  }
 };
 
 /// Per-layer embeddings: each layer has an input of its own, which depends on the row's token alone.
@@ -206,11 +210,11 @@ struct ModelConfig {
   bool attends(std::int32_t layer) const {
     return mixer(layer) == LayerKind::attention || mixer(layer) == LayerKind::parallel;
   }
-  std::int32_t head_dim_of(std::int32_t layer) const { return of_layer(shapes.head_dim, layer, head_dim); }
-  std::int32_t kv_heads_of(std::int32_t layer) const { return of_layer(shapes.kv_heads, layer, kv_heads); }
-  std::int32_t ffn_width_of(std::int32_t layer) const { return of_layer(shapes.ffn_width, layer, ffn_width); }
+  std::int32_t head_dim_of(std::int32_t layer) const { return LayerShapes::of(shapes.head_dim, layer, head_dim); }
+  std::int32_t kv_heads_of(std::int32_t layer) const { return LayerShapes::of(shapes.kv_heads, layer, kv_heads); }
+  std::int32_t ffn_width_of(std::int32_t layer) const { return LayerShapes::of(shapes.ffn_width, layer, ffn_width); }
   /// The layer whose keys and values an attention layer reads.
-  std::int32_t kv_layer(std::int32_t layer) const { return of_layer(shapes.kv_layer, layer, layer); }
+  std::int32_t kv_layer(std::int32_t layer) const { return LayerShapes::of(shapes.kv_layer, layer, layer); }
   /// The first of the last layers that read the keys and values of others; L: there are none.
   std::int32_t first_kv_reader() const {
     std::int32_t layer = layers;
@@ -229,11 +233,6 @@ struct ModelConfig {
   float score_scale(std::int32_t layer = 0) const {
     if (score_multiplier > 0.0f) return score_multiplier;
     return 1.0f / std::sqrt(query_divisor > 0.0f ? query_divisor : static_cast<float>(head_dim_of(layer)));
-  }
-
- private:
-  static std::int32_t of_layer(const std::vector<std::int32_t>& own, std::int32_t layer, std::int32_t model) {
-    return own.empty() ? model : own[static_cast<std::size_t>(layer)];
   }
 };
 

@@ -23,6 +23,8 @@ inline const TinyOptions kModels[] = {
     {.heads = 4, .kv_heads = 2, .head_dim = 24, .window = 21, .olmo = true, .mixed = true},
     {.nope = true},
     {.experts = 5},
+    {.heads = 4, .window = 21, .qk_norm = true, .gemma4 = true},
+    {.heads = 4, .window = 21, .qk_norm = true, .experts = 4, .gemma4 = true},
 };
 
 /// The registered methods that hand texts over by themselves: nothing has been learned, measured or decided before.

@@ -125,6 +125,26 @@ TEST_CASE("random teams: tiny models with recurrent layers give the answers of f
   }
 }
 
+TEST_CASE("random teams: a tiny model whose layers read the KV of others gives the answers of full in every way") {
+  TeamModel model{make_cpu_backend(1), nullptr};
+  TinyOptions options = gemma4_tiny(4);
+  options.width = 32;
+  options.heads = 4;
+  options.head_dim = 8;
+  options.ffn_width = 48;
+  options.window = 200;
+  options.context = 4096;
+  options.eos_tokens = {257, 'q', 'T', ';', 4, 0x80, 0xd0};
+  model.model = make_tiny_model(*model.backend, options);
+  const double share = number_of("BATON_RANDOM_TEAMS") ? 1.0 : 0.1;
+  const Reached reached = try_teams(model, {}, 41001, share, kTeams);
+  if (number_of("BATON_RANDOM_TEAM") || number_of("BATON_RANDOM_TEAMS")) return;
+  for (const char* name : {"rows ahead", "tokens computed ahead", "tokens from prefixes"}) {
+    INFO(name);
+    CHECK(reached.at(name) > 0);
+  }
+}
+
 TEST_CASE("random teams: the shipped model gives the answers of full in every way") {
   TeamModel model{make_cpu_backend(1), nullptr};
   model.model = open_model(*model.backend, source_folder() / "samples/models/nano", {});

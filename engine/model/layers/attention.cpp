@@ -15,10 +15,34 @@ bool detects(const StepRows& step, std::int32_t layer) {
                      [&](const Detection& d) { return d.layer == layer; });
 }
 
+/// Values of layers whose values are keys: a copy, since the two have norms of their own.
+class KeyCopies {
+ public:
+  explicit KeyCopies(Backend& backend) : backend_(backend) {}
+
+  void allocate(std::int64_t floats) { memory_ = backend_.allocate(static_cast<std::size_t>(floats) * sizeof(float)); }
+  TensorView copy(ConstTensorView k) {
+    const TensorView v = memory_.view(DType::f32, k.rows, k.cols);
+    rows_.resize(static_cast<std::size_t>(k.rows));
+    std::iota(rows_.begin(), rows_.end(), 0);
+    backend_.gather_rows(v, k, rows_);
+    return v;
+  }
+
+ private:
+  Backend& backend_;
+  Buffer memory_;  // [T, K D]
+  std::vector<std::int32_t> rows_;
+};
+
 class AttentionLayer final : public Layer {
  public:
   explicit AttentionLayer(const LayerContext& context)
-      : context_(context), backend_(context.backend), config_(context.model.config), rows_(context.rows) {}
+      : context_(context),
+        backend_(context.backend),
+        config_(context.model.config),
+        rows_(context.rows),
+        key_copies_(context.backend) {}
 
   void allocate(std::int64_t rows) override;
   void prepare(const StepRows& step) override;
@@ -28,14 +52,12 @@ class AttentionLayer final : public Layer {
   void rehearse(std::int32_t layer, const Product& run) const override;
 
  private:
-  /// The columns of the first product of a layer: queries, keys, values, and the gate if there is one.
-  struct Columns {
-    std::int64_t q = 0, k = 0, v = 0, gate = 0;
-    std::int64_t product() const { return q + k + v + gate; }
-  };
-  Columns columns_of(std::int32_t layer) const;
-  void store(const StepRows& step, std::int32_t layer, const Columns& columns, const RowSpan& span);
-  TensorView copied(ConstTensorView k);
+  // The columns of the first product of a layer: queries, keys and values of its own, and the gate if there is one.
+  std::int64_t q_cols(std::int32_t layer) const;
+  std::int64_t k_cols(std::int32_t layer) const;
+  std::int64_t v_cols(std::int32_t layer) const { return config_.keys_as_values(layer) ? 0 : k_cols(layer); }
+  std::int64_t product_cols(std::int32_t layer) const;
+  void store(const StepRows& step, std::int32_t layer, const RowSpan& span);
   void temper(TensorView q, const RowSpan& span);
   RowSpan stored_rows(const StepRows& step, std::int32_t layer, const RowSpan& rows);
   void compare_values(const StepRows& step, std::int32_t layer, const RowSpan& span, ConstTensorView v);
@@ -48,11 +70,10 @@ class AttentionLayer final : public Layer {
   Backend& backend_;
   const ModelConfig& config_;
   LayerRows& rows_;
-  Buffer qkv_;       // [T, Columns::product()]
+  Buffer qkv_;       // [T, product_cols()]
   Buffer q_;         // [T, H D] queries of a detection's readers, then of the rows that it leaves
   Buffer attended_;  // [T, H D]
-  Buffer v_;         // [T, K D] values, of layers whose values are keys
-  std::vector<std::int32_t> all_rows_;
+  KeyCopies key_copies_;
   std::vector<KvSlab> slabs_;
   std::vector<AttentionSum*> received_;  // of each cache of the step, or empty
   std::vector<std::int32_t> stored_;     // sequences of the rows, without rows that keep their K and V
@@ -62,13 +83,16 @@ class AttentionLayer final : public Layer {
   std::vector<float> factor_less_one_;
 };
 
-AttentionLayer::Columns AttentionLayer::columns_of(std::int32_t layer) const {
-  Columns columns;
-  columns.q = std::int64_t{config_.heads} * config_.head_dim_of(layer);
-  if (config_.stores_kv(layer)) columns.k = std::int64_t{config_.kv_heads_of(layer)} * config_.head_dim_of(layer);
-  if (!config_.keys_as_values(layer)) columns.v = columns.k;
-  if (config_.attention_gate) columns.gate = columns.q;
-  return columns;
+std::int64_t AttentionLayer::q_cols(std::int32_t layer) const {
+  return std::int64_t{config_.heads} * config_.head_dim_of(layer);
+}
+
+std::int64_t AttentionLayer::k_cols(std::int32_t layer) const {
+  return config_.stores_kv(layer) ? std::int64_t{config_.kv_heads_of(layer)} * config_.head_dim_of(layer) : 0;
+}
+
+std::int64_t AttentionLayer::product_cols(std::int32_t layer) const {
+  return q_cols(layer) + k_cols(layer) + v_cols(layer) + (config_.attention_gate ? q_cols(layer) : 0);
 }
 
 void AttentionLayer::allocate(std::int64_t rows) {
@@ -76,15 +100,14 @@ void AttentionLayer::allocate(std::int64_t rows) {
   std::int64_t product = 0, q = 0, copied = 0;
   for (std::int32_t layer = 0; layer < config_.layers; ++layer) {
     if (!config_.attends(layer)) continue;
-    const Columns columns = columns_of(layer);
-    product = std::max(product, columns.product());
-    q = std::max(q, columns.q);
-    copied = std::max(copied, columns.k - columns.v);
+    product = std::max(product, product_cols(layer));
+    q = std::max(q, q_cols(layer));
+    copied = std::max(copied, k_cols(layer) - v_cols(layer));
   }
   qkv_ = backend_.allocate(bytes(product));
   q_ = backend_.allocate_uninitialized(bytes(q));  // takes pages when it is used
   attended_ = backend_.allocate(bytes(q));
-  v_ = backend_.allocate(bytes(copied));
+  key_copies_.allocate(rows * copied);
 }
 
 void AttentionLayer::prepare(const StepRows& step) {
@@ -100,9 +123,8 @@ void AttentionLayer::prepare(const StepRows& step) {
 void AttentionLayer::run(StepRows& step, std::int32_t layer, ConstTensorView normed) {
   const LayerWeights& w = context_.weights(layer);
   const std::int32_t kv_layer = config_.kv_layer(layer);
-  const Columns columns = columns_of(layer);
-  const TensorView qkv = qkv_.view(DType::f32, rows_.count(), columns.product());
-  TensorView q = qkv.col_range(0, columns.q);
+  const TensorView qkv = qkv_.view(DType::f32, rows_.count(), product_cols(layer));
+  TensorView q = qkv.col_range(0, q_cols(layer));
 
   slabs_.clear();
   for (const KvCache* cache : step.caches) slabs_.push_back(cache->slab(kv_layer));
@@ -111,7 +133,7 @@ void AttentionLayer::run(StepRows& step, std::int32_t layer, ConstTensorView nor
   RowSpan span = rows_.span_of(layer);
   const bool detecting = detects(step, layer);
   if (kv_layer == layer) {
-    store(step, layer, columns, span);
+    store(step, layer, span);
   } else {
     backend_.head_rms_norm(q, w.q_norm, config_.norm_eps);
     backend_.rope(q, config_.head_dim_of(layer), rows_.angles(layer));
@@ -123,23 +145,22 @@ void AttentionLayer::run(StepRows& step, std::int32_t layer, ConstTensorView nor
     if (rows_.count() == 0) return;
   }
   const DType type = config_.attention_gate ? DType::f32 : normed.dtype;
-  const TensorView attended = attended_.view(type, rows_.count(), columns.q);
+  const TensorView attended = attended_.view(type, rows_.count(), q_cols(layer));
   backend_.kv().attention(attended, q, slabs_, context_.model.kv_shape(kv_layer), span,
                           {config_.score_scale(layer), w.sinks}, received_);
   if (config_.attention_gate)
-    backend_.multiply(attended, qkv.col_range(columns.product() - columns.gate, columns.product()),
-                      GateFunction::sigmoid);
+    backend_.multiply(attended, qkv.col_range(qkv.cols - q_cols(layer), qkv.cols), GateFunction::sigmoid);
   backend_.matmul(rows_.delta(), attended, *w.output, w.output_bias);
 }
 
 /// Stores keys and values of the rows, and normalises and rotates their queries. With a detection the values are
 /// compared with those that are cached, before these are overwritten.
-void AttentionLayer::store(const StepRows& step, std::int32_t layer, const Columns& columns, const RowSpan& span) {
+void AttentionLayer::store(const StepRows& step, std::int32_t layer, const RowSpan& span) {
   const LayerWeights& w = context_.weights(layer);
-  const TensorView qkv = qkv_.view(DType::f32, rows_.count(), columns.product());
-  const TensorView q = qkv.col_range(0, columns.q), k = qkv.col_range(columns.q, columns.q + columns.k);
-  TensorView v = qkv.col_range(columns.q + columns.k, columns.q + columns.k + columns.v);
-  if (columns.v == 0) v = copied(k);
+  const std::int64_t k_begin = q_cols(layer), v_begin = k_begin + k_cols(layer), v_end = v_begin + v_cols(layer);
+  const TensorView qkv = qkv_.view(DType::f32, rows_.count(), product_cols(layer));
+  const TensorView q = qkv.col_range(0, k_begin), k = qkv.col_range(k_begin, v_begin);
+  const TensorView v = v_cols(layer) > 0 ? qkv.col_range(v_begin, v_end) : key_copies_.copy(k);
   if (!w.v_norm.empty()) backend_.head_rms_norm(v, w.v_norm, config_.norm_eps);
   const RowSpan stored = stored_rows(step, layer, span);
   HeadNorms norms{w.q_norm, w.k_norm, config_.norm_eps};
@@ -156,15 +177,6 @@ void AttentionLayer::store(const StepRows& step, std::int32_t layer, const Colum
   }
   backend_.kv().norm_store_rope({q, k, v}, norms, slabs_, context_.model.kv_shape(layer), stored, rows_.angles(layer));
   if (config_.norm_behind_rope) backend_.head_rms_norm(q, w.q_norm, config_.norm_eps);
-}
-
-/// Returns a copy of the keys of all rows.
-TensorView AttentionLayer::copied(ConstTensorView k) {
-  const TensorView copy = v_.view(DType::f32, k.rows, k.cols);
-  all_rows_.resize(static_cast<std::size_t>(k.rows));
-  std::iota(all_rows_.begin(), all_rows_.end(), 0);
-  backend_.gather_rows(copy, k, all_rows_);
-  return copy;
 }
 
 /// Multiplies queries as the model's temperature says; up to the first period none changes.

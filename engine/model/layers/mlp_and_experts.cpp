@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gemma 4's feed-forward part of the sizes with experts: an MLP and a mixture over the same residual stream, each with a
-// norm of its input and of its result; the results are added.
+// Gemma 4's feed-forward part of the sizes with experts: an MLP and a mixture over the same residual stream, each with
+// a norm of its input and of its result; the results are added.
 #include "engine/model/layers/layer.h"
 
 namespace baton {

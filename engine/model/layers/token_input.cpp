@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Per-layer embeddings, of Gemma 4 and Gemma 3n: each layer ends with norm(out(gelu(gate(x)) * input)), where the input of
-// a layer is made of the row's token alone: its row in a second table, and a projection of its embedding.
+// Per-layer embeddings, of Gemma 4 and Gemma 3n: each layer ends with norm(out(gelu(gate(x)) * input)), where the input
+// of a layer is made of the row's token alone: its row in a second table, and a projection of its embedding.
 #include <algorithm>
 #include <cmath>
 
@@ -59,8 +59,8 @@ class TokenInputLayer final : public Layer {
     backend.matmul(gate.col_range(0, width_), x, *w.gate, {});
     backend.gather_rows(gate.col_range(width_, 2 * width_), inputs.col_range(layer * width_, (layer + 1) * width_),
                         context_.rows.active());
-    const TensorView gated = on_host_ ? gate.col_range(0, width_)
-                                      : gated_.view(backend.operand_type(w.out->dtype), x.rows, width_);
+    const TensorView gated =
+        on_host_ ? gate.col_range(0, width_) : gated_.view(backend.operand_type(w.out->dtype), x.rows, width_);
     backend.gelu_mul(gated, gate);
     backend.matmul(delta, gated, *w.out, {});
     backend.rms_norm(delta, delta, w.norm, context_.model.config.norm_eps);
@@ -75,7 +75,7 @@ class TokenInputLayer final : public Layer {
 
  private:
   LayerContext context_;
-  bool on_host_;  // operations read host memory as their own
+  bool on_host_;                     // operations read host memory as their own
   std::int64_t width_, columns_;     // P; L P
   std::vector<TokenId> table_rows_;  // [T]
   Buffer inputs_;                    // [T, L P]

@@ -30,6 +30,17 @@ TEST_CASE("a model on the kernels agrees with the scalar oracle", "[forward]") {
         TinyOptions{.layers = 2, .width = 50, .window = 9, .bias = true},  // a width without tiles, padded rows
         TinyOptions{
             .layers = 2, .heads = 2, .kv_heads = 1, .head_dim = 256, .window = 40, .qk_norm = true, .gemma = true},
+        TinyOptions{
+            .layers = 4, .heads = 2, .kv_heads = 1, .head_dim = 256, .window = 40, .qk_norm = true, .gemma4 = true},
+        TinyOptions{.layers = 4,
+        .heads = 4,
+        .head_dim = 32,
+        .window = 40,
+        .qk_norm = true,
+        .experts = 5,
+        .gemma4 = true,
+        .dtype = DType::f32,
+        .kv_dtype = DType::f32},
         TinyOptions{.head_dim = 32, .experts = 5, .dtype = DType::f32, .kv_dtype = DType::f32},
         TinyOptions{.head_dim = 32, .window = 40, .olmo = true},
         TinyOptions{.head_dim = 32, .experts = 5, .mixed = true, .dtype = DType::f32, .kv_dtype = DType::f32},

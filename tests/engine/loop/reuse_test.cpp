@@ -543,6 +543,24 @@ TEST_CASE("reuse: why a segment is not taken is said", "[reuse]") {
   CHECK(same(relayed, greedy(*engine, {text(20, 3), part, text(10, 4)}, method("rectify"))));
 }
 
+TEST_CASE("reuse: values are not compared in a layer that reads those of another", "[reuse]") {
+  const auto engine = engine_of({.heads = 4, .window = 21, .qk_norm = true, .gemma4 = true});
+  const PromptPart part = answer(*engine, {text(30, 1)}, 40, 2);
+  const std::vector<PromptPart> prompt = {text(20, 3), part, text(10, 4)};
+  ReuseOptions asked = method("rectify");
+  asked.range = {1, 4, 5};
+  check_refused(*engine, asked, "layer 4 has no keys and values to compare, it reads those of layer 2");
+  update_calibration(*engine, [&](Calibration& now) { now.range = {1, 4, 5}; });
+  ReuseOptions of_model = method("rectify");
+  of_model.range = {};
+  const Run exact = greedy(*engine, prompt, of_model), full = greedy(*engine, prompt, method("full"));
+  CHECK(same(exact, full));
+  CHECK(exact.result.kv_computed == exact.result.kv_entries);
+  CHECK_THAT(exact.result.uses[1].reason, Catch::Contains("layer 4 has no keys and values to compare"));
+  of_model.range = {1, 3, 5};
+  CHECK(greedy(*engine, prompt, of_model).result.uses[1].kv_reused > 0);
+}
+
 TEST_CASE("reuse: the published preset takes the layers of the paper's profiler", "[reuse]") {
   const auto engine = engine_of();
   const PromptPart part = answer(*engine, {text(30, 1)}, 40, 2);

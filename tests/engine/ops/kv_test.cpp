@@ -40,7 +40,7 @@ TEST_CASE("kv: every position and column of several sequences comes back as in t
   const auto reference = make_reference_backend();
   const auto backends = subjects();
   for (const DType dtype : kStored) {
-    for (const std::int32_t width : {8, 48, 64, 80, 256}) {
+    for (const std::int32_t width : {8, 48, 64, 80, 256, 512}) {
       INFO("D " << width << " " << name_of(dtype));
       const KvShape shape{3, width, dtype};
       const std::int64_t cols = 3 * width;
@@ -88,7 +88,7 @@ TEST_CASE("kv: runs of rows, stored a panel at a time, come back as in the refer
   const auto reference = make_reference_backend();
   const auto backends = subjects();
   for (const DType dtype : kStored) {
-    for (const std::int32_t width : {8, 48, 64, 80, 128, 256}) {
+    for (const std::int32_t width : {8, 48, 64, 80, 128, 256, 512}) {
       INFO("D " << width << " " << name_of(dtype));
       const KvShape shape{2, width, dtype};
       const std::int64_t cols = 2 * width;

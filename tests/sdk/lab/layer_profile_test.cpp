@@ -152,6 +152,15 @@ TEST_CASE("whatever the profile, the range is valid", "[profile]") {
   }
 }
 
+TEST_CASE("values are compared in a layer that has its own", "[profile]") {
+  const LayerCurves curves = u_shape(16, 1, 4, 10, 4);
+  const LayerRange whole = find_range(curves, EndReading::slope).range;
+  REQUIRE(whole.detect > 2);
+  const LayerRange own = find_range(curves, EndReading::slope, {.own_kv = 3}).range;
+  CHECK((own.detect == 2 && own.start < 2 && own.end == whole.end));
+  CHECK_FALSE(find_range(curves, EndReading::slope, {.own_kv = 1}).problem.empty());
+}
+
 TEST_CASE("no range, and why", "[profile]") {
   using Catch::Contains;
   for (const int layers : {1, 2, 3}) {

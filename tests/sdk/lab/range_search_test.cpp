@@ -79,6 +79,17 @@ TEST_CASE("range search: the layers that matter are found", "[profile]") {
   }
 }
 
+TEST_CASE("range search: values are compared in a layer that has its own", "[profile]") {
+  Known known{between(16, 2, 9), 3, {}};
+  const auto effect = search_range(16, std::ref(known), {.own_kv = 3});
+  REQUIRE(effect);
+  CHECK(effect->range.start == 1);
+  CHECK(effect->range.detect == 2);
+  for (const RangeCandidate& asked : known.asked) CHECK((asked.share <= 0 || asked.range.detect < 3));
+  Known none{between(16, 2, 9), 1, {}};
+  CHECK_THAT(search_range(16, std::ref(none), {.own_kv = 1})->problem, Catch::Contains("fewer than two layers"));
+}
+
 TEST_CASE("range search: nothing to gain, the end of the search, and too few layers", "[profile]") {
   Known nothing{std::vector<double>(6, 0.0), 1, {}};
   const auto effect = search_range(6, std::ref(nothing));
