@@ -253,11 +253,7 @@ class Oracle {
       for (double& value : q) value *= static_cast<double>(c.temperature.at(position));
     k = heads(Vec(q_end, k_end), w.k_norm);
     v = c.keys_as_values(layer) ? Vec(q_end, k_end) : Vec(k_end, all.end());
-    const auto width = static_cast<std::ptrdiff_t>(w.v_norm.size());
-    for (auto head = v.begin(); width > 0 && head != v.end(); head += width) {
-      const Vec normed = norm(Vec(head, head + width), w.v_norm);
-      std::copy(normed.begin(), normed.end(), head);
-    }
+    if (!w.v_norm.empty()) v = normed(std::move(v), w.v_norm);
   }
 
   /// What each compared row's token gets of the readers' attention, on average; empty without readers.
