@@ -714,10 +714,10 @@ Weights load_weights(Backend& backend, const ModelConfig& config, const WeightSo
   // As in Transformers, a tied model ignores an lm_head that the file has all the same.
   const bool tied = config.tied_embeddings || !loader.has("lm_head.weight");
   weights.lm_head = tied ? weights.embedding : loader.matrix({{"lm_head.weight", config.vocabulary}}, config.width);
+  if (config.token_input.width > 0) load_token_inputs(loader, config, weights);
   for (std::int32_t layer = 0; layer < config.layers; ++layer)
     weights.layers.push_back(load_layer(loader, config, layer));
   weights.final_norm = loader.norm("model.norm.weight", config.width, config.norm_offset);
-  if (config.token_input.width > 0) load_token_inputs(loader, config, weights);
   weights.bytes = loader.bytes();
   weights.keep_vectors(backend);
   if (progress) progress(1.0);

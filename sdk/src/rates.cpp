@@ -106,10 +106,11 @@ class Rates {
       spent += seconds.back() + other;
     }
     const double step = median(std::move(seconds));
-    const double table =
-        model_.config.tied_embeddings ? 0.0 : static_cast<double>(model_.weights.embedding->bytes);  // not read
+    const Weights& weights = model_.weights;  // of tables, a token reads a row
+    const double table = (model_.config.tied_embeddings ? 0.0 : static_cast<double>(weights.embedding->bytes)) +
+                         (weights.token_table ? static_cast<double>(weights.token_table->bytes) : 0.0);
     const double kv = static_cast<double>(depth) * sequences * static_cast<double>(text.bytes()) / depth;
-    const double bytes = static_cast<double>(model_.weights.bytes) - table + kv;
+    const double bytes = static_cast<double>(weights.bytes) - table + kv;
     const double share = bandwidth_limit > 0 ? bytes / step / 1e9 / bandwidth_limit : 0.0;
     return {depth, sequences, sequences / step, share, median(std::move(ratios)) - 1.0};
   }

@@ -36,7 +36,7 @@ import transformers
 
 import make_models
 import random_families
-from make_models import BASE, CONFIGS, FROM_ONE, MODELS, in_double
+from make_models import BASE, CONFIGS, MODELS, in_double
 
 PROMPTS = (1, 40, 300)
 TOKENS = 32
@@ -111,7 +111,7 @@ def make_folder(name, seed, folder):
     if name in random_families.DRAWN:
         random_families.fill(model, seed)
     else:
-        make_models.fill(model, torch.Generator().manual_seed(seed), kind.removesuffix("ForCausalLM") in FROM_ONE)
+        make_models.fill(model, torch.Generator().manual_seed(seed), kind.removesuffix("ForCausalLM"))
     model.save_pretrained(folder)
     # llama.cpp opens no Gemma 3n without the unused tensors of the published files.
     if name in random_families.DRAWN and (seed % 2 or name == "gemma3n_e2b"):

@@ -83,7 +83,7 @@ TEST_CASE("contexts: thirty turns compute their new tokens only, and are full pr
       INFO(name);
       const auto engine = engine_of(model);
       ReuseOptions reuse = method(name);
-      reuse.range = {1, 2, 3};
+      reuse.range = {0, 1, 3};
       std::vector<PromptPart> prompt = {text(25, 1)};
       ContextHandle context;
       for (std::uint64_t turn = 0; turn < 30; ++turn) {

@@ -581,7 +581,8 @@ TEST_CASE("the text model inside one that also sees or hears is read, and the re
 
   json other = gemma;
   other["text_config"]["model_type"] = "whisper";
-  CHECK_THAT(problem(other), Contains("\"text_config.model_type\" is \"whisper\"") && Contains("gemma3_text, mistral"));
+  CHECK_THAT(problem(other),
+             Contains("\"text_config.model_type\" is \"whisper\"") && Contains("gemma3_text, gemma4_text, mistral"));
   other["text_config"]["model_type"] = "mistral";
   CHECK_THAT(problem(other), Contains("\"num_attention_heads\" is missing"));
 }

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A model is the same whether it is opened from a folder or from the GGUF file made of it.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -420,7 +422,11 @@ TEST_CASE("what a file of Gemma 4 says of its layers fits together, or is refuse
   CHECK(config.mixture.beside_mlp);
 
   CHECK_THAT(with(set("attention.shared_kv_layers", 5)), Contains("\"gemma4.attention.shared_kv_layers\" is 5"));
-  CHECK_THAT(with(set("attention.shared_kv_layers", 4)), Contains("finds no layer of its kind"));
+  CHECK_THAT(with([&](GgufWriter& w) {
+               set("attention.shared_kv_layers", 4)(w);
+               list("feed_forward_length", {40, 80, 80, 80, 80})(w);
+             }),
+             Contains("finds no layer of its kind"));
   CHECK_THAT(with(set("attention.key_length_swa", 24)), Contains("\"gemma4.attention.value_length_swa\" is 16"));
   CHECK_THAT(with(set("embedding_length_per_layer_input", 8)), Contains("per_layer_token_embd.weight"));
   CHECK_THAT(with(list("attention.head_count_kv", {2, 1})), Contains("expected 5, one of each layer"));
@@ -446,17 +452,23 @@ TEST_CASE("a tokenizer of files of Gemma 4 has pieces and their merges") {
   add_checkpoint(writer, golden_folder() / "gemma4", BlockType::f32);
   const std::string mark = "\u2581";
   writer.text("tokenizer.ggml.model", "gemma4");
-  writer.texts("tokenizer.ggml.tokens",
-               {"<eos>", "a", "b", mark, "ab", mark + "ab", "<0x0A>", "<turn|>", "<|tool_response>", "<unk>"});
-  writer.integers("tokenizer.ggml.token_type", {3, 1, 1, 1, 1, 1, 6, 3, 4, 3});
+  std::vector<std::string> tokens = {"<eos>",           "a", "b", mark, "ab", mark + "ab", "<unk>", "<turn|>",
+                                     "<|tool_response>"};
+  std::vector<std::int32_t> types = {3, 1, 1, 1, 1, 1, 3, 3, 4};
+  for (int byte = 0; byte < 256; ++byte) {
+    tokens.push_back(fmt::format("<0x{:02X}>", byte));
+    types.push_back(6);
+  }
+  writer.texts("tokenizer.ggml.tokens", tokens);
+  writer.integers("tokenizer.ggml.token_type", types);
   writer.texts("tokenizer.ggml.merges", {"a b", mark + " ab"});
-  writer.number("tokenizer.ggml.unknown_token_id", 9);
+  writer.number("tokenizer.ggml.unknown_token_id", 6);
   writer.number("tokenizer.ggml.eos_token_id", 0);
   writer.flag("tokenizer.ggml.add_space_prefix", false);
   const auto model = GgufFolder(writer).open(backend);
   CHECK(model->config.eos_tokens == std::vector<std::int32_t>{0, 7, 8});
   const auto ids = [&](std::string_view text) { return model->tokenizer->encode(text, SpecialTokens::as_text); };
-  CHECK(ids("ab ab\n") == std::vector<TokenId>{4, 5, 6});
+  CHECK(ids("ab ab\n") == std::vector<TokenId>{4, 5, 9 + 0x0a});
   CHECK(model->tokenizer->decode(ids("b ab\na"), false) == "b ab\na");
 }
 

@@ -263,9 +263,10 @@ TEST_CASE("every golden checkpoint loads") {
     const Weights weights = load_weights(backend, config, files->weights(), DType::f32);
     REQUIRE(weights.layers.size() == static_cast<std::size_t>(config.layers));
     const std::int64_t queries = (config.attention_gate ? 2 : 1) * config.heads;
-    const std::int64_t stacked = (queries + 2 * config.kv_heads) * config.head_dim;
     for (std::int32_t i = 0; i < config.layers; ++i) {
       const LayerWeights& layer = weights.layers[static_cast<std::size_t>(i)];
+      const std::int64_t kv = config.stores_kv(i) ? config.kv_heads_of(i) * (config.keys_as_values(i) ? 1 : 2) : 0;
+      const std::int64_t stacked = (queries + kv) * config.head_dim_of(i);
       CHECK((layer.qkv != nullptr) == config.attends(i));
       const LayerKind mixer = config.mixer(i);
       CHECK((layer.recurrent != nullptr) == (mixer != LayerKind::attention && mixer != LayerKind::none));
