@@ -46,7 +46,7 @@ std::vector<ModelFamily> model_families() {
        .classes = {"Gemma4ForCausalLM", "Gemma4ForConditionalGeneration"},
        .architectures = {"gemma4"},
        .layers = "attention, some layers within a window, or reading the KV of others; experts beside the MLP",
-       .proofs = {kGoldens, kTransformers}},
+       .proofs = {kGoldens, kTransformers, kLlamaCpp}},
       {.name = "GLM-4 (0414)",
        .classes = {"Glm4ForCausalLM"},
        .architectures = {"glm4"},
