@@ -944,9 +944,10 @@ void read_gemma(ModelConfig& config, const JsonFields& fields, Family family) {
   }
   config.score_multiplier = 1.0f;
   config.value_norm = config.layer_scales = true;
-  const std::int32_t width = fields.integer_or("hidden_size_per_layer_input", 256, 0, kMaxWidth);
+  constexpr const char* kWidth = "hidden_size_per_layer_input";
+  const std::int32_t width = fields.is_null(kWidth) ? 0 : fields.integer_or(kWidth, 256, 0, kMaxWidth);
   if (std::int64_t{width} * config.layers > INT32_MAX)
-    fields.fail("hidden_size_per_layer_input", fmt::format("which is too much for {} layers", config.layers));
+    fields.fail(kWidth, fmt::format("which is too much for {} layers", config.layers));
   if (width > 0)
     config.token_input = {width, fields.integer_or("vocab_size_per_layer_input", 262144, 1, kMaxVocabulary)};
 }

@@ -500,6 +500,8 @@ TEST_CASE("Gemma 4: heads, keys and values, MLPs and RoPE by layer, inputs of to
   CHECK((mixture.beside_mlp && mixture.experts == 8 && mixture.chosen == 2 && mixture.ffn_width == 24));
   CHECK_THAT(problem(with(with(plain, experts), {{"top_k_experts", 9}})), Contains("expected at most 8"));
   CHECK(parse(with(plain, {{"hidden_size_per_layer_input", 0}})).token_input.width == 0);
+  CHECK(parse(with(plain, {{"hidden_size_per_layer_input", nullptr}})).token_input.width == 0);
+  CHECK(parse(without(plain, "hidden_size_per_layer_input")).token_input.width == 256);
   CHECK(parse(with(plain, {{"layer_types", {s, f, s, f, s, s}}})).window.back() == 0);  // the last attends to all
   CHECK(parse(without(plain, "layer_types")).window == Numbers{20, 20, 20, 20, 20, 0});
   CHECK_THAT(problem(with(plain, {{"use_bidirectional_attention", "all"}})), Contains("only causal attention"));
