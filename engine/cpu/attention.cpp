@@ -426,9 +426,9 @@ void attention(const AttentionResources& resources, TensorView out, ConstTensorV
   plan_attention(plan, rows,
                  {.groups = shape.kv_heads * head_parts,
                   .heads = heads_per_tile,
-                  .queries = max_queries(shape.head_dim),
                   .floats = result_floats + weight_floats,
-                  .threads = work < ThreadPool::kWorthWaking ? 1 : pool.size()});
+                  .threads = work < ThreadPool::kWorthWaking ? 1 : pool.size(),
+                  .queries = max_queries(shape.head_dim)});
   if (records) {
     std::int64_t most = 0;  // rows and blocks
     for (const RowAttentionTile& tile : plan.tiles) most = std::max(most, tile.rows() * tile.blocks());
