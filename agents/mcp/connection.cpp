@@ -5,7 +5,6 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <array>
 #include <span>
 #include <stdexcept>
 
@@ -83,52 +82,15 @@ using OrderedJson = nlohmann::ordered_json;
 constexpr std::size_t kMaxName = 64;
 constexpr std::size_t kMaxDescription = 2048;  // bytes that a model is shown
 constexpr std::size_t kMaxShownSchema = 16 << 10;
-constexpr std::size_t kMaxSchema = 64 << 10;
+constexpr std::size_t kMaxSchema = 256 << 10;
+constexpr std::size_t kMaxReason = 400;  // bytes
 constexpr std::size_t kMaxMembers = 256;  // in one object of a list of tools
-constexpr std::string_view kAnyObject = R"({"type": "object"})";
-constexpr std::array<std::string_view, 13> kPlainKeywords = {
-    "type",      "enum",     "const",    "minimum", "maximum",  "exclusiveMinimum", "minLength",
-    "maxLength", "minItems", "maxItems", "pattern", "required", "description"};
-constexpr std::array<std::string_view, 4> kMaps = {"properties", "patternProperties", "definitions", "$defs"};
-constexpr std::array<std::string_view, 5> kSchemas = {"items", "additionalProperties", "if", "then", "else"};
-constexpr std::array<std::string_view, 3> kLists = {"anyOf", "oneOf", "allOf"};
-constexpr std::string_view kDefs = "#/$defs/";
-
-template <std::size_t N>
-bool is_one_of(const std::array<std::string_view, N>& names, const std::string& name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
-
+constexpr std::string_view kAnyServerObject = R"({"type": "object"})";
 bool is_tool_name(const std::string& name) {
   return !name.empty() && name.size() <= kMaxName && std::all_of(name.begin(), name.end(), [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' ||
            c == '.';
   });
-}
-
-/// Returns the schema in the project's subset. Keywords that are left out make it wider.
-OrderedJson in_subset(const OrderedJson& schema) {
-  if (!schema.is_object()) return schema.is_boolean() ? schema : OrderedJson(true);
-  OrderedJson out = OrderedJson::object();
-  for (const auto& [keyword, value] : schema.items()) {
-    if (is_one_of(kMaps, keyword) && value.is_object()) {
-      OrderedJson& map = out[keyword == "$defs" ? "definitions" : keyword];
-      for (const auto& [name, one] : value.items()) map[name] = in_subset(one);
-    } else if (keyword == "items" && (value.is_array() || schema.contains("prefixItems"))) {
-      continue;  // tuples: it is the schema of some of the elements
-    } else if (is_one_of(kSchemas, keyword)) {
-      out[keyword] = in_subset(value);
-    } else if (is_one_of(kLists, keyword) && value.is_array()) {
-      OrderedJson& list = out[keyword == "oneOf" ? "anyOf" : keyword];
-      for (const OrderedJson& one : value) list.push_back(in_subset(one));
-    } else if (keyword == "$ref" && value.is_string()) {
-      const auto& name = value.get_ref<const std::string&>();
-      out[keyword] = name.starts_with(kDefs) ? "#/definitions/" + name.substr(kDefs.size()) : name;
-    } else if (is_one_of(kPlainKeywords, keyword)) {
-      out[keyword] = value;
-    }
-  }
-  return out;
 }
 
 /// The largest number of members of an object in a value.
@@ -140,25 +102,54 @@ std::size_t widest(const nlohmann::json& value) {
   return most;
 }
 
-/// Returns the schema by which the arguments of calls are checked.
-std::string parameters_of(const std::string& name, const OrderedJson& schema) {
-  if (!schema.is_object() || json_text(schema).size() > kMaxSchema) return std::string(kAnyObject);
-  OrderedJson subset = in_subset(schema);
-  if (!subset.contains("type")) subset["type"] = "object";
-  const ToolSchema tool{name, "", json_text(subset)};
-  if (!check_parameters(tool.parameters).empty()) return std::string(kAnyObject);
+/// The schema by which the arguments of calls are checked. Throws std::invalid_argument, with the reason, if there is
+/// none that could be held to.
+std::string parameters_of(const OrderedJson& schema) {
+  if (schema.is_null() || schema == true) return std::string(kAnyServerObject);
+  if (!schema.is_object()) throw std::invalid_argument("expected a map");
+  OrderedJson own = schema;
+  if (!own.contains("type")) own["type"] = "object";
+  std::string text = json_text(own);
+  if (text.size() > kMaxSchema)
+    throw std::invalid_argument(fmt::format("it has more than {} KiB", kMaxSchema >> 10));
+  if (const std::string wrong = check_parameters(text, UnknownKeywords::ignored); !wrong.empty())
+    throw std::invalid_argument(wrong);
+  return text;
+}
+
+/// Says, in one sentence, what calls of the tool are not held to while they are decoded.
+std::string unenforced_of(ToolSchema& tool) {
+  std::string parts;
   try {
-    call_grammar({}, std::span(&tool, 1), 1, true);
-  } catch (const ConstraintError&) {
-    return std::string(kAnyObject);
+    const std::string own = fmt::format("tool '{}': ", tool.name);
+    for (const std::string& note : call_grammar({}, std::span(&tool, 1), 1, true)->unenforced())
+      parts += (parts.empty() ? "" : "; ") + (note.starts_with(own) ? note.substr(own.size()) : note);
+    return parts.empty() ? "" : fmt::format("tool '{}': {}", tool.name, beginning(parts, kMaxReason));
+  } catch (const ConstraintError& error) {
+    tool.enforced = false;
+    return beginning(fmt::format("{}; its calls are checked when they are complete", error.what()), kMaxReason);
   }
-  return tool.parameters;
 }
 
 /// Returns the parameters as a model sees them.
 std::string shown_schema(const OrderedJson& schema) {
-  std::string shown = schema.is_object() ? json_text(schema) : std::string(kAnyObject);
-  return shown.size() <= kMaxShownSchema ? shown : std::string(kAnyObject);
+  std::string shown = schema.is_object() ? json_text(schema) : std::string(kAnyServerObject);
+  return shown.size() <= kMaxShownSchema ? shown : std::string(kAnyServerObject);
+}
+
+/// Adds the tool, unless there is nothing that its calls could be checked by.
+void add_tool(ToolSchema tool, const OrderedJson& schema, std::vector<ToolSchema>& tools,
+              std::vector<std::string>& left_out) {
+  try {
+    tool.parameters = parameters_of(schema);
+  } catch (const std::invalid_argument& error) {
+    left_out.push_back(
+        fmt::format("tool '{}' is left out: its schema: {}", tool.name, beginning(error.what(), kMaxReason)));
+    return;
+  }
+  if (std::string note = unenforced_of(tool); !note.empty()) left_out.push_back(std::move(note));
+  tool.shown = shown_schema(schema);
+  tools.push_back(std::move(tool));
 }
 
 }  // namespace
@@ -187,10 +178,7 @@ std::string read_tools(std::string_view message, std::vector<ToolSchema>& tools,
       ToolSchema tool{name, "", ""};
       if (one.contains("description") && one["description"].is_string())
         tool.description = beginning(one["description"].get<std::string>(), kMaxDescription);
-      const OrderedJson schema = one.contains("inputSchema") ? one["inputSchema"] : OrderedJson();
-      tool.parameters = parameters_of(name, schema);
-      tool.shown = shown_schema(schema);
-      tools.push_back(std::move(tool));
+      add_tool(std::move(tool), one.contains("inputSchema") ? one["inputSchema"] : OrderedJson(), tools, left_out);
     }
     if (left_out.size() > kMaxMcpTools) break;
   }

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 #include <set>
 #include <stdexcept>
 #include <string_view>
@@ -331,6 +332,47 @@ std::vector<CallableTool> tools_of(const std::shared_ptr<const McpServer>& serve
   return out;
 }
 
+namespace {
+
+/// If all together are too large for a grammar, the largest take any object there, as few as possible. The arguments of
+/// their calls are checked all the same.
+void let_go_together(const std::vector<ToolSchema>& own, std::vector<CallableTool>& more, const CallLimits& limits,
+                     std::vector<std::string>& left_out) {
+  std::vector<std::size_t> largest(more.size());
+  std::iota(largest.begin(), largest.end(), std::size_t{0});
+  std::stable_sort(largest.begin(), largest.end(), [&](std::size_t a, std::size_t b) {
+    return more[a].schema.parameters.size() > more[b].schema.parameters.size();
+  });
+  std::string why;
+  const auto fits = [&](std::size_t let_go) {
+    std::vector<ToolSchema> all = own;
+    for (const CallableTool& tool : more) all.push_back(tool.schema);
+    for (std::size_t i = 0; i < let_go; ++i) all[own.size() + largest[i]].enforced = false;
+    try {
+      call_grammar({}, all, limits.max_calls, true);
+      return true;
+    } catch (const ConstraintError& error) {
+      why = error.what();
+      return false;
+    }
+  };
+  if (fits(0)) return;
+  std::size_t low = 0, high = more.size();  // with `low` they do not fit
+  while (high - low > 1) {
+    const std::size_t middle = (low + high) / 2;
+    (fits(middle) ? high : low) = middle;
+  }
+  for (std::size_t i = 0; i < high; ++i) {
+    CallableTool& tool = more[largest[i]];
+    tool.schema.enforced = false;
+    left_out.push_back(fmt::format("MCP server '{}': tool '{}': its calls are checked when they are complete: all tools "
+                                   "together are too large ({})",
+                                   tool.options.at(kServer), tool.schema.name, why));
+  }
+}
+
+}  // namespace
+
 std::vector<CallableTool> fit_together(const std::vector<ToolSchema>& own, std::vector<CallableTool> more,
                                        const CallLimits& limits, std::vector<std::string>& left_out) {
   std::map<std::string, int> names;
@@ -348,14 +390,7 @@ std::vector<CallableTool> fit_together(const std::vector<ToolSchema>& own, std::
                                    tool.options.at(kServer), tool.schema.name));
     return true;
   });
-  if (!limits.enforce || more.empty()) return more;
-  std::vector<ToolSchema> all = own;
-  for (const CallableTool& tool : more) all.push_back(tool.schema);
-  try {
-    call_grammar({}, all, limits.max_calls, true);
-  } catch (const ConstraintError&) {
-    for (CallableTool& tool : more) tool.schema.parameters = kAnyArguments;
-  }
+  if (limits.enforce && !more.empty()) let_go_together(own, more, limits, left_out);
   return more;
 }
 

@@ -95,14 +95,13 @@ std::vector<CallableTool> tools_of(const std::shared_ptr<const McpServer>& serve
 
 /// `more` as they are shown together with `own`: if a name is taken, a tool of a server has the server's in front of
 /// it
-/// ("docs_search"), and is left out if that name is taken, too, with a sentence in `left_out`; if all together
-/// cannot be enforced, the arguments of `more` are any objects.
+/// ("docs_search"), and is left out if that name is taken, too, with a sentence in `left_out`; if all together are too
+/// large for a grammar, the largest of `more` are not enforced, with a sentence of each.
 std::vector<CallableTool> fit_together(const std::vector<ToolSchema>& own, std::vector<CallableTool> more,
                                        const CallLimits& limits, std::vector<std::string>& left_out);
 
 /// The tool `mcp` of a run: its options name the server, and either `tool`, `resource` or `prompt`; those that begin
 /// with "arguments." are the arguments.
-inline constexpr std::string_view kAnyArguments = R"({"type": "object"})";
 inline constexpr const char* kMcpTool = "mcp";
 inline constexpr const char* kMcpArgument = "arguments.";
 

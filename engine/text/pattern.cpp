@@ -6,6 +6,7 @@
 #include <pcre2.h>
 
 #include <array>
+#include <cstdint>
 #include <new>
 #include <stdexcept>
 
@@ -109,7 +110,59 @@ class Matcher {
 
 Effort effort_for_output(std::size_t bytes) { return {kUnitsPerByte * bytes + kFreeUnits, {}}; }
 
-Pattern::Pattern(std::string_view pattern) {
+namespace {
+
+/// The four hexadecimal digits at a place; nothing if they are none.
+std::optional<std::uint32_t> hexadecimal_at(std::string_view text, std::size_t at) {
+  std::uint32_t value = 0;
+  for (std::size_t i = at; i < at + 4; ++i) {
+    const char c = i < text.size() ? text[i] : ' ';
+    const int digit = c >= '0' && c <= '9'   ? c - '0'
+                      : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                      : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                             : -1;
+    if (digit < 0) return std::nullopt;
+    value = value * 16 + static_cast<std::uint32_t>(digit);
+  }
+  return value;
+}
+
+/// With \x{HHHH} for \uHHHH. Two halves of a character become one.
+std::string without_unicode_escapes(std::string_view pattern) {
+  std::string out;
+  for (std::size_t at = 0; at < pattern.size();) {
+    if (pattern[at] != '\\' || at + 1 == pattern.size()) {
+      out += pattern[at++];
+      continue;
+    }
+    std::optional<std::uint32_t> value = pattern[at + 1] == 'u' ? hexadecimal_at(pattern, at + 2) : std::nullopt;
+    if (!value) {
+      out += pattern.substr(at, 2);
+      at += 2;
+      continue;
+    }
+    at += 6;
+    if (*value >= 0xD800 && *value < 0xDC00 && pattern.substr(at).starts_with("\\u")) {
+      const std::optional<std::uint32_t> low = hexadecimal_at(pattern, at + 2);
+      if (low && *low >= 0xDC00 && *low < 0xE000) {
+        value = 0x10000 + ((*value - 0xD800) << 10) + (*low - 0xDC00);
+        at += 6;
+      }
+    }
+    out += fmt::format("\\x{{{:X}}}", *value);
+  }
+  return out;
+}
+
+}  // namespace
+
+Pattern::Pattern(std::string_view pattern) : Pattern(pattern, 0u) {}
+
+Pattern Pattern::of_ecmascript(std::string_view pattern) {
+  return {without_unicode_escapes(pattern), PCRE2_DOLLAR_ENDONLY | PCRE2_MATCH_UNSET_BACKREF | PCRE2_ALLOW_EMPTY_CLASS};
+}
+
+Pattern::Pattern(std::string_view pattern, unsigned options) {
   if (pattern.size() > kMaxPatternBytes) {
     throw std::invalid_argument(
         fmt::format("the pattern has {} bytes; expected at most {}", pattern.size(), kMaxPatternBytes));
@@ -117,7 +170,7 @@ Pattern::Pattern(std::string_view pattern) {
   int error = 0;
   PCRE2_SIZE offset = 0;
   Code code(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
-                          PCRE2_UTF | PCRE2_NEVER_BACKSLASH_C | PCRE2_AUTO_CALLOUT, &error, &offset, nullptr));
+                          PCRE2_UTF | PCRE2_NEVER_BACKSLASH_C | PCRE2_AUTO_CALLOUT | options, &error, &offset, nullptr));
   if (!code)
     throw std::invalid_argument(fmt::format("{} at character {} of the pattern", message_of(error), offset + 1));
   compiled_ = std::make_unique<Compiled>(Compiled{std::move(code), 8 + pattern.size() / 8});

@@ -12,6 +12,7 @@
 #include "engine/base/json/json_parts.h"
 #include "engine/base/json/json_reader.h"
 #include "engine/text/schema/schema.h"
+#include "engine/text/schema/schema_node.h"
 
 namespace baton {
 namespace {
@@ -147,9 +148,6 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::string_view kDefinitions = "#/definitions/";
-constexpr int kMaxReferences = 64;
-
 std::optional<std::size_t> index_of(const std::string& member) {
   std::size_t index = 0;
   const auto [end, error] = std::from_chars(member.data(), member.data() + member.size(), index);
@@ -169,34 +167,26 @@ const Json* member_of(const Json& value, const std::string& member) {
 
 /// The schema of a member: null if the member may be anything, nothing if it is excluded. `schema` is valid.
 /// `closed`: objects have no properties but those that it names, as they are decoded.
-std::optional<const Json*> member_schema(const Json& schema, const std::string& member, bool closed) {
-  for (const char* keyword : {"allOf", "anyOf", "if", "patternProperties"}) {
-    if (schema.contains(keyword)) return nullptr;  // more than one schema says what may be there
-  }
-  const auto type = schema.find("type");
-  const auto is = [&](const char* name, const char* implied) {
-    if (type == schema.end()) return schema.contains(implied);
-    return *type == name || (type->is_array() && std::find(type->begin(), type->end(), name) != type->end());
-  };
-  if (type == schema.end() && !schema.contains("properties") && !schema.contains("items")) return nullptr;
-  if (is("array", "items") && index_of(member)) {
-    const auto items = schema.find("items");
-    return items == schema.end() ? nullptr : &*items;
-  }
-  if (!is("object", "properties")) return std::nullopt;
-  const auto properties = schema.find("properties");
-  if (properties == schema.end()) return nullptr;
-  if (const auto found = properties->find(member); found != properties->end()) return &*found;
-  const auto others = schema.find("additionalProperties");
-  if (others != schema.end()) return *others == false ? std::nullopt : std::optional(&*others);
-  return closed ? std::nullopt : std::optional<const Json*>(nullptr);
+std::optional<const SchemaNode*> member_schema(const SchemaNode& schema, const std::string& member, bool closed) {
+  const bool several = schema.reference != nullptr || !schema.all_of.empty() || !schema.any_of.empty() ||
+                       !schema.one_of.empty() || schema.condition != nullptr || !schema.dependents.empty() ||
+                       !schema.patterns.empty();
+  if (several) return nullptr;  // more than one schema says what may be there
+  const SchemaTypes types = schema.types != 0 ? schema.types : implied_types(schema);
+  if (types == 0) return nullptr;
+  const std::optional<std::size_t> index = index_of(member);
+  if ((types & kArrayType) != 0 && index)
+    return *index < schema.prefix.size() ? schema.prefix[*index] : schema.items;
+  if ((types & kObjectType) == 0) return std::nullopt;
+  if (!schema.names_members && schema.others == nullptr) return nullptr;
+  if (const SchemaNode* property = schema.property(member)) return property;
+  if (schema.others != nullptr) return schema.others->never ? std::nullopt : std::optional(schema.others);
+  return closed ? std::nullopt : std::optional<const SchemaNode*>(nullptr);
 }
 
-std::string expected_instead(const Json& schema) {
+std::string expected_instead(const SchemaNode& schema) {
   std::vector<std::string> names;
-  if (const auto properties = schema.find("properties"); properties != schema.end()) {
-    for (const auto& [name, member] : properties->items()) names.push_back(name);
-  }
+  for (const auto& [name, member] : schema.properties) names.push_back(name);
   constexpr std::size_t kMaxShown = 8;
   if (names.empty() || names.size() > kMaxShown) return "";
   return fmt::format("; expected {}{}", names.size() > 1 ? "one of " : "", fmt::join(names, ", "));
@@ -253,13 +243,10 @@ JsonDocument parsed(const std::string& text) {
 }  // namespace
 
 /// Null for an invalid schema, which the file's reader has reported.
-const JsonDocument& AnswerChecker::schema_of(const AgentSpec& agent) {
-  std::shared_ptr<const JsonDocument>& schema = schemas_[agent.id];
-  if (schema == nullptr) {
-    const std::string& text = agent.output.schema;
-    schema = std::make_shared<const JsonDocument>(check_json_schema(text).empty() ? parsed(text) : JsonDocument());
-  }
-  return *schema;
+const Schema* AnswerChecker::schema_of(const AgentSpec& agent) {
+  std::shared_ptr<const Schema>& schema = schemas_[agent.id];
+  if (schema == nullptr) schema = std::make_shared<const Schema>(agent.output.schema);
+  return schema->mistakes().empty() ? schema.get() : nullptr;
 }
 
 void AnswerChecker::check(const Placeholder& placeholder, const std::string& owner, const SourceLocation& where,
@@ -284,15 +271,13 @@ std::string AnswerChecker::problem_of(const Placeholder& placeholder, const Agen
   if (!agent.output.has_answer()) return "has no 'output' that says what its answer is";
   if (path.empty()) return {};
   if (agent.output.schema.empty()) return fmt::format("answers with a text, which has no '{}'", path.front());
-  const JsonDocument& root = schema_of(agent);
-  const Json* at = &*root;
+  const Schema* schema = schema_of(agent);
+  const SchemaNode* at = schema == nullptr ? nullptr : &schema->root();
   for (const std::string& member : path) {
-    for (int i = 0; i < kMaxReferences && at->contains("$ref"); ++i)
-      at = &(*root)["definitions"][(*at)["$ref"].get<std::string>().substr(kDefinitions.size())];
-    if (!at->is_object()) return {};  // any value
+    while (at != nullptr && at->reference != nullptr && implied_types(*at) == 0 && at->types == 0) at = at->reference;
+    if (at == nullptr) return {};  // any value
     const auto next = member_schema(*at, member, agent.output.enforce);
     if (!next) return fmt::format("has a schema without '{}'{}", fmt::join(path, "."), expected_instead(*at));
-    if (*next == nullptr) return {};
     at = *next;
   }
   return {};

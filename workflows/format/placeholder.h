@@ -56,7 +56,7 @@ inline constexpr std::string_view kOutputPlaceholder = "output";
 void report_unknown_placeholder(const WorkflowSpec& spec, const std::string& owner, const std::string& name,
                                 const SourceLocation& where, Diagnostics& diagnostics);
 
-class JsonDocument;
+class Schema;
 
 /// Checks the placeholders for answers and probabilities of one workflow, whose agents do not change in the meantime.
 class AnswerChecker {
@@ -70,11 +70,11 @@ class AnswerChecker {
              Diagnostics& diagnostics);
 
  private:
-  const JsonDocument& schema_of(const AgentSpec& agent);
+  const Schema* schema_of(const AgentSpec& agent);
   std::string problem_of(const Placeholder& placeholder, const AgentSpec& agent);
 
   const WorkflowSpec& spec_;
-  std::map<std::string, std::shared_ptr<const JsonDocument>> schemas_;  // by agent; each is parsed once
+  std::map<std::string, std::shared_ptr<const Schema>> schemas_;  // by agent; each is read once
 };
 
 /// The texts of placeholders for `answer`, or for probabilities as a JSON object, by name. A string member is its text,

@@ -143,6 +143,7 @@ struct AgentSpec {
   std::vector<MessageSpec> messages;
   std::vector<ToolSpec> tools;                 // run before the prompt is built
   std::shared_ptr<const CallableTools> calls;  // what the model may call; null: nothing
+  std::vector<std::string> calls_unenforced;   // what calls are not held to while they are decoded
   OutputSpec output;
   GenerationSpec generation;
   OnError on_error = OnError::fail;

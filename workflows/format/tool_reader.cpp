@@ -138,7 +138,7 @@ void ToolReader::read(const Fields& fields, const std::string& owner, AgentSpec&
           fmt::format("{}: 'calls' has no effect without a tool '{{call: NAME}}' or '{{mcp: SERVER}}'", owner));
     return;
   }
-  check_calls(calls, limit, fields, owner, agent);
+  agent.calls_unenforced = check_calls(calls, limit, fields, owner, agent);
   std::shared_ptr<const Grammar> answer;
   if (agent.output.enforce && agent.output.constrains()) {
     try {
@@ -165,10 +165,12 @@ CallLimits ToolReader::limits(const Fields& fields) const {
   return out;
 }
 
-void ToolReader::check_calls(const std::vector<CallableTool>& tools, const CallLimits& limits, const Fields& fields,
-                             const std::string& owner, const AgentSpec& agent) const {
+std::vector<std::string> ToolReader::check_calls(const std::vector<CallableTool>& tools, const CallLimits& limits,
+                                                 const Fields& fields, const std::string& owner,
+                                                 const AgentSpec& agent) const {
   const auto wrong = [&](const SourceLocation& where, const char* code, const std::string& what) {
     diagnostics_.error(where, code, fmt::format("{}: {}", owner, what));
+    return std::vector<std::string>();
   };
   const SourceLocation where = fields.where("tools");
   if (!fields.has("prompt")) return wrong(where, "E0409", "without 'prompt' there is no model that could call a tool");
@@ -182,12 +184,13 @@ void ToolReader::check_calls(const std::vector<CallableTool>& tools, const CallL
       return wrong(where, "E0409", fmt::format("tool '{}' stands there twice", tool.schema.name));
     schemas.push_back(tool.schema);
   }
-  if (schemas.empty() || !limits.enforce || diagnostics_.full()) return;
+  if (schemas.empty() || !limits.enforce || diagnostics_.full()) return {};
   try {
-    call_grammar({}, schemas, limits.max_calls, true);
+    return call_grammar({}, schemas, limits.max_calls, true)->unenforced();
   } catch (const ConstraintError& error) {
     diagnostics_.error(where, "E0414", fmt::format("{}: {}", owner, error.what()),
                        "'calls: {enforce: false}' checks arguments when a call is complete");
+    return {};
   }
 }
 

@@ -486,6 +486,7 @@ std::string ascii(const Plan& plan) {
     const std::string edges = ascii_edges(plan, i);
     out += edges.empty() ? fmt::format("  {}\n", turn.id) : fmt::format("  {:<{}}{}\n", turn.id, width, edges);
     for (const std::string& note : notes_of(turn)) out += fmt::format("       {}\n", note);
+    for (const std::string& note : turn.unenforced) out += fmt::format("       not enforced: {}\n", note);
   }
   if (plan.spec->topology.until)
     out += fmt::format("\nthe rounds end once {}\n", condition_text(*plan.spec->topology.until));

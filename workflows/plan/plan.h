@@ -55,6 +55,7 @@ struct PlannedTurn {
   Milliseconds timeout{0};                 // 0: none
   bool served = false;                     // the model is on a server, which keeps its KV
   bool enforce = false;                    // the grammar is obeyed while decoding
+  std::vector<std::string> unenforced;     // what the output and calls are not held to then: it is checked behind
   bool decides = false;                    // the `then` agent
   bool exact = false;                      // nothing is handed over approximately
   std::optional<int> remember;             // AgentSpec::remember

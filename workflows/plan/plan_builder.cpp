@@ -396,6 +396,10 @@ class PlanBuilder {
     }
     turn.grammar = found->second;
     turn.enforce = turn.grammar != nullptr && agent.output.enforce && !agent.output.choose && !agent.messages.empty();
+    if (turn.enforce) {
+      for (const std::string& note : turn.grammar->unenforced()) turn.unenforced.push_back("output: " + note);
+    }
+    turn.unenforced.insert(turn.unenforced.end(), agent.calls_unenforced.begin(), agent.calls_unenforced.end());
     if (agent.output.choose) turn.choices = agent.output.texts;
     if (added && turn.served && agent.output.choose)
       diagnostics_.error(agent.output.where, "E0409",

@@ -9,7 +9,9 @@
 
 #include <algorithm>
 #include <functional>
+#include <set>
 #include <stdexcept>
+#include <string>
 
 #include "engine/base/errors.h"
 #include "workflows/run/record.h"
@@ -260,6 +262,13 @@ void RunLoop::start() {
   }
   parts_.events.emit(RunStarted{parts_.plan.spec->name, static_cast<int>(parts_.plan.turns.size())});
   for (const std::string& message : parts_.request.warnings) parts_.events.warn(message);
+  std::set<std::string> said;  // of each agent once
+  for (const PlannedTurn& turn : parts_.plan.turns) {
+    for (const std::string& note : turn.unenforced) {
+      const std::string message = fmt::format("agent '{}': not enforced while decoding: {}", turn.agent, note);
+      if (said.insert(message).second) parts_.events.warn(message);
+    }
+  }
 
   std::size_t threads = std::min(std::max<std::size_t>(parts_.plan.turns.size(), 1), kMaxThreads);
   if (const int limit = parts_.plan.spec->topology.max_parallel; limit > 0) {

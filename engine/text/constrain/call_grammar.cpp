@@ -18,6 +18,7 @@ using OrderedJson = nlohmann::ordered_json;
 
 constexpr std::string_view kBlanks = " \t\r\n";
 constexpr std::string_view kJsonBlock = "```json";
+constexpr const char* kAnyObject = R"({"type": "object"})";
 constexpr int kMaxCounted = 16;  // calls of one answer; if more are allowed, the grammar does not count them
 
 std::string trimmed(const std::string& text) {
@@ -74,55 +75,19 @@ ExpressionPtr plain_text(const CallSyntax& syntax, bool blocks) {
   return sequence({repeat(characters(blanks), 0, kUnbounded), text_without(marker, choice(firsts))});
 }
 
-/// References to definitions of the tool's own schema, which all schemas have in one place.
-void rename_references(OrderedJson& schema, const std::string& tool) {
-  constexpr std::string_view kDefinitions = "#/definitions/";
-  if (schema.is_object() && schema.contains("$ref") && schema["$ref"].is_string()) {
-    const auto& target = schema["$ref"].get_ref<const std::string&>();
-    if (target.starts_with(kDefinitions))
-      schema["$ref"] = fmt::format("{}{}.{}", kDefinitions, tool, target.substr(kDefinitions.size()));
-  }
-  for (OrderedJson& part : schema) {
-    if (part.is_structured()) rename_references(part, tool);
-  }
-}
+/// As they stand in the grammar of a schema.
+ExpressionPtr call_blank() { return maybe(text(" ")); }
+ExpressionPtr json_string(const std::string& value) { return text(OrderedJson(value).dump()); }
 
-/// Here, so that an error names the tool.
-void check_enforceable(const std::string& tool, OrderedJson parameters, const OrderedJson& definitions) {
-  if (parameters.is_object()) parameters["definitions"] = definitions;
-  try {
-    schema_grammar(parameters.dump());
-  } catch (const ConstraintError& error) {
-    throw ConstraintError(fmt::format("tool '{}': {}", tool, error.what()));
-  }
-}
-
-/// The schema of a call of any of the tools.
-std::string schema_of_call(const CallSyntax& syntax, std::span<const ToolSchema> tools) {
-  OrderedJson ways = OrderedJson::array(), definitions = OrderedJson::object();
-  for (const ToolSchema& tool : tools) {
-    JsonLimits limits;
-    limits.unique_keys = true;
-    try {
-      read_json(tool.parameters, limits);
-    } catch (const JsonError& error) {
-      throw ConstraintError(fmt::format("tool '{}': {}", tool.name, error.what()));
-    }
-    OrderedJson parameters = OrderedJson::parse(tool.parameters);
-    rename_references(parameters, tool.name);
-    if (parameters.is_object() && parameters.contains("definitions")) {
-      for (const auto& [name, one] : parameters["definitions"].items()) definitions[tool.name + "." + name] = one;
-      parameters.erase("definitions");
-    }
-    check_enforceable(tool.name, parameters, definitions);
-    ways.push_back({{"type", "object"},
-                    {"properties", {{syntax.name_key, {{"const", tool.name}}}, {syntax.arguments_key, parameters}}},
-                    {"required", {syntax.name_key, syntax.arguments_key}},
-                    {"additionalProperties", false}});
-  }
-  OrderedJson schema = ways.size() == 1 ? ways[0] : OrderedJson{{"anyOf", ways}};
-  schema["definitions"] = std::move(definitions);
-  return schema.dump();
+/// A call of any of the tools, whose arguments are in the same order.
+ExpressionPtr call_of(const CallSyntax& syntax, std::span<const ToolSchema> tools,
+                      std::span<const ExpressionPtr> arguments) {
+  std::vector<ExpressionPtr> ways;
+  for (std::size_t i = 0; i < tools.size(); ++i)
+    ways.push_back(sequence({json_string(tools[i].name), text(","), call_blank(), json_string(syntax.arguments_key),
+                             text(":"), call_blank(), arguments[i]}));
+  return sequence({text("{"), call_blank(), json_string(syntax.name_key), text(":"), call_blank(),
+                   choice(std::move(ways)), text("}")});
 }
 
 }  // namespace
@@ -137,7 +102,12 @@ std::shared_ptr<const Grammar> call_grammar(const CallSyntax& syntax, std::span<
                                             bool with_text) {
   const bool several = syntax.list || !trimmed(syntax.close).empty();
   const ExpressionPtr before = with_text ? plain_text(syntax, true) : nullptr;
-  return schema_grammar(schema_of_call(syntax, tools), [&](const ExpressionPtr& json) {
+  SchemasInText whole;
+  for (const ToolSchema& tool : tools)
+    whole.schemas.push_back({fmt::format("tool '{}'", tool.name), tool.enforced ? tool.parameters : kAnyObject});
+  whole.json = [&](std::span<const ExpressionPtr> values) { return call_of(syntax, tools, values); };
+  whole.outer = 1;
+  whole.around = [&](const ExpressionPtr& json) {
     const ExpressionPtr one = syntax.list ? json : sequence({text(syntax.open), json, text(syntax.close)});
     const ExpressionPtr between = syntax.list ? text(", ") : maybe(text("\n"));
     const std::int32_t more = max_calls > kMaxCounted ? kUnbounded : max_calls - 1;
@@ -148,7 +118,8 @@ std::shared_ptr<const Grammar> call_grammar(const CallSyntax& syntax, std::span<
     const ExpressionPtr block = sequence({text(kJsonBlock), text("\n"), bare, text("\n```")});
     if (syntax.marker().empty()) return choice({calls, block});
     return choice({sequence({before, calls}), bare, block});
-  });
+  };
+  return schema_grammar(whole);
 }
 
 std::shared_ptr<const Grammar> text_grammar(const CallSyntax& syntax, bool blocks) {

@@ -28,6 +28,7 @@ struct ToolSchema {
   std::string parameters;  // a JSON Schema of the arguments
   std::string shown = {};  // the schema that the model is shown, of a tool that the workflow's author has not written:
                            // special tokens in it and in the description are text; empty: `parameters`
+  bool enforced = true;    // false: a call has any object, and is checked when it is complete
 };
 
 /// One call, or up to `max_calls` of them where the syntax allows several. Each names one of the tools, of which there

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "engine/base/utf8.h"
+#include "engine/text/constrain/machine.h"
 
 namespace baton::constrain {
 namespace {
@@ -201,6 +202,17 @@ ExpressionPtr members(Members all) {
   out.optional = std::move(all.optional);
   out.between = std::move(all.between);
   out.more = std::move(all.more);
+  out.low = all.low;
+  out.high = all.high;
+  return make(std::move(out));
+}
+
+ExpressionPtr machine(std::vector<GrammarExpression::State> states, std::int32_t low, std::int32_t high) {
+  GrammarExpression out;
+  out.kind = Kind::machine;
+  out.states = std::move(states);
+  out.low = low;
+  out.high = high;
   return make(std::move(out));
 }
 
@@ -214,8 +226,10 @@ ExpressionPtr in_json_string(const ExpressionPtr& expression) {
 
 namespace {
 
-constexpr int kFraction = 15;                    // digits behind the point
-constexpr double kMaxWhole = 999999999999999.0;  // every reader of JSON holds it exactly
+constexpr int kMaxWholeDigits = 20;
+constexpr double kMaxWhole = 1e19;
+constexpr long double kLeastInteger = -9223372036854775808.0L, kGreatestInteger = 18446744073709551615.0L;
+constexpr long double kMaxListed = 512;  // multiples that are written out
 
 ExpressionPtr digit(char low, char high) {
   return characters({{static_cast<char32_t>(low), static_cast<char32_t>(high)}});
@@ -302,20 +316,20 @@ ExpressionPtr magnitudes(const Digits& low, const Digits& high) {
 
 ExpressionPtr negative(ExpressionPtr magnitude) { return sequence({text("-"), std::move(magnitude)}); }
 
-/// A bound as a number with kFraction digits: as it is written in the schema, or the nearest that fulfils it. The check
+/// A bound as a number with `fraction` digits behind the point: as it is written in the schema, or the nearest that fulfils it. The check
 /// reads numbers as doubles, and rounding to doubles keeps their order.
-Digits digits_of(double bound, bool lower) {
+Digits digits_of(double bound, bool lower, int fraction) {
   std::string out;
   const auto value = [&] {
     double read = 0.0;
     std::from_chars(out.data(), out.data() + out.size(), read);
     return read;
   };
-  for (int digits = 0; digits <= kFraction; ++digits) {
+  for (int digits = 0; digits <= fraction; ++digits) {
     out = fmt::format("{:.{}f}", bound, digits);
     if (digits > 0 && value() == bound) break;
   }
-  out.append(static_cast<std::size_t>(kFraction) - (out.size() - out.find('.') - 1), '0');
+  out.append(static_cast<std::size_t>(fraction) - (out.size() - out.find('.') - 1), '0');
   const auto fulfils = [&] { return lower ? value() >= bound : value() <= bound; };
   while (!fulfils()) {  // once: the printed number is at most half a unit of its last digit away
     const char end = lower ? '9' : '0';
@@ -337,38 +351,107 @@ ExpressionPtr nothing() { return choice({}); }
 
 }  // namespace
 
-ExpressionPtr integers(const NumberBounds& bounds) {
-  double low = -kMaxWhole, high = kMaxWhole;
-  if (bounds.minimum) low = std::max(low, std::ceil(*bounds.minimum));
-  if (bounds.above) low = std::max(low, std::floor(*bounds.above) + 1);
-  if (bounds.maximum) high = std::min(high, std::floor(*bounds.maximum));
-  if (!(low <= high)) return nothing();
-  const auto digits = [](double value) { return Digits{fmt::format("{:.0f}", std::abs(value)), ""}; };
+namespace {
+
+struct WholeBounds {
+  long double low, high;
+};
+
+WholeBounds whole_bounds(const NumberBounds& bounds) {
+  WholeBounds out{kLeastInteger, kGreatestInteger};
+  if (bounds.minimum) out.low = std::max(out.low, std::ceil(*bounds.minimum));
+  if (bounds.above) out.low = std::max(out.low, std::floor(*bounds.above) + 1);
+  if (bounds.maximum) out.high = std::min(out.high, std::floor(*bounds.maximum));
+  if (bounds.below) out.high = std::min(out.high, std::ceil(*bounds.below) - 1);
+  return out;
+}
+
+std::string whole_text(long double value) { return fmt::format("{:.0f}", value); }
+
+ExpressionPtr whole_numbers(const WholeBounds& bounds) {
+  if (!(bounds.low <= bounds.high)) return nothing();
+  const auto digits = [](long double value) { return Digits{whole_text(std::abs(value)), ""}; };
   std::vector<ExpressionPtr> ways;
-  if (high >= 0) ways.push_back(magnitudes(digits(std::max(low, 0.0)), digits(high)));
-  if (low < 0) ways.push_back(negative(magnitudes(digits(std::min(high, -1.0)), digits(low))));
+  if (bounds.high >= 0) ways.push_back(magnitudes(digits(std::max(bounds.low, 0.0L)), digits(bounds.high)));
+  if (bounds.low < 0) ways.push_back(negative(magnitudes(digits(std::min(bounds.high, -1.0L)), digits(bounds.low))));
   return choice(std::move(ways));
 }
 
-ExpressionPtr numbers(const NumberBounds& bounds) {
-  if (!bounds.any()) {
-    const ExpressionPtr whole = choice({text("0"), sequence({digit('1', '9'), any_digits(0, kFraction - 1)})});
-    const ExpressionPtr fraction = maybe(sequence({text("."), any_digits(1, kFraction)}));
-    const ExpressionPtr exponent = maybe(sequence(
-        {characters({{U'e', U'e'}, {U'E', U'E'}}), maybe(characters({{U'+', U'+'}, {U'-', U'-'}})), any_digits(1, 2)}));
-    return sequence({maybe(text("-")), whole, fraction, exponent});
+/// Any number that a reader of JSON takes for a finite double.
+ExpressionPtr any_number() {
+  const auto count = static_cast<std::size_t>(kMaxFraction);
+  const ExpressionPtr fraction = maybe(sequence({text("."), any_digits(1, count)}));
+  const ExpressionPtr e = characters({{U'e', U'e'}, {U'E', U'E'}}), plus = maybe(text("+"));
+  const ExpressionPtr whole = choice({text("0"), sequence({digit('1', '9'), any_digits(0, kMaxWholeDigits - 1)})});
+  const ExpressionPtr short_exponent =
+      maybe(sequence({e, maybe(characters({{U'+', U'+'}, {U'-', U'-'}})), any_digits(1, 2)}));
+  const ExpressionPtr long_exponent =
+      choice({sequence({text("-"), choice({sequence({digit('1', '2'), any_digits(2, 2)}),
+                                           sequence({text("3"), digit('0', '1'), any_digits(1, 1)})})}),
+              sequence({plus, choice({sequence({digit('1', '2'), any_digits(2, 2)}),
+                                      sequence({text("30"), digit('0', '7')})})})});
+  return sequence({maybe(text("-")), choice({sequence({whole, fraction, short_exponent}),
+                                             sequence({digit('1', '9'), fraction, e, long_exponent})})});
+}
+
+/// The nearest double that fulfils the bound.
+double as_double(long double bound, bool lower) {
+  const auto near = static_cast<double>(bound);
+  const bool fulfils = lower ? static_cast<long double>(near) >= bound : static_cast<long double>(near) <= bound;
+  constexpr double kEnd = std::numeric_limits<double>::infinity();
+  return fulfils ? near : std::nextafter(near, lower ? kEnd : -kEnd);
+}
+
+}  // namespace
+
+ExpressionPtr integers(const NumberBounds& bounds) { return whole_numbers(whole_bounds(bounds)); }
+
+ExpressionPtr multiples(const NumberBounds& bounds, std::int64_t divisor) {
+  if (divisor == 1) return integers(bounds);
+  WholeBounds within = whole_bounds(bounds);
+  const auto by = static_cast<long double>(divisor);
+  const long double first = std::ceil(within.low / by) * by;
+  if (!(first <= within.high)) return nothing();
+  if ((within.high - first) / by < kMaxListed) {
+    std::vector<ExpressionPtr> ways;
+    for (long double value = first; value <= within.high; value += by)
+      ways.push_back(text(value == 0 ? "0" : whole_text(value)));
+    return choice(std::move(ways));
   }
+  std::string zeros;
+  for (; divisor % 10 == 0; divisor /= 10) {  // what a ten divides ends with a zero
+    zeros += '0';
+    within = {std::ceil(within.low / 10), std::floor(within.high / 10)};
+  }
+  const auto divided = [&](const WholeBounds& part) {
+    const ExpressionPtr all = whole_numbers(part);
+    return divisor == 1 ? all : CharacterMachine(all).both(CharacterMachine::multiples(divisor)).expression();
+  };
+  if (zeros.empty()) return divided(within);
+  return choice({within.low <= 0 && within.high >= 0 ? text("0") : nothing(),
+                 sequence({divided({std::max(within.low, 1.0L), within.high}), text(zeros)}),
+                 sequence({divided({within.low, std::min(within.high, -1.0L)}), text(zeros)})});
+}
+
+ExpressionPtr numbers(const NumberBounds& bounds, int fraction) {
+  if (!bounds.any() && fraction == kMaxFraction) return any_number();
   double low = -kMaxWhole, high = kMaxWhole;
-  if (bounds.minimum) low = std::max(low, *bounds.minimum);
+  constexpr double kEnd = std::numeric_limits<double>::infinity();
+  if (bounds.minimum) low = std::max(low, as_double(*bounds.minimum, true));
   if (bounds.above) {
-    const double next = std::nextafter(*bounds.above, std::numeric_limits<double>::infinity());
-    low = std::max(low, next);
+    const double least = as_double(*bounds.above, true);
+    low = std::max(low, static_cast<long double>(least) > *bounds.above ? least : std::nextafter(least, kEnd));
   }
-  if (bounds.maximum) high = std::min(high, *bounds.maximum);
+  if (bounds.maximum) high = std::min(high, as_double(*bounds.maximum, false));
+  if (bounds.below) {
+    const double most = as_double(*bounds.below, false);
+    high = std::min(high, static_cast<long double>(most) < *bounds.below ? most : std::nextafter(most, -kEnd));
+  }
   if (!(low <= high)) return nothing();
+  const auto digits = [&](double bound, bool lower) { return digits_of(bound, lower, fraction); };
   std::vector<ExpressionPtr> ways;
-  if (high >= 0) ways.push_back(magnitudes(digits_of(std::max(low, 0.0), true), digits_of(high, false)));
-  if (low < 0) ways.push_back(negative(magnitudes(digits_of(std::max(-high, 0.0), true), digits_of(-low, false))));
+  if (high >= 0) ways.push_back(magnitudes(digits(std::max(low, 0.0), true), digits(high, false)));
+  if (low < 0) ways.push_back(negative(magnitudes(digits(std::max(-high, 0.0), true), digits(-low, false))));
   return choice(std::move(ways));
 }
 

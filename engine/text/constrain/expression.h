@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace baton::constrain {
@@ -67,13 +68,23 @@ struct GrammarExpression {
     repeat,      // parts[0], `low` to `high` times
     members,     // `parts` in order, with `between` between them; the optional ones may be left out
     call,        // the rule with index `rule`
+    machine,     // `states`, from the first one to one that ends, in `low` to `high` steps
+  };
+  struct Interval {
+    std::int32_t low = 0, high = 0;  // inclusive
+  };
+  struct State {
+    std::vector<std::pair<ExpressionPtr, std::int32_t>> ways;  // one step each, and the state behind it
+    bool ends = false;
+    std::vector<Interval> counts;  // steps after which an end can still be reached; sorted
   };
   Kind kind = Kind::sequence;
   std::string text;
   CodePointSet characters;
   std::vector<ExpressionPtr> parts;
-  std::int32_t low = 0, high = 0;
+  std::int32_t low = 0, high = 0;  // for members: how many are there
   std::int32_t rule = 0;
+  std::vector<State> states;
   std::vector<bool> optional;  // for members: one for each part
   ExpressionPtr between;       // for members
   ExpressionPtr more;          // for members: what may follow them, any number of times; null: nothing
@@ -93,8 +104,12 @@ struct Members {
   std::vector<bool> optional;
   ExpressionPtr between;
   ExpressionPtr more;  // null: there are no others
+  std::int32_t low = 0, high = kUnbounded;
 };
 ExpressionPtr members(Members all);
+
+/// `high` may be kUnbounded.
+ExpressionPtr machine(std::vector<GrammarExpression::State> states, std::int32_t low, std::int32_t high);
 
 /// What stands inside of a JSON string for a text of `expression`, which has no calls: each character in one way,
 /// either as it is or as its shortest escape.
@@ -104,22 +119,30 @@ ExpressionPtr in_json_string(const ExpressionPtr& expression);
 struct Rule {
   std::string name;  // for messages
   ExpressionPtr body;
+  bool nests = true;  // a call of it counts as one that is open
 };
 
 // Numbers of JSON between two bounds, as expressions of a grammar.
 
-/// What a schema says of a number.
+/// What a schema says of a number. A long double holds every integer of 64 bits and every double.
 struct NumberBounds {
-  std::optional<double> minimum, maximum, above;  // above: the number itself is not allowed
+  std::optional<long double> minimum, maximum;
+  std::optional<long double> above, below;  // the numbers themselves are not allowed
 
-  bool any() const { return minimum || maximum || above; }
+  bool any() const { return minimum || maximum || above || below; }
 };
 
-/// Whole numbers of at most 15 digits, without a fraction. Without parts when there is none between the bounds.
+inline constexpr int kMaxFraction = 20;
+
+/// Whole numbers of 64 bits, with a sign or without one, without a fraction. Without parts when there is none between
+/// the bounds.
 ExpressionPtr integers(const NumberBounds& bounds);
 
-/// Numbers of at most 15 digits before the point and 15 behind it. Without bounds an exponent of up to two digits may
-/// follow.
-ExpressionPtr numbers(const NumberBounds& bounds);
+/// The same, of those that `divisor` (> 0) divides. Throws ConstraintError if they are too hard to tell.
+ExpressionPtr multiples(const NumberBounds& bounds, std::int64_t divisor);
+
+/// Numbers of at most 20 digits before the point and `fraction` (> 0) behind it. Without bounds and with all digits of a
+/// fraction an exponent may follow.
+ExpressionPtr numbers(const NumberBounds& bounds, int fraction = kMaxFraction);
 
 }  // namespace baton::constrain

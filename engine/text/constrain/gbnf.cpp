@@ -230,6 +230,8 @@ class GbnfWriter {
         return members_of(expression);
       case Kind::call:
         return rule_name(expression.rule);
+      case Kind::machine:
+        return machine_of(expression);
     }
     return {};
   }
@@ -267,6 +269,19 @@ class GbnfWriter {
     return none;
   }
 
+  /// A rule for each state. GBNF cannot count the steps.
+  std::string machine_of(const GrammarExpression& expression) {
+    const std::string name = fmt::format("{}-a{}", prefix_, ++machines_);
+    for (std::size_t i = 0; i < expression.states.size(); ++i) {
+      const GrammarExpression::State& state = expression.states[i];
+      std::string ways = state.ends ? R"("")" : "";
+      for (const auto& [way, target] : state.ways)
+        ways += fmt::format("{}{} {}-{}", ways.empty() ? "" : " | ", text_of(*way), name, target);
+      add(fmt::format("{}-{}", name, i), ways);
+    }
+    return name + "-0";
+  }
+
   /// Not \x: llama.cpp reads two digits behind it, and xgrammar (of vLLM and SGLang) as many as there are.
   static std::string escaped(char32_t c) {
     if (c == U'\n') return R"(\n)";
@@ -298,6 +313,7 @@ class GbnfWriter {
   std::string prefix_;
   std::string out_;
   int members_ = 0;
+  int machines_ = 0;
 };
 
 }  // namespace

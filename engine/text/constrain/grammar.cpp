@@ -18,7 +18,9 @@ namespace baton::constrain {
 
 class GrammarEmitter {
  public:
-  explicit GrammarEmitter(std::vector<Grammar::Node>& nodes) : nodes_(nodes) {}
+  GrammarEmitter(std::vector<Grammar::Node>& nodes, std::vector<Grammar::Counter>& counters,
+                 std::vector<Grammar::Counts>& counts)
+      : nodes_(nodes), counters_(counters), counts_(counts) {}
 
   /// Adds the nodes of a rule and returns its first. Throws ConstraintError when the grammar becomes too large.
   std::int32_t rule(const GrammarExpression& body);
@@ -30,18 +32,28 @@ class GrammarEmitter {
   std::int32_t emit_characters(const CodePointSet& set, std::int32_t from);
   std::int32_t emit_repeat(const GrammarExpression& expression, std::int32_t from);
   std::int32_t emit_members(const GrammarExpression& expression, std::int32_t from);
+  std::int32_t emit_machine(const GrammarExpression& expression, std::int32_t from);
+  std::int32_t emit_written_out(const GrammarExpression& expression, std::int32_t from);
+  std::int32_t emit_counted(const GrammarExpression& expression, std::int32_t from);
 
   std::int32_t add_node();
+  std::int32_t add_counter(std::int32_t low, std::int32_t high);
+  /// Adds a step from `from` to a new node, which is returned.
+  std::int32_t add_step(Grammar::Step step, std::int32_t counter, std::int32_t from);
+  void allow_counts(std::int32_t node, Grammar::Counts counts);
   Grammar::Node& at(std::int32_t index) { return nodes_[static_cast<std::size_t>(index)]; }
   void add_empty(std::int32_t from, std::int32_t to) { at(from).empties.push_back(to); }
 
   std::vector<Grammar::Node>& nodes_;
+  std::vector<Grammar::Counter>& counters_;
+  std::vector<Grammar::Counts>& counts_;
   std::size_t steps_ = 0;
 };
 
 namespace {
 
-constexpr std::size_t kMaxNodes = 1u << 16;
+constexpr std::size_t kMaxNodes = 1u << 17;
+constexpr std::size_t kMaxWrittenOut = 64;  // nodes of a repetition that is not counted
 constexpr std::size_t kMaxSteps = 1u << 20;  // repetitions of what adds no node count too
 
 }  // namespace
@@ -85,6 +97,8 @@ std::int32_t GrammarEmitter::emit(const GrammarExpression& expression, std::int3
       at(from).calls.push_back({expression.rule, end});
       return end;
     }
+    case Kind::machine:
+      return emit_machine(expression, from);
   }
   return from;
 }
@@ -121,7 +135,43 @@ std::int32_t GrammarEmitter::emit_characters(const CodePointSet& set, std::int32
   return end;
 }
 
+std::int32_t GrammarEmitter::add_counter(std::int32_t low, std::int32_t high) {
+  counters_.push_back({low, high});
+  return static_cast<std::int32_t>(counters_.size() - 1);
+}
+
+std::int32_t GrammarEmitter::add_step(Grammar::Step step, std::int32_t counter, std::int32_t from) {
+  const std::int32_t node = add_node(), after = add_node();
+  add_empty(from, node);
+  at(node).step = step;
+  at(node).counter = counter;
+  at(node).after = after;
+  return after;
+}
+
+void GrammarEmitter::allow_counts(std::int32_t node, Grammar::Counts counts) {
+  at(node).counts = static_cast<std::int32_t>(counts_.size());
+  counts_.push_back(std::move(counts));
+}
+
+/// A long repetition is counted: its part stands there once.
 std::int32_t GrammarEmitter::emit_repeat(const GrammarExpression& expression, std::int32_t from) {
+  const std::int32_t copies = expression.high == kUnbounded ? expression.low : expression.high;
+  if (copies <= 1) return emit_written_out(expression, from);
+  const std::size_t nodes = nodes_.size(), counters = counters_.size(), counts = counts_.size();
+  const std::int32_t begin = add_node(), end = emit_counted(expression, begin);
+  if (static_cast<std::size_t>(copies) > kMaxWrittenOut ||
+      static_cast<std::size_t>(copies) * (nodes_.size() - nodes) > kMaxWrittenOut) {
+    add_empty(from, begin);
+    return end;
+  }
+  nodes_.resize(nodes);
+  counters_.resize(counters);
+  counts_.resize(counts);
+  return emit_written_out(expression, from);
+}
+
+std::int32_t GrammarEmitter::emit_written_out(const GrammarExpression& expression, std::int32_t from) {
   const GrammarExpression& part = *expression.parts[0];
   for (std::int32_t i = 0; i < expression.low; ++i) from = emit(part, from);
   const std::int32_t end = add_node();
@@ -138,20 +188,80 @@ std::int32_t GrammarEmitter::emit_repeat(const GrammarExpression& expression, st
   return end;
 }
 
+/// What is counted is there at least once, so that a way past it is one of its own.
+std::int32_t GrammarEmitter::emit_counted(const GrammarExpression& expression, std::int32_t from) {
+  const std::int32_t counter = add_counter(expression.low, expression.high);
+  const std::int32_t once = add_node(), again = add_node();
+  add_empty(add_step(Grammar::Step::begin, counter, from), once);
+  add_empty(add_step(Grammar::Step::add, counter, emit(*expression.parts[0], once)), again);
+  add_empty(again, once);
+  const std::int32_t end = add_step(Grammar::Step::end, counter, again);
+  if (expression.low == 0) add_empty(from, end);
+  return end;
+}
+
+/// A step of the machine is counted if there is a bound.
+std::int32_t GrammarEmitter::emit_machine(const GrammarExpression& expression, std::int32_t from) {
+  const bool counted = expression.low > 0 || expression.high != kUnbounded;
+  const std::int32_t counter = counted ? add_counter(expression.low, expression.high) : -1;
+  std::vector<std::int32_t> nodes;
+  for (std::size_t i = 0; i < expression.states.size(); ++i) nodes.push_back(add_node());
+  const std::int32_t last = add_node();
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    const GrammarExpression::State& state = expression.states[i];
+    if (counted) allow_counts(nodes[i], state.counts);
+    if (state.ends) add_empty(nodes[i], last);
+    std::map<std::int32_t, std::int32_t> behind;  // the node before each target, so that its ways share one step
+    for (const auto& [way, target] : state.ways) {
+      const auto [found, added] = behind.try_emplace(target, 0);
+      if (added) {
+        found->second = add_node();
+        const std::int32_t then =
+            counted ? add_step(Grammar::Step::add, counter, found->second) : found->second;
+        add_empty(then, nodes[static_cast<std::size_t>(target)]);
+      }
+      add_empty(emit(*way, nodes[i]), found->second);
+    }
+  }
+  add_empty(counted ? add_step(Grammar::Step::begin, counter, from) : from, nodes[0]);
+  return counted ? add_step(Grammar::Step::end, counter, last) : last;
+}
+
 /// Two chains side by side: before and behind the first member that is there. A member stands once, behind the
 /// separator or not.
 std::int32_t GrammarEmitter::emit_members(const GrammarExpression& expression, std::int32_t from) {
-  std::int32_t none = from, some = add_node();
+  const auto [low, high] = std::pair(expression.low, expression.high);
+  const bool counted = low > 0 || high != kUnbounded;
+  const std::int32_t counter = counted ? add_counter(low, high) : -1;
+  auto needed = static_cast<std::int32_t>(std::count(expression.optional.begin(), expression.optional.end(), false));
+  const auto limit = [&](std::int32_t node, std::size_t next) {  // the members from `next` on are yet to come
+    if (!counted || node < 0) return;
+    const auto left = static_cast<std::int32_t>(expression.parts.size() - next);
+    allow_counts(node, {{expression.more ? 0 : std::max(low - left, 0), high == kUnbounded ? low : high - needed}});
+  };
+  const auto count = [&](std::int32_t node) {
+    return counted ? add_step(Grammar::Step::add, counter, node) : node;
+  };
+  std::int32_t none = counted ? add_step(Grammar::Step::begin, counter, from) : from, some = add_node();
+  limit(none, 0);
   for (std::size_t i = 0; i < expression.parts.size(); ++i) {
     const std::int32_t member = add_node();
     if (none >= 0) add_empty(none, member);
     add_empty(emit(*expression.between, some), member);
     const std::int32_t next = add_node();
-    add_empty(emit(*expression.parts[i], member), next);
-    if (expression.optional[i])
+    add_empty(count(emit(*expression.parts[i], member)), next);
+    if (expression.optional[i]) {
       add_empty(some, next);
-    else
+    } else {
       none = -1;
+      --needed;
+    }
+    limit(next, i + 1);
+    if (counted && none >= 0) {  // this chain has a place of its own behind each member
+      const std::int32_t skipped = add_node();
+      add_empty(none, skipped);
+      limit(none = skipped, i + 1);
+    }
     some = next;
   }
   if (expression.more) {
@@ -159,13 +269,13 @@ std::int32_t GrammarEmitter::emit_members(const GrammarExpression& expression, s
     add_empty(some, loop);
     add_empty(emit(*expression.between, loop), member);
     if (none >= 0) add_empty(none, member);
-    add_empty(emit(*expression.more, member), loop);
+    add_empty(count(emit(*expression.more, member)), loop);
     some = loop;
   }
   const std::int32_t end = add_node();
   add_empty(some, end);
   if (none >= 0) add_empty(none, end);
-  return end;
+  return counted ? add_step(Grammar::Step::end, counter, end) : end;
 }
 
 }  // namespace baton::constrain
@@ -173,7 +283,7 @@ std::int32_t GrammarEmitter::emit_members(const GrammarExpression& expression, s
 namespace baton {
 namespace {
 
-constexpr std::size_t kMaxRules = 1024;
+constexpr std::size_t kMaxRules = 16'384;
 constexpr std::int32_t kNever = std::numeric_limits<std::int32_t>::max();
 
 std::size_t index(std::int32_t i) { return static_cast<std::size_t>(i); }
@@ -183,8 +293,11 @@ std::size_t index(std::int32_t i) { return static_cast<std::size_t>(i); }
 Grammar::Grammar(std::span<const constrain::Rule> rules, std::int32_t max_depth, Count count) : max_depth_(max_depth) {
   if (rules.size() > kMaxRules)
     throw ConstraintError(fmt::format("it has {} rules; expected at most {}", rules.size(), kMaxRules));
-  constrain::GrammarEmitter emitter(nodes_);
-  for (const constrain::Rule& rule : rules) starts_.push_back(emitter.rule(*rule.body));
+  constrain::GrammarEmitter emitter(nodes_, counters_, counts_);
+  for (const constrain::Rule& rule : rules) {
+    starts_.push_back(emitter.rule(*rule.body));
+    weights_.push_back(rule.nests ? 1 : 0);
+  }
   sources_.emplace_back(rules.begin(), rules.end());
   refuse_left_recursion(rules);
   find_needs();
@@ -201,7 +314,14 @@ Grammar::Grammar(const Grammar& one, const Grammar& other) : max_depth_(std::max
   Node& start = nodes_.emplace_back();
   start.need = kNever;
   starts_.push_back(0);
+  weights_.push_back(1);
   for (const Grammar* part : {&one, &other}) {
+    const auto first_counter = static_cast<std::int32_t>(counters_.size()),
+               first_counts = static_cast<std::int32_t>(counts_.size());
+    weights_.insert(weights_.end(), part->weights_.begin(), part->weights_.end());
+    counters_.insert(counters_.end(), part->counters_.begin(), part->counters_.end());
+    counts_.insert(counts_.end(), part->counts_.begin(), part->counts_.end());
+    unenforced_.insert(unenforced_.end(), part->unenforced_.begin(), part->unenforced_.end());
     sources_.insert(sources_.end(), part->sources_.begin(), part->sources_.end());
     const auto first_node = static_cast<std::int32_t>(nodes_.size()),
                first_rule = static_cast<std::int32_t>(starts_.size());
@@ -212,6 +332,11 @@ Grammar::Grammar(const Grammar& one, const Grammar& other) : max_depth_(std::max
       for (Edge& edge : node.edges) edge.target += first_node;
       for (std::int32_t& target : node.empties) target += first_node;
       for (Call& call : node.calls) call = {call.rule + first_rule, call.then + first_node};
+      if (node.step != Step::none) {
+        node.counter += first_counter;
+        node.after += first_node;
+      }
+      if (node.counts >= 0) node.counts += first_counts;
       nodes_.push_back(std::move(node));
     }
   }
@@ -236,6 +361,7 @@ void Grammar::find_needs() {
     one.need = kNever;
     for (const Edge& edge : one.edges) origins[index(edge.target)].push_back({from, -1});
     for (const std::int32_t target : one.empties) origins[index(target)].push_back({from, -1});
+    if (one.step != Step::none) origins[index(one.after)].push_back({from, -1});
     for (const Call& call : one.calls) {
       origins[index(call.then)].push_back({from, call.rule});
       callers[index(call.rule)].push_back({from, call.then});
@@ -255,12 +381,13 @@ void Grammar::find_needs() {
       nodes_[index(at)].need = cost;
       for (const Origin& origin : origins[index(at)]) {
         const std::int32_t inside = origin.rule < 0 ? 0 : nodes_[index(starts_[index(origin.rule)])].need;
-        if (inside != kNever) reach(origin.node, origin.rule < 0 ? cost : std::max(cost, inside + 1));
+        if (inside != kNever)
+          reach(origin.node, origin.rule < 0 ? cost : std::max(cost, inside + weights_[index(origin.rule)]));
       }
       for (const std::int32_t rule : begins[index(at)]) {
         for (const Origin& caller : callers[index(rule)]) {
           const std::int32_t behind = nodes_[index(caller.rule)].need;
-          if (behind != kNever) reach(caller.node, std::max(behind, cost + 1));
+          if (behind != kNever) reach(caller.node, std::max(behind, cost + weights_[index(rule)]));
         }
       }
     }
@@ -284,7 +411,8 @@ void Grammar::find_only_ends() {
   std::vector<std::int32_t> todo;
   for (std::size_t at = 0; at < nodes_.size(); ++at) {
     const Node& one = nodes_[at];
-    if (!one.edges.empty() || !one.calls.empty() || !(one.ends || !one.empties.empty())) continue;
+    if (!one.edges.empty() || !one.calls.empty() || one.step != Step::none || !(one.ends || !one.empties.empty()))
+      continue;
     missing[at] = one.empties.size();
     if (missing[at] == 0) todo.push_back(static_cast<std::int32_t>(at));
     for (const std::int32_t target : one.empties) before[index(target)].push_back(static_cast<std::int32_t>(at));
@@ -302,25 +430,27 @@ void Grammar::find_only_ends() {
 /// A rule that calls itself before any byte was read would call itself for ever.
 void Grammar::refuse_left_recursion(std::span<const constrain::Rule> rules) const {
   std::vector<bool> may_be_empty(rules.size(), false);
+  std::vector<std::uint32_t> seen(nodes_.size(), 0);  // in which round
+  std::uint32_t round = 0;
   std::vector<std::vector<std::int32_t>> first(rules.size());  // rules that are called before any byte
   for (bool changed = true; changed;) {
     changed = false;
     for (std::size_t rule = 0; rule < rules.size(); ++rule) {
       first[rule].clear();
       bool empty = false;
-      std::vector<bool> seen(nodes_.size(), false);
       std::vector<std::int32_t> todo{starts_[rule]};
+      seen[index(starts_[rule])] = ++round;
       const auto visit = [&](std::int32_t at) {
-        if (seen[index(at)]) return;
-        seen[index(at)] = true;
+        if (seen[index(at)] == round) return;
+        seen[index(at)] = round;
         todo.push_back(at);
       };
-      seen[index(starts_[rule])] = true;
       while (!todo.empty()) {
         const Node& at = node(todo.back());
         todo.pop_back();
         empty = empty || at.ends;
         for (const std::int32_t target : at.empties) visit(target);
+        if (at.step != Step::none) visit(at.after);
         for (const Call& call : at.calls) {
           first[rule].push_back(call.rule);
           if (may_be_empty[index(call.rule)]) visit(call.then);
@@ -348,6 +478,13 @@ void Grammar::refuse_left_recursion(std::span<const constrain::Rule> rules) cons
       if (marks[called] == Mark::none) path.emplace_back(called, 0);
     }
   }
+}
+
+bool Grammar::may_be_at(const Node& node, std::int32_t count) const {
+  if (node.counts < 0) return true;
+  const Counts& all = counts_[index(node.counts)];
+  const auto found = std::partition_point(all.begin(), all.end(), [&](const auto& one) { return one.high < count; });
+  return found != all.end() && found->low <= count;
 }
 
 void Grammar::find_classes() {
@@ -385,7 +522,9 @@ using Stack = std::shared_ptr<const GrammarFrame>;
 bool same(const Stack& a, const Stack& b) {
   const GrammarFrame *one = a.get(), *other = b.get();
   while (one != other) {
-    if (one == nullptr || other == nullptr || one->hash != other->hash || one->then != other->then) return false;
+    if (one == nullptr || other == nullptr || one->hash != other->hash || one->then != other->then ||
+        one->count != other->count)
+      return false;
     one = one->below.get();
     other = other->below.get();
   }
@@ -445,6 +584,7 @@ class GrammarStates::Closure {
     if (++visits_ > kMaxWork) throw std::runtime_error("the answer's constraint is too ambiguous");
     const Grammar::Node& node = grammar_.node(at.node);
     if (depth_of(at.stack) + node.need > grammar_.max_depth()) return;  // it could not end within the depth
+    if (node.counts >= 0 && !grammar_.may_be_at(node, at.stack->count)) return;
     const std::uint64_t hash = combined(static_cast<std::uint64_t>(at.node), hash_of(at.stack));
     for (auto [found, end] = seen_.equal_range(hash); found != end; ++found) {
       if (found->second.node == at.node && same(found->second.stack, at.stack)) return;
@@ -453,6 +593,7 @@ class GrammarStates::Closure {
     seen_.emplace(hash, at);
     for (const std::int32_t target : node.empties) todo_.push_back({target, at.stack});
     for (const Grammar::Call& call : node.calls) enter(call, at.stack);
+    if (node.step != Grammar::Step::none) count(node, at.stack);
     if (!node.ends) return;
     if (at.stack)
       todo_.push_back({at.stack->then, at.stack->below});
@@ -463,11 +604,32 @@ class GrammarStates::Closure {
   /// A call that is the last thing in its rule opens no frame, so that right recursion needs no depth.
   void enter(const Grammar::Call& call, const Stack& stack) {
     if (grammar_.node(call.then).only_ends) return todo_.push_back({grammar_.start(call.rule), stack});
-    const std::int32_t depth = depth_of(stack);
-    if (depth + grammar_.node(call.then).need > grammar_.max_depth() || depth == grammar_.max_depth()) return;
+    const std::int32_t depth = depth_of(stack), inside = depth + grammar_.weight(call.rule);
+    if (depth + grammar_.node(call.then).need > grammar_.max_depth() || inside > grammar_.max_depth()) return;
     const std::uint64_t hash = combined(hash_of(stack), static_cast<std::uint64_t>(call.then));
     todo_.push_back({grammar_.start(call.rule),
-                     std::make_shared<const GrammarFrame>(GrammarFrame{call.then, depth + 1, hash, stack})});
+                     std::make_shared<const GrammarFrame>(GrammarFrame{call.then, 0, inside, hash, stack})});
+  }
+
+  /// Beyond the lower bound of a count without an upper one nothing changes any more.
+  void count(const Grammar::Node& node, const Stack& stack) {
+    const Grammar::Counter& counter = grammar_.counter(node.counter);
+    if (node.step == Grammar::Step::end) {
+      if (stack->count >= counter.low) todo_.push_back({node.after, stack->below});
+      return;
+    }
+    const bool begins = node.step == Grammar::Step::begin;
+    const Stack& below = begins ? stack : stack->below;
+    std::int32_t reached = begins ? 0 : stack->count + 1;
+    if (counter.high == constrain::kUnbounded)
+      reached = std::min(reached, counter.low);
+    else if (reached > counter.high)
+      return;
+    const std::int32_t mark = -1 - node.counter;
+    const std::uint64_t hash = combined(combined(hash_of(below), static_cast<std::uint64_t>(mark)),
+                                        static_cast<std::uint64_t>(reached));
+    todo_.push_back({node.after, std::make_shared<const GrammarFrame>(
+                                     GrammarFrame{mark, reached, depth_of(below), hash, below})});
   }
 
   const Grammar& grammar_;

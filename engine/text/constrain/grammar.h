@@ -19,8 +19,6 @@
 
 namespace baton {
 
-class Schema;
-
 /// A constraint cannot be compiled. The message says what was found, and where.
 class ConstraintError : public std::invalid_argument {
  public:
@@ -50,6 +48,12 @@ class Grammar {
     std::int32_t rule;
     std::int32_t then;  // the node behind it
   };
+  /// Repetitions are counted, not written out. A node may begin a count, add one to the innermost, or end that.
+  enum class Step : std::uint8_t { none, begin, add, end };
+  struct Counter {
+    std::int32_t low, high;  // how often; high: or kUnbounded
+  };
+  using Counts = std::vector<constrain::GrammarExpression::Interval>;
   struct Node {
     std::vector<Edge> edges;
     std::vector<std::int32_t> empties;  // nodes that are reached without a byte
@@ -57,15 +61,28 @@ class Grammar {
     std::int32_t need = 0;   // calls that must be open at once on the way to the rule's end
     bool ends = false;       // a text of the rule may end here
     bool only_ends = false;  // nothing but the rule's end can follow
+    Step step = Step::none;
+    std::int32_t counter = -1;  // that the step begins, adds to or ends
+    std::int32_t after = -1;    // the node behind the step
+    std::int32_t counts = -1;   // index of the counts that may be here; -1: any
   };
 
   const Node& node(std::int32_t index) const { return nodes_[static_cast<std::size_t>(index)]; }
   std::int32_t start(std::int32_t rule) const { return starts_[static_cast<std::size_t>(rule)]; }
   std::int32_t max_depth() const { return max_depth_; }
+  const Counter& counter(std::int32_t index) const { return counters_[static_cast<std::size_t>(index)]; }
+  /// How many open calls a call of the rule is: 1, or 0 for a rule that nests nothing.
+  std::int32_t weight(std::int32_t rule) const { return weights_[static_cast<std::size_t>(rule)]; }
+  /// Whether the count may be at the node.
+  bool may_be_at(const Node& node, std::int32_t count) const;
   std::size_t nodes() const { return nodes_.size(); }
 
   /// The rules that it was made of; of the texts of several grammars, those of each.
   const std::vector<std::vector<constrain::Rule>>& sources() const { return sources_; }
+
+  /// What its texts are not held to, each with the place: it has to be checked behind.
+  const std::vector<std::string>& unenforced() const { return unenforced_; }
+  void set_unenforced(std::vector<std::string> all) { unenforced_ = std::move(all); }
 
   /// Bytes that no edge tells apart are one class.
   std::uint8_t byte_class(std::uint8_t byte) const { return classes_[byte]; }
@@ -80,6 +97,10 @@ class Grammar {
 
   std::vector<Node> nodes_;
   std::vector<std::int32_t> starts_;  // first node of each rule
+  std::vector<std::int32_t> weights_;
+  std::vector<Counter> counters_;
+  std::vector<Counts> counts_;
+  std::vector<std::string> unenforced_;
   std::vector<std::vector<constrain::Rule>> sources_;
   std::int32_t max_depth_ = 1;
   std::array<std::uint8_t, 256> classes_{};
@@ -96,29 +117,42 @@ std::shared_ptr<const Grammar> regex_grammar(std::string_view regex);
 /// One of these texts, of which there must be at least one.
 std::shared_ptr<const Grammar> enum_grammar(std::span<const std::string> texts);
 
-/// JSON of a schema that check_json_schema accepts, on one line. docs/yaml.md lists what cannot be enforced.
+/// JSON of a schema that check_json_schema accepts, on one line. docs/yaml.md lists what cannot be enforced: the grammar
+/// says it (unenforced()), and it is checked behind. Throws ConstraintError, with the place, if no text fulfils the
+/// schema or if it is too large.
 std::shared_ptr<const Grammar> schema_grammar(std::string_view schema);
 
-/// What stands around the JSON of a schema, which `json` is.
-using AroundJson = std::function<constrain::ExpressionPtr(const constrain::ExpressionPtr& json)>;
-std::shared_ptr<const Grammar> schema_grammar(std::string_view schema, const AroundJson& around);
-std::shared_ptr<const Grammar> schema_grammar(const Schema& schema, const AroundJson& around = {});
+/// Several schemas in one grammar.
+struct SchemasInText {
+  struct Named {
+    std::string name;  // stands in front of messages: "tool 'x'"; may be empty
+    std::string schema;
+  };
+  std::vector<Named> schemas;
+  /// The value of JSON that is made of values of the schemas.
+  std::function<constrain::ExpressionPtr(std::span<const constrain::ExpressionPtr> values)> json;
+  /// The whole text around that; it may stand there several times.
+  std::function<constrain::ExpressionPtr(const constrain::ExpressionPtr& json)> around;
+  int outer = 0;  // objects and lists of `json` that a value stands in
+};
+std::shared_ptr<const Grammar> schema_grammar(const SchemasInText& text);
 
 /// A grammar in the notation GBNF, whose rule `root` is the whole text.
 std::shared_ptr<const Grammar> gbnf_grammar(std::string_view gbnf);
 
 // A Grammar in GBNF, the notation of llama.cpp, for servers that obey a grammar.
 
-/// The same texts as the grammar's, without its limit of depth. Throws ConstraintError if GBNF cannot say it, or
-/// beyond a size.
+/// The same texts as the grammar's, without its limit of depth, the lengths of texts that also match a pattern, and the
+/// number of an object's members. Throws ConstraintError if GBNF cannot say it, or beyond a size.
 std::string gbnf_of(const Grammar& grammar);
 
 // GrammarStates: the deterministic states of a grammar, made when they are first reached. A state is a set of places in
 // the grammar, each with the stack of the rules that are open around it.
 
-/// A rule that is open. Stacks share what is below.
+/// A rule or a count that is open. Stacks share what is below.
 struct GrammarFrame {
-  std::int32_t then;  // the node behind the call
+  std::int32_t then;  // the node behind the call; of a count: -1 and its counter's index below that
+  std::int32_t count;
   std::int32_t depth;
   std::uint64_t hash;  // hash of this frame and all below
   std::shared_ptr<const GrammarFrame> below;

@@ -51,7 +51,7 @@ std::optional<std::int32_t> CharacterReader::number() {
   return digits == 0 ? std::nullopt : std::optional(value);
 }
 
-char32_t CharacterReader::hexadecimal(int digits) {
+char32_t CharacterReader::hexadecimal_number(int digits) {
   char32_t value = 0;
   for (int i = 0; i < digits; ++i) {
     const char32_t c = peek();
@@ -63,6 +63,11 @@ char32_t CharacterReader::hexadecimal(int digits) {
     value = value * 16 + digit;
     take();
   }
+  return value;
+}
+
+char32_t CharacterReader::hexadecimal(int digits) {
+  const char32_t value = hexadecimal_number(digits);
   if (value > 0x10FFFF || (value >= 0xD800 && value <= 0xDFFF)) fail("this is not a character of Unicode");
   return value;
 }
@@ -116,6 +121,16 @@ const CodePointSet& any_of_line() {
   return set;
 }
 
+/// What follows \\u; two of them, as ECMAScript writes characters beyond U+FFFF, are one.
+char32_t unicode_escape(CharacterReader& reader) {
+  const char32_t high = reader.hexadecimal_number(4);
+  if (high < 0xD800 || high > 0xDFFF) return high;
+  char32_t low = 0;
+  if (high < 0xDC00 && reader.take_if("\\u")) low = reader.hexadecimal_number(4);
+  if (low < 0xDC00 || low > 0xDFFF) reader.fail("this is half of a character of Unicode");
+  return 0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00);
+}
+
 /// What follows a backslash. Classes of \d, \w and \s are those of ASCII.
 CodePointSet escape(CharacterReader& reader) {
   const char32_t c = reader.take();
@@ -146,7 +161,7 @@ CodePointSet escape(CharacterReader& reader) {
       break;
   }
   if (c == U'x' || c == U'u') {
-    const char32_t value = reader.hexadecimal(c == U'x' ? 2 : 4);
+    const char32_t value = c == U'x' ? reader.hexadecimal(2) : unicode_escape(reader);
     return {{value, value}};
   }
   const bool letter = (c >= U'a' && c <= U'z') || (c >= U'A' && c <= U'Z') || (c >= U'0' && c <= U'9');
@@ -209,8 +224,7 @@ class RegexReader {
 
   ExpressionPtr atom(int depth) {
     if (reader_.take_if("(")) {
-      if (reader_.looking_at("?") && !reader_.take_if("?:"))
-        reader_.fail("of groups that begin with '(?', only '(?:' is supported");
+      if (reader_.looking_at("?") && !reader_.take_if("?:")) skip_name();
       ExpressionPtr inside = alternatives(depth + 1);
       reader_.expect(")");
       return inside;
@@ -226,6 +240,13 @@ class RegexReader {
     }
     const char32_t c = reader_.take();
     return characters({{c, c}});
+  }
+
+  /// A group with a name is one like any other.
+  void skip_name() {
+    const bool named = reader_.take_if("?<") && reader_.peek() != U'=' && reader_.peek() != U'!';
+    if (!named) reader_.fail("of groups that begin with '(?', only '(?:' and '(?<name>' are supported");
+    while (!reader_.take_if(">")) reader_.take();
   }
 
   CharacterReader reader_;

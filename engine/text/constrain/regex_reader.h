@@ -27,7 +27,9 @@ class CharacterReader {
   void expect(std::string_view ascii);
   /// A number in decimal digits, at most 6 of them; nothing when there is no digit.
   std::optional<std::int32_t> number();
-  /// Exactly `digits` hexadecimal digits of a character.
+  /// Exactly `digits` hexadecimal digits, at most 8.
+  char32_t hexadecimal_number(int digits);
+  /// The same, of a character.
   char32_t hexadecimal(int digits);
 
   std::size_t position() const { return at_; }

@@ -1,221 +1,614 @@
 // SPDX-License-Identifier: Apache-2.0
+// A document is read in two passes: all schemas in it with their places and names, then what their references mean.
 #include "engine/text/schema/schema.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
+#include <deque>
 #include <map>
 #include <optional>
 #include <stdexcept>
-#include <unordered_map>
-#include <unordered_set>
-#include <vector>
 
-#include "engine/base/hash.h"
 #include "engine/base/json/json_reader.h"
-#include "engine/base/utf8.h"
-#include "engine/text/constrain/grammar.h"
-#include "engine/text/pattern.h"
+#include "engine/text/schema/schema_node.h"
 
 namespace baton {
 namespace {
 
-constexpr std::string_view kTypes[] = {"null", "boolean", "integer", "number", "string", "array", "object"};
+using OrderedJson = nlohmann::ordered_json;
+
 constexpr std::size_t kMaxMistakes = 16;  // each may name a long place
-constexpr std::string_view kDefinitions = "#/definitions/";
 
-/// The supported keywords and the values that each of them may have.
-class SchemaChecker {
+// Addresses of schemas (RFC 3986), as far as '$id' and '$ref' have them.
+
+std::size_t scheme_end(std::string_view uri) {
+  const std::size_t end = uri.find_first_of(":/?#");
+  return end == std::string_view::npos || uri[end] != ':' || end == 0 ? 0 : end + 1;
+}
+
+std::string without_dots(const std::string& path) {
+  std::vector<std::string> parts;
+  std::size_t at = 0;
+  while (at <= path.size()) {
+    const std::size_t end = std::min(path.find('/', at), path.size());
+    const std::string part = path.substr(at, end - at);
+    const bool last = end == path.size();
+    if (part == "..") {
+      if (parts.size() > 1) parts.pop_back();
+    } else if (part != ".") {
+      parts.push_back(part);
+    }
+    if (last && (part == "." || part == "..")) parts.emplace_back();
+    at = end + 1;
+  }
+  std::string out;
+  for (std::size_t i = 0; i < parts.size(); ++i) out += (i == 0 ? "" : "/") + parts[i];
+  return out;
+}
+
+/// `reference` as seen from `base`, both without fragments.
+std::string resolved_uri(const std::string& base, const std::string& reference) {
+  if (reference.empty()) return base;
+  if (scheme_end(reference) > 0) return reference;
+  const std::size_t scheme = scheme_end(base);
+  std::size_t path = scheme;
+  if (base.substr(scheme).starts_with("//")) path = std::min(base.find('/', scheme + 2), base.size());
+  if (reference.starts_with("//")) return base.substr(0, scheme) + reference;
+  if (reference.front() == '/') return base.substr(0, path) + without_dots(reference);
+  const std::size_t last = base.find_last_of('/');
+  const std::string folder = last == std::string::npos || last < path ? "/" : base.substr(path, last + 1 - path);
+  if (base.empty()) return reference;
+  return base.substr(0, path) + without_dots(folder + reference);
+}
+
+struct SplitUri {
+  std::string address, fragment;
+};
+
+SplitUri split_uri(const std::string& uri) {
+  const std::size_t hash = uri.find('#');
+  if (hash == std::string::npos) return {uri, ""};
+  return {uri.substr(0, hash), uri.substr(hash + 1)};
+}
+
+std::string percent_decoded(std::string_view text) {
+  const auto digit = [](char c) {
+    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+  };
+  std::string out;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '%' && i + 2 < text.size() && digit(text[i + 1]) >= 0 && digit(text[i + 2]) >= 0) {
+      out += static_cast<char>(digit(text[i + 1]) * 16 + digit(text[i + 2]));
+      i += 2;
+    } else {
+      out += text[i];
+    }
+  }
+  return out;
+}
+
+/// The names of a JSON pointer (RFC 6901).
+std::vector<std::string> names_of_pointer(const std::string& pointer) {
+  std::vector<std::string> names;
+  for (std::size_t at = 0; at < pointer.size();) {
+    const std::size_t end = std::min(pointer.find('/', at + 1), pointer.size());
+    std::string& name = names.emplace_back();
+    for (std::size_t i = at + 1; i < end; ++i) {
+      const bool escape = pointer[i] == '~' && i + 1 < end && (pointer[i + 1] == '0' || pointer[i + 1] == '1');
+      name += escape ? (pointer[++i] == '0' ? '~' : '/') : pointer[i];
+    }
+    at = end;
+  }
+  return names;
+}
+
+std::string json_pointer(const std::vector<std::string>& path) {
+  std::string out;
+  for (const std::string& name : path) {
+    out += '/';
+    for (const char c : name) out += c == '~' ? "~0" : c == '/' ? "~1" : std::string(1, c);
+  }
+  return out;
+}
+
+/// The draft's rules that differ.
+bool is_old_draft(const OrderedJson& root) {
+  if (!root.is_object() || !root.contains("$schema") || !root["$schema"].is_string()) return false;
+  const auto& name = root["$schema"].get_ref<const std::string&>();
+  return name.find("draft-07") != name.npos || name.find("draft-06") != name.npos || name.find("draft-04") != name.npos;
+}
+
+/// The schemas of a document by their addresses and anchors.
+class SchemaAddresses {
  public:
-  explicit SchemaChecker(const nlohmann::json& root) : root_(root) {}
+  struct Place {
+    const OrderedJson* schema = nullptr;  // null: there is none
+    std::vector<std::string> path;
+    std::string base;
+  };
 
-  std::vector<SchemaMistake> take() { return std::move(mistakes_); }
+  explicit SchemaAddresses(const OrderedJson& root) { resources_.emplace("", Place{&root, {}, ""}); }
 
-  void check(const nlohmann::json& schema) {
-    if (schema.is_boolean()) return;
-    if (!schema.is_object()) return wrong("a schema is a map or a boolean");
-    for (const auto& [keyword, value] : schema.items()) {
-      if (mistakes_.size() >= kMaxMistakes) return;
-      path_.push_back(keyword);
-      check_keyword(keyword, value);
-      path_.pop_back();
+  /// Enters the names of a schema, and returns the address by which references inside of it are resolved.
+  std::string enter(const OrderedJson& schema, const std::vector<std::string>& path, std::string base) {
+    if (schema.contains("$id") && schema["$id"].is_string()) {
+      const SplitUri id = split_uri(schema["$id"].get<std::string>());
+      if (!id.address.empty()) {
+        base = resolved_uri(base, id.address);
+        resources_.try_emplace(base, Place{&schema, path, base});
+      }
+      if (!id.fragment.empty()) anchors_.try_emplace({base, id.fragment}, Place{&schema, path, base});
+    }
+    for (const char* keyword : {"$anchor", "$dynamicAnchor"}) {
+      if (schema.contains(keyword) && schema[keyword].is_string())
+        anchors_.try_emplace({base, schema[keyword].get<std::string>()}, Place{&schema, path, base});
+    }
+    return base;
+  }
+
+  bool knows(const std::string& address) const { return resources_.contains(address); }
+
+  Place find(const std::string& address, const std::string& fragment) const {
+    const auto resource = resources_.find(address);
+    if (resource == resources_.end()) return {};
+    if (!fragment.empty() && fragment.front() != '/') {
+      const auto anchor = anchors_.find({address, fragment});
+      return anchor == anchors_.end() ? Place() : anchor->second;
+    }
+    Place at = resource->second;
+    for (const std::string& name : names_of_pointer(fragment)) {
+      const OrderedJson& outer = *at.schema;
+      if (outer.is_object() && outer.contains(name)) {
+        at.schema = &outer[name];
+      } else if (outer.is_array() && !name.empty() && name.size() < 9 &&
+                 name.find_first_not_of("0123456789") == std::string::npos &&
+                 static_cast<std::size_t>(std::stoi(name)) < outer.size()) {
+        at.schema = &outer[static_cast<std::size_t>(std::stoi(name))];
+      } else {
+        return {};
+      }
+      at.path.push_back(name);
+    }
+    return at;
+  }
+
+ private:
+  std::map<std::string, Place> resources_;
+  std::map<std::pair<std::string, std::string>, Place> anchors_;
+};
+
+class SchemaReader {
+ public:
+  using Value = const OrderedJson&;
+  /// Reads a keyword's value into the node.
+  using Read = void (*)(SchemaReader& reader, Value value, SchemaNode& node);
+
+  explicit SchemaReader(const OrderedJson& root) : root_(root), old_draft_(is_old_draft(root)), addresses_(root) {}
+
+  const SchemaNode* read() {
+    const SchemaNode* out = node_at(root_, {}, "");
+    for (std::size_t next = 0; next < references_.size(); ++next) resolve(next);  // the list grows
+    return out;
+  }
+
+  std::deque<SchemaNode> take_nodes() { return std::move(nodes_); }
+  std::vector<SchemaMistake> take_mistakes() { return std::move(mistakes_); }
+  std::vector<SchemaMistake> take_unknown() { return std::move(unknown_); }
+
+  // For the readers of keywords.
+
+  void wrong(const std::string& message, std::string found = {}, std::vector<std::string> expected = {}) {
+    if (mistakes_.size() < kMaxMistakes) mistakes_.push_back(mistake(message, std::move(found), std::move(expected)));
+  }
+
+  void refer(Value value, SchemaNode& node) {
+    if (!value.is_string()) return wrong("expected a string");
+    references_.push_back({&node, path_, value.get<std::string>(), base_});
+  }
+
+  /// The schema that is the value of what is being read, or of a name or an index in it.
+  const SchemaNode* here(Value schema) { return node_at(schema, path_, base_); }
+  const SchemaNode* below(const std::string& name, Value schema) {
+    path_.push_back(name);
+    const SchemaNode* out = here(schema);
+    path_.pop_back();
+    return out;
+  }
+
+  std::vector<const SchemaNode*> list_of(Value value) {
+    std::vector<const SchemaNode*> out;
+    if (!value.is_array() || value.empty()) wrong("expected a list of schemas");
+    for (std::size_t i = 0; value.is_array() && i < value.size(); ++i) out.push_back(below(std::to_string(i), value[i]));
+    return out;
+  }
+
+  std::vector<std::pair<std::string, const SchemaNode*>> map_of(Value value) {
+    std::vector<std::pair<std::string, const SchemaNode*>> out;
+    if (!value.is_object()) wrong("expected a map of schemas");
+    for (const auto& [name, schema] : value.items()) {
+      if (!value.is_object() || mistakes_.size() == kMaxMistakes) break;
+      out.emplace_back(name, below(name, schema));
+    }
+    return out;
+  }
+
+  std::vector<std::string> names_of(Value value) {
+    std::vector<std::string> out;
+    if (!value.is_array() || !std::all_of(value.begin(), value.end(), [](Value one) { return one.is_string(); }))
+      wrong("expected a list of names");
+    else
+      for (Value one : value) out.push_back(one.get<std::string>());
+    return out;
+  }
+
+  std::optional<long double> number_of(Value value) {
+    if (value.is_number_unsigned()) return static_cast<long double>(value.get<std::uint64_t>());
+    if (value.is_number_integer()) return static_cast<long double>(value.get<std::int64_t>());
+    if (value.is_number()) return static_cast<long double>(value.get<double>());
+    if (!value.is_boolean()) wrong("expected a number");  // an exclusive bound of draft 4
+    return std::nullopt;
+  }
+
+  std::optional<std::uint64_t> count_of(Value value) {
+    if (value.is_number_integer() && value >= 0) return value.get<std::uint64_t>();
+    const bool whole = value.is_number_float() && value >= 0 && value < 1e18 &&
+                       std::floor(value.get<double>()) == value.get<double>();
+    if (whole) return static_cast<std::uint64_t>(value.get<double>());
+    wrong("expected an integer of at least 0");
+    return std::nullopt;
+  }
+
+  std::optional<SchemaPattern> pattern_of(Value value) {
+    if (!value.is_string()) {
+      wrong("expected a string");
+      return std::nullopt;
+    }
+    try {
+      const auto text = value.get<std::string>();
+      return SchemaPattern{text, Pattern::of_ecmascript(text)};
+    } catch (const std::invalid_argument& error) {
+      wrong(error.what());
+      return std::nullopt;
     }
   }
 
  private:
-  void wrong(const std::string& message, std::string found = {}, std::vector<std::string> expected = {}) {
-    std::string pointer;
-    for (const std::string& name : path_) pointer += "/" + name;
-    mistakes_.push_back(
-        {path_, (pointer.empty() ? "the value" : pointer) + ": " + message, std::move(found), std::move(expected)});
+  struct Reference {
+    SchemaNode* node;
+    std::vector<std::string> path;
+    std::string text, base;
+  };
+
+  const SchemaNode* node_at(Value schema, std::vector<std::string> path, std::string base) {
+    const auto [found, added] = known_.try_emplace(&schema, nullptr);
+    if (!added) return found->second;
+    SchemaNode& node = nodes_.emplace_back();
+    found->second = &node;
+    node.pointer = json_pointer(path);
+    const std::vector<std::string> outer = std::exchange(path_, std::move(path));
+    const std::string outer_base = std::exchange(base_, std::move(base));
+    read_schema(schema, node);
+    path_ = outer;
+    base_ = outer_base;
+    return &node;
   }
 
-  void expect(bool fulfilled, const char* message) {
-    if (!fulfilled) wrong(message);
-  }
-
-  using Check = void (SchemaChecker::*)(const nlohmann::json& value);
-
-  /// The keywords, and what their values have to be; one without a check may have any.
-  static const std::map<std::string, Check>& keywords() {
-    using This = SchemaChecker;
-    static const std::map<std::string, Check> all = {{"title", nullptr},
-                                                     {"description", nullptr},
-                                                     {"default", nullptr},
-                                                     {"examples", nullptr},
-                                                     {"$schema", nullptr},
-                                                     {"$id", nullptr},
-                                                     {"$comment", nullptr},
-                                                     {"const", nullptr},
-                                                     {"type", &This::check_types},
-                                                     {"enum", &This::check_values},
-                                                     {"minimum", &This::check_number},
-                                                     {"maximum", &This::check_number},
-                                                     {"exclusiveMinimum", &This::check_number},
-                                                     {"minLength", &This::check_count},
-                                                     {"maxLength", &This::check_count},
-                                                     {"minItems", &This::check_count},
-                                                     {"maxItems", &This::check_count},
-                                                     {"pattern", &This::check_pattern},
-                                                     {"required", &This::check_required},
-                                                     {"items", &This::check},
-                                                     {"additionalProperties", &This::check},
-                                                     {"if", &This::check},
-                                                     {"then", &This::check},
-                                                     {"else", &This::check},
-                                                     {"anyOf", &This::check_list},
-                                                     {"allOf", &This::check_list},
-                                                     {"properties", &This::check_map},
-                                                     {"definitions", &This::check_map},
-                                                     {"patternProperties", &This::check_patterns},
-                                                     {"$ref", &This::check_reference}};
-    return all;
-  }
-
-  void check_keyword(const std::string& keyword, const nlohmann::json& value) {
-    if (keyword.starts_with("x-")) return;  // an annotation, as in the whole file
-    if (const auto found = keywords().find(keyword); found != keywords().end()) {
-      if (found->second != nullptr) (this->*found->second)(value);
+  void read_schema(Value schema, SchemaNode& node) {
+    if (schema.is_boolean()) {
+      node.never = !schema.get<bool>();
       return;
     }
-    std::vector<std::string> expected;
-    for (const auto& entry : keywords()) expected.push_back(entry.first);
-    wrong("this keyword is not supported", keyword, std::move(expected));
-  }
-
-  void check_values(const nlohmann::json& value) {
-    expect(value.is_array() && !value.empty(), "expected a list of values");
-  }
-  void check_number(const nlohmann::json& value) { expect(value.is_number(), "expected a number"); }
-  void check_count(const nlohmann::json& value) {
-    expect(value.is_number_integer() && value >= 0, "expected an integer of at least 0");
-  }
-
-  void check_types(const nlohmann::json& value) {
-    const nlohmann::json types = value.is_array() ? value : nlohmann::json::array({value});
-    if (types.empty()) return wrong("expected a type");
-    for (const nlohmann::json& type : types) {
-      const std::string name = type.is_string() ? type.get<std::string>() : "";
-      if (std::find(std::begin(kTypes), std::end(kTypes), name) == std::end(kTypes))
-        return wrong("expected a type of JSON (null, boolean, integer, number, string, array, object)", name,
-                     {std::begin(kTypes), std::end(kTypes)});
-    }
-  }
-
-  void check_pattern(const nlohmann::json& value) {
-    if (!value.is_string()) return wrong("expected a string");
-    try {
-      Pattern compiled(value.get<std::string>());
-    } catch (const std::invalid_argument& error) {
-      wrong(error.what());
-    }
-  }
-
-  void check_required(const nlohmann::json& value) {
-    expect(value.is_array() &&
-               std::all_of(value.begin(), value.end(), [](const nlohmann::json& name) { return name.is_string(); }),
-           "expected a list of names");
-  }
-
-  void check_list(const nlohmann::json& value) {
-    if (!value.is_array() || value.empty()) return wrong("expected a list of schemas");
-    check_all(value);
-  }
-
-  void check_all(const nlohmann::json& value) {
-    for (const auto& [name, schema] : value.items()) {
-      if (mistakes_.size() >= kMaxMistakes) return;
-      path_.push_back(name);
-      check(schema);
+    if (!schema.is_object()) return wrong("a schema is a map or a boolean");
+    const bool only_reference = old_draft_ && schema.contains("$ref");  // what stands next to it has no meaning
+    if (!only_reference) base_ = addresses_.enter(schema, path_, base_);
+    for (const auto& [keyword, value] : schema.items()) {
+      if (mistakes_.size() == kMaxMistakes) return;
+      if (only_reference && keyword != "$ref" && keyword != "definitions" && keyword != "$defs") continue;
+      path_.push_back(keyword);
+      read_keyword(keyword, value, node);
       path_.pop_back();
     }
+    if (!only_reference) join_keywords(schema, node);
   }
 
-  void check_map(const nlohmann::json& value) {
-    if (!value.is_object()) return wrong("expected a map of schemas");
-    check_all(value);
-  }
-
-  void check_patterns(const nlohmann::json& value) {
-    if (value.is_object()) {
-      for (const auto& entry : value.items()) check_pattern(entry.key());
+  /// Keywords that change what others mean.
+  void join_keywords(Value schema, SchemaNode& node) {
+    const auto is = [&](const char* keyword, bool value) { return schema.contains(keyword) && schema[keyword] == value; };
+    if (is("nullable", true) && node.types != 0) node.types |= kNullType;
+    if (is("exclusiveMinimum", true)) node.above = std::exchange(node.minimum, std::nullopt);
+    if (is("exclusiveMaximum", true)) node.below = std::exchange(node.maximum, std::nullopt);
+    if (schema.contains("additionalItems")) {  // the items behind those of a list under 'items'
+      const SchemaNode* rest = below("additionalItems", schema["additionalItems"]);
+      if (schema.contains("items") && schema["items"].is_array()) node.items = rest;
     }
-    check_map(value);
+    if (node.condition == nullptr) node.then = node.otherwise = nullptr;
   }
 
-  void check_reference(const nlohmann::json& value) {
-    const std::string name = value.is_string() ? value.get<std::string>() : "";
-    const bool inside = name.starts_with(kDefinitions) && root_.contains("definitions") &&
-                        root_["definitions"].is_object() &&
-                        root_["definitions"].contains(name.substr(kDefinitions.size()));
-    expect(inside, "expected '#/definitions/' and the name of a definition");
+  void read_keyword(const std::string& keyword, Value value, SchemaNode& node);
+
+  SchemaMistake mistake(const std::string& message, std::string found, std::vector<std::string> expected) const {
+    std::string pointer;
+    for (const std::string& name : path_) pointer += "/" + name;
+    return {path_, (pointer.empty() ? "the value" : pointer) + ": " + message, std::move(found), std::move(expected)};
   }
 
-  const nlohmann::json& root_;
-  std::vector<std::string> path_;
-  std::vector<SchemaMistake> mistakes_;
+  void resolve(std::size_t index) {
+    const Reference reference = references_[index];
+    path_ = reference.path;
+    const SplitUri target = split_uri(reference.text);
+    const std::string address = resolved_uri(reference.base, target.address);
+    if (!addresses_.knows(address))
+      return wrong(fmt::format("references to other documents are not supported, found '{}'; expected a place in this "
+                               "schema, such as '#/$defs/name'",
+                               reference.text));
+    const SchemaAddresses::Place place = addresses_.find(address, percent_decoded(target.fragment));
+    if (place.schema == nullptr)
+      return wrong(fmt::format("expected the place of a schema in this one, such as '#/$defs/name'; '{}' is none",
+                               reference.text));
+    reference.node->reference = node_at(*place.schema, place.path, place.base);
+  }
+
+  Value root_;
+  const bool old_draft_;
+  SchemaAddresses addresses_;
+  std::deque<SchemaNode> nodes_;
+  std::map<const OrderedJson*, const SchemaNode*> known_;
+  std::vector<std::string> path_;  // of what is being read
+  std::string base_;               // its address
+  std::vector<Reference> references_;
+  std::vector<SchemaMistake> mistakes_, unknown_;
 };
 
-using OrderedJson = nlohmann::ordered_json;
-
-OrderedJson as_list(const OrderedJson& value) { return value.is_array() ? value : OrderedJson::array({value}); }
-
-bool holds_value(const OrderedJson& list, const OrderedJson& value) {
-  return std::find(list.begin(), list.end(), value) != list.end();
+/// 2.0 is written as 2: integers have no fraction.
+SchemaValue value_of(const OrderedJson& value) {
+  std::string text = value.dump();
+  nlohmann::json read = nlohmann::json::parse(text);
+  constexpr double kMaxExact = 1e15;
+  if (read.is_number_float() && is_whole(read) && std::abs(read.get<double>()) < kMaxExact)
+    text = fmt::format("{:.0f}", read.get<double>() + 0.0);  // not -0
+  return {std::move(read), std::move(text)};
 }
 
-OrderedJson common_types(const OrderedJson& a, const OrderedJson& b) {
-  const OrderedJson one = as_list(a), other = as_list(b);
-  OrderedJson out = OrderedJson::array();
-  for (const OrderedJson& type : one) {
-    if (holds_value(other, type) || (type == "integer" && holds_value(other, "number"))) out.push_back(type);
-    if (type == "number" && holds_value(other, "integer") && !holds_value(other, "number")) out.push_back("integer");
+void read_types(SchemaReader& reader, const OrderedJson& value, SchemaNode& node) {
+  const OrderedJson types = value.is_array() ? value : OrderedJson::array({value});
+  if (types.empty()) return reader.wrong("expected a type");
+  for (const OrderedJson& type : types) {
+    const std::string name = type.is_string() ? type.get<std::string>() : "";
+    const auto* found = std::find_if(std::begin(kSchemaTypes), std::end(kSchemaTypes),
+                                     [&](const auto& one) { return name == one.first; });
+    if (found == std::end(kSchemaTypes)) {
+      std::vector<std::string> names;
+      for (const auto& one : kSchemaTypes) names.emplace_back(one.first);
+      return reader.wrong("expected a type of JSON (null, boolean, integer, number, string, array, object)", name,
+                          std::move(names));
+    }
+    node.types |= found->second;
+  }
+}
+
+void read_values(SchemaReader& reader, const OrderedJson& value, SchemaNode& node) {
+  if (!value.is_array() || value.empty()) return reader.wrong("expected a list of values");
+  node.values.emplace();
+  for (const OrderedJson& one : value) node.values->push_back(value_of(one));
+}
+
+void read_divisor(SchemaReader& reader, const OrderedJson& value, SchemaNode& node) {
+  if (!value.is_number() || value <= 0) return reader.wrong("expected a number above 0");
+  node.multiple_of = value_of(value).value;
+}
+
+void read_items(SchemaReader& reader, const OrderedJson& value, SchemaNode& node) {
+  if (value.is_array())
+    node.prefix = reader.list_of(value);
+  else
+    node.items = reader.here(value);
+}
+
+void read_properties(SchemaReader& reader, const OrderedJson& value, SchemaNode& node) {
+  node.names_members = true;
+  node.properties = reader.map_of(value);
+  node.by_name.insert(node.properties.begin(), node.properties.end());
+}
+
+void read_patterns(SchemaReader& reader, const OrderedJson& value, SchemaNode& node) {
+  node.names_members = true;
+  for (const auto& [name, schema] : reader.map_of(value)) {
+    if (std::optional<SchemaPattern> pattern = reader.pattern_of(name))
+      node.patterns.emplace_back(std::move(*pattern), schema);
+  }
+}
+
+void read_required(SchemaReader& reader, const OrderedJson& value, SchemaNode& node) {
+  node.names_members = true;
+  node.required = reader.names_of(value);
+}
+
+void read_dependents(SchemaReader& reader, const OrderedJson& value, SchemaNode& node) {
+  if (!value.is_object()) return reader.wrong("expected a map");
+  for (const auto& [name, one] : value.items()) {
+    if (one.is_array())
+      node.dependents.push_back({name, reader.names_of(one), nullptr});
+    else
+      node.dependents.push_back({name, {}, reader.below(name, one)});
+  }
+}
+
+void read_flag(SchemaReader& reader, const OrderedJson& value, SchemaNode& node) {
+  if (!value.is_boolean()) return reader.wrong("expected true or false");
+  node.unique = value.get<bool>();
+}
+
+void read_format(SchemaReader& reader, const OrderedJson& value, SchemaNode& node) {
+  if (!value.is_string()) return reader.wrong("expected a string");
+  node.format = value.get<std::string>();
+}
+
+template <auto member>
+constexpr SchemaReader::Read kNumber = [](SchemaReader& reader, const OrderedJson& value, SchemaNode& node) {
+  node.*member = reader.number_of(value);
+};
+template <auto member>
+constexpr SchemaReader::Read kCount = [](SchemaReader& reader, const OrderedJson& value, SchemaNode& node) {
+  node.*member = reader.count_of(value);
+};
+template <auto member>
+constexpr SchemaReader::Read kSchema = [](SchemaReader& reader, const OrderedJson& value, SchemaNode& node) {
+  node.*member = reader.here(value);
+};
+template <auto member>
+constexpr SchemaReader::Read kSchemaList = [](SchemaReader& reader, const OrderedJson& value, SchemaNode& node) {
+  node.*member = reader.list_of(value);
+};
+constexpr SchemaReader::Read kAnnotation = [](SchemaReader&, const OrderedJson&, SchemaNode&) {};
+
+const std::map<std::string, SchemaReader::Read>& schema_keywords() {
+  using Node = SchemaNode;
+  static const std::map<std::string, SchemaReader::Read> all = {
+      {"type", read_types},
+      {"enum", read_values},
+      {"const", [](auto&, const OrderedJson& value, Node& node) { node.constant = value_of(value); }},
+      {"minimum", kNumber<&Node::minimum>},
+      {"maximum", kNumber<&Node::maximum>},
+      {"exclusiveMinimum", kNumber<&Node::above>},
+      {"exclusiveMaximum", kNumber<&Node::below>},
+      {"multipleOf", read_divisor},
+      {"minLength", kCount<&Node::min_length>},
+      {"maxLength", kCount<&Node::max_length>},
+      {"pattern", [](SchemaReader& reader, const OrderedJson& value,
+                     Node& node) { node.pattern = reader.pattern_of(value); }},
+      {"format", read_format},
+      {"prefixItems", kSchemaList<&Node::prefix>},
+      {"items", read_items},
+      {"minItems", kCount<&Node::min_items>},
+      {"maxItems", kCount<&Node::max_items>},
+      {"uniqueItems", read_flag},
+      {"contains", kSchema<&Node::contains>},
+      {"minContains", kCount<&Node::min_contains>},
+      {"maxContains", kCount<&Node::max_contains>},
+      {"properties", read_properties},
+      {"patternProperties", read_patterns},
+      {"additionalProperties", kSchema<&Node::others>},
+      {"propertyNames", kSchema<&Node::names>},
+      {"required", read_required},
+      {"minProperties", kCount<&Node::min_properties>},
+      {"maxProperties", kCount<&Node::max_properties>},
+      {"dependencies", read_dependents},
+      {"dependentRequired", read_dependents},
+      {"dependentSchemas", read_dependents},
+      {"$ref", [](SchemaReader& reader, const OrderedJson& value, Node& node) { reader.refer(value, node); }},
+      {"allOf", kSchemaList<&Node::all_of>},
+      {"anyOf", kSchemaList<&Node::any_of>},
+      {"oneOf", kSchemaList<&Node::one_of>},
+      {"not", kSchema<&Node::excluded>},
+      {"if", kSchema<&Node::condition>},
+      {"then", kSchema<&Node::then>},
+      {"else", kSchema<&Node::otherwise>},
+      {"definitions", [](SchemaReader& reader, const OrderedJson& value, Node&) { reader.map_of(value); }},
+      {"$defs", [](SchemaReader& reader, const OrderedJson& value, Node&) { reader.map_of(value); }},
+      // What join_keywords() or SchemaAddresses reads.
+      {"additionalItems", kAnnotation},
+      {"nullable", kAnnotation},
+      {"$id", kAnnotation},
+      {"$anchor", kAnnotation},
+      {"$dynamicAnchor", kAnnotation},
+      // What constrains nothing.
+      {"title", kAnnotation},
+      {"description", kAnnotation},
+      {"default", kAnnotation},
+      {"example", kAnnotation},
+      {"examples", kAnnotation},
+      {"deprecated", kAnnotation},
+      {"readOnly", kAnnotation},
+      {"writeOnly", kAnnotation},
+      {"contentEncoding", kAnnotation},
+      {"contentMediaType", kAnnotation},
+      {"contentSchema", kAnnotation},
+      {"discriminator", kAnnotation},
+      {"externalDocs", kAnnotation},
+      {"xml", kAnnotation},
+      {"$schema", kAnnotation},
+      {"$comment", kAnnotation},
+      {"$vocabulary", kAnnotation},
+  };
+  return all;
+}
+
+constexpr std::string_view kRefusedKeywords[] = {"unevaluatedProperties", "unevaluatedItems", "$dynamicRef",
+                                                 "$recursiveRef"};
+
+void SchemaReader::read_keyword(const std::string& keyword, const OrderedJson& value, SchemaNode& node) {
+  if (const auto found = schema_keywords().find(keyword); found != schema_keywords().end())
+    return found->second(*this, value, node);
+  if (keyword.starts_with("x-")) return;  // an annotation, as in the whole file
+  std::vector<std::string> expected;
+  for (const auto& entry : schema_keywords()) expected.push_back(entry.first);
+  const bool refused = std::find(std::begin(kRefusedKeywords), std::end(kRefusedKeywords), keyword) !=
+                       std::end(kRefusedKeywords);
+  std::vector<SchemaMistake>& list = refused ? mistakes_ : unknown_;
+  if (list.size() < kMaxMistakes)
+    list.push_back(mistake("this keyword is not supported", keyword, std::move(expected)));
+}
+
+std::vector<const SchemaNode*> schemas_of_same_value(const SchemaNode& node) {
+  std::vector<const SchemaNode*> out = node.all_of;
+  out.insert(out.end(), node.any_of.begin(), node.any_of.end());
+  out.insert(out.end(), node.one_of.begin(), node.one_of.end());
+  for (const SchemaNode* one : {node.reference, node.excluded, node.condition, node.then, node.otherwise}) {
+    if (one != nullptr) out.push_back(one);
+  }
+  for (const SchemaNode::Dependent& dependent : node.dependents) {
+    if (dependent.schema != nullptr) out.push_back(dependent.schema);
   }
   return out;
 }
 
-[[noreturn]] void fail_merge(const std::string& pointer, const std::string& keyword) {
-  throw ConstraintError(fmt::format("{}: two schemas that hold together both have '{}'",
-                                    pointer.empty() ? "the schema" : pointer, keyword));
-}
+struct SchemaHeight {
+  int height = 0;
+  const SchemaNode* wrong = nullptr;  // a node that holds for the same value as itself, or is too high
+};
 
-OrderedJson merged_properties(const OrderedJson& a, const OrderedJson& b, const std::string& pointer) {
-  OrderedJson out = a;
-  auto& members = out.get_ref<OrderedJson::object_t&>();
-  std::unordered_map<std::string, std::size_t, SeededHash> places;
-  for (const auto& [name, schema] : members) places.emplace(name, places.size());
-  for (const auto& [name, schema] : b.items()) {
-    const auto [found, added] = places.try_emplace(name, members.size());
-    if (added) {
-      members.push_back({name, schema});
-    } else {
-      OrderedJson& own = std::next(members.begin(), static_cast<std::ptrdiff_t>(found->second))->second;
-      own = merged_schema(own, schema, pointer + "/properties/" + name);
+/// Searches in depth from each node, without recursion: chains of references may be long.
+SchemaHeight height_of(const std::deque<SchemaNode>& nodes) {
+  std::map<const SchemaNode*, int> heights;  // 0: being searched
+  struct Open {
+    const SchemaNode* node;
+    std::vector<const SchemaNode*> inside;
+    std::size_t next = 0;
+    int height = 0;
+  };
+  SchemaHeight out;
+  for (const SchemaNode& root : nodes) {
+    if (heights.contains(&root)) continue;
+    std::vector<Open> path;
+    path.push_back({&root, schemas_of_same_value(root)});
+    heights[&root] = 0;
+    while (!path.empty()) {
+      Open& top = path.back();
+      if (top.next == top.inside.size()) {
+        const int height = top.height + 1;
+        heights[top.node] = height;
+        out.height = std::max(out.height, height);
+        if (height > kMaxSchemaHeight) return {height, top.node};
+        path.pop_back();
+        if (!path.empty()) path.back().height = std::max(path.back().height, height);
+        continue;
+      }
+      const SchemaNode* inside = top.inside[top.next++];
+      const auto [found, added] = heights.try_emplace(inside, 0);
+      if (!added && found->second == 0) return {0, inside};
+      if (added)
+        path.push_back({inside, schemas_of_same_value(*inside)});
+      else
+        top.height = std::max(top.height, found->second);
     }
   }
   return out;
+}
+
+std::string message_of(const JsonError& error) {
+  return error.kind == JsonError::Kind::syntax ? "the schema is not JSON" : error.what();
 }
 
 }  // namespace
@@ -223,108 +616,80 @@ OrderedJson merged_properties(const OrderedJson& a, const OrderedJson& b, const 
 struct Schema::Content {
   Content() = default;
   Content(const Content&) = delete;
-  std::string text;
-  JsonDocument root;
+  std::deque<SchemaNode> nodes;
+  const SchemaNode* root = nullptr;
+  int height = 0;
+  std::vector<SchemaMistake> mistakes, unknown;
   std::optional<JsonError> unread;
 };
 
 Schema::Schema(std::string_view text) {
   auto content = std::make_shared<Content>();
-  content->text = text;
   try {
-    content->root = read_json(text);
+    JsonLimits limits;
+    limits.unique_keys = true;
+    read_json(text, limits);  // what is parsed below is within the limits
+    const OrderedJson root = OrderedJson::parse(text);
+    SchemaReader reader(root);
+    content->root = reader.read();
+    content->nodes = reader.take_nodes();
+    content->mistakes = reader.take_mistakes();
+    content->unknown = reader.take_unknown();
+    const SchemaHeight found = height_of(content->nodes);
+    content->height = found.height;
+    if (found.wrong != nullptr && content->mistakes.empty())
+      content->mistakes.push_back(
+          {names_of_pointer(found.wrong->pointer),
+           fmt::format("{}: {}", found.wrong->pointer.empty() ? "the schema" : found.wrong->pointer,
+                       found.height == 0 ? "it refers to itself without a value between"
+                                         : fmt::format("more than {} references and alternatives stand within one "
+                                                       "another",
+                                                       kMaxSchemaHeight)),
+           {},
+           {}});
   } catch (const JsonError& error) {
     content->unread = error;
+    content->mistakes.push_back({{}, message_of(error), {}, {}});
   }
   content_ = std::move(content);
 }
 
-const nlohmann::json& Schema::root() const {
+const SchemaNode& Schema::root() const {
   if (content_->unread) throw JsonError(*content_->unread);
   return *content_->root;
 }
 
-nlohmann::ordered_json Schema::root_in_order() const {
-  JsonLimits limits;
-  limits.unique_keys = true;
-  read_json(content_->text, limits);  // what is parsed below is within the limits
-  return nlohmann::ordered_json::parse(content_->text);
-}
+int Schema::height() const { return content_->height; }
 
-std::vector<SchemaMistake> Schema::mistakes() const {
-  if (const auto& error = content_->unread)
-    return {{{}, error->kind == JsonError::Kind::limit ? error->what() : "the schema is not JSON", {}, {}}};
-  SchemaChecker checker(root());
-  checker.check(root());
-  return checker.take();
-}
-
-bool is_annotation(const std::string& keyword) {
-  static constexpr const char* kNames[] = {"title",   "description", "default",  "examples",
-                                           "$schema", "$id",         "$comment", "definitions"};
-  return keyword.starts_with("x-") || std::find(std::begin(kNames), std::end(kNames), keyword) != std::end(kNames);
-}
-
-std::string definition_name(const std::string& reference) { return reference.substr(kDefinitions.size()); }
-
-OrderedJson merged_schema(const OrderedJson& a, const OrderedJson& b, const std::string& pointer) {
-  if (a == false || b == false) return false;
-  if (a == true) return b;
-  if (b == true) return a;
-  if (a.contains("$ref") || b.contains("$ref")) fail_merge(pointer, "$ref");
-  OrderedJson out = a;
-  for (const auto& [keyword, value] : b.items()) {
-    if (is_annotation(keyword)) continue;
-    if (!out.contains(keyword)) {
-      out[keyword] = value;
-      continue;
-    }
-    OrderedJson& own = out[keyword];
-    if (own == value) continue;
-    if (keyword == "type") {
-      own = common_types(own, value);
-    } else if (keyword == "required") {
-      std::unordered_set<std::string, SeededHash> names;
-      for (const OrderedJson& name : own) names.insert(name.get<std::string>());
-      for (const OrderedJson& name : value) {
-        if (names.insert(name.get<std::string>()).second) own.push_back(name);
-      }
-    } else if (keyword == "properties") {
-      own = merged_properties(own, value, pointer);
-    } else if (keyword == "allOf") {
-      for (const OrderedJson& part : value) own.push_back(part);
-    } else if (keyword.starts_with("min") || keyword == "exclusiveMinimum") {
-      own = std::max(own, value);
-    } else if (keyword.starts_with("max")) {
-      own = std::min(own, value);
-    } else {
-      fail_merge(pointer, keyword);
-    }
-  }
-  // If one schema allows no other properties, the other may not have any.
-  for (const auto& [one, other] : {std::pair(&a, &b), std::pair(&b, &a)}) {
-    if (!one->contains("additionalProperties") || (*one)["additionalProperties"] == true) continue;
-    const OrderedJson own = one->value("properties", OrderedJson::object());
-    const OrderedJson others = other->value("properties", OrderedJson::object());
-    std::unordered_set<std::string, SeededHash> names;
-    for (const auto& [name, schema] : own.items()) names.insert(name);
-    for (const auto& [name, schema] : others.items()) {
-      if (!names.contains(name)) fail_merge(pointer, "additionalProperties");
-    }
-  }
+std::vector<SchemaMistake> Schema::mistakes(UnknownKeywords unknown) const {
+  std::vector<SchemaMistake> out = content_->mistakes;
+  if (unknown == UnknownKeywords::refused) out.insert(out.end(), content_->unknown.begin(), content_->unknown.end());
+  if (out.size() > kMaxMistakes) out.resize(kMaxMistakes);
   return out;
 }
 
 std::vector<SchemaMistake> json_schema_mistakes(const std::string& schema) { return Schema(schema).mistakes(); }
 
-std::vector<SchemaMistake> parameters_mistakes(const std::string& schema) {
+namespace {
+
+/// True if the schema, or what it refers to, is one of objects.
+bool is_of_objects(const SchemaNode& node) {
+  if (node.types != 0) return (node.types & kObjectType) != 0;
+  if ((implied_types(node) & kObjectType) != 0) return true;
+  if (node.reference != nullptr && is_of_objects(*node.reference)) return true;
+  for (const auto* list : {&node.all_of, &node.any_of, &node.one_of}) {
+    if (std::any_of(list->begin(), list->end(), [](const SchemaNode* one) { return is_of_objects(*one); })) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+std::vector<SchemaMistake> parameters_mistakes(const std::string& schema, UnknownKeywords unknown) {
   const Schema read(schema);
-  std::vector<SchemaMistake> mistakes = read.mistakes();
-  if (!mistakes.empty()) return mistakes;
-  const nlohmann::json& root = read.root();
-  const bool object =
-      root.is_object() && (root.contains("properties") || root.value("type", nlohmann::json()) == "object");
-  if (!object) mistakes.push_back({{}, "expected the schema of an object, with 'properties'", {}, {}});
+  std::vector<SchemaMistake> mistakes = read.mistakes(unknown);
+  if (mistakes.empty() && !is_of_objects(read.root()))
+    mistakes.push_back({{}, "expected the schema of an object, with 'properties'", {}, {}});
   return mistakes;
 }
 
@@ -333,208 +698,9 @@ std::string check_json_schema(const std::string& schema) {
   return mistakes.empty() ? "" : mistakes.front().text;
 }
 
-std::string check_parameters(const std::string& schema) {
-  const std::vector<SchemaMistake> mistakes = parameters_mistakes(schema);
+std::string check_parameters(const std::string& schema, UnknownKeywords unknown) {
+  const std::vector<SchemaMistake> mistakes = parameters_mistakes(schema, unknown);
   return mistakes.empty() ? "" : mistakes.front().text;
 }
-
-// The check of an answer by a Schema.
-
-namespace {
-
-using Json = nlohmann::json;
-
-constexpr std::size_t kUnitsOfStep = 64;  // Effort of one value against one schema
-
-bool has_type(const Json& value, const std::string& type) {
-  if (type == "null") return value.is_null();
-  if (type == "boolean") return value.is_boolean();
-  if (type == "number") return value.is_number();
-  if (type == "string") return value.is_string();
-  if (type == "array") return value.is_array();
-  if (type == "object") return value.is_object();
-  if (value.is_number_float()) return std::floor(value.get<double>()) == value.get<double>();  // 1.0 is an integer
-  return value.is_number_integer();
-}
-
-std::string joined(const Json& words) {
-  std::string out;
-  for (const Json& word : words) out += (out.empty() ? "" : ", ") + json_text(word);
-  return out;
-}
-
-std::string at(const std::string& pointer, const std::string& message) {
-  return (pointer.empty() ? "the value" : pointer) + ": " + message;
-}
-
-/// Checks one value against one schema; every function returns the first error, or an empty text.
-class ValueChecker {
- public:
-  /// `bytes`: of the text.
-  ValueChecker(const Json& root, std::size_t bytes) : root_(root), effort_(effort_for_output(bytes)) {}
-
-  /// Throws std::runtime_error if it takes too many steps: nested alternatives double them with each level.
-  std::string check(const Json& value, const Json& schema, const std::string& pointer, int depth = 0) {
-    if (depth > kMaxSchemaDepth)
-      return at(pointer, fmt::format("too much nesting for the schema: expected at most {} levels", kMaxSchemaDepth));
-    const std::size_t characters = value.is_string() ? value.get_ref<const std::string&>().size() : 0;
-    if (!effort_.take(kUnitsOfStep + pointer.size() + characters))
-      throw std::runtime_error("the check by the schema needs too many steps");
-    if (schema.is_boolean()) return schema.get<bool>() ? "" : at(pointer, "is not allowed");
-    if (schema.contains("$ref")) {
-      const auto name = definition_name(schema["$ref"].get<std::string>());
-      return check(value, root_["definitions"][name], pointer, depth + 1);
-    }
-    std::string wrong = check_any(value, schema, pointer, depth);
-    if (wrong.empty() && value.is_number()) wrong = check_number(value.get<double>(), schema, pointer);
-    if (wrong.empty() && value.is_string()) wrong = check_string(value.get_ref<const std::string&>(), schema, pointer);
-    if (wrong.empty() && value.is_array()) wrong = check_array(value, schema, pointer, depth);
-    if (wrong.empty() && value.is_object()) wrong = check_object(value, schema, pointer, depth);
-    return wrong;
-  }
-
- private:
-  std::string check_any(const Json& value, const Json& schema, const std::string& pointer, int depth) {
-    if (schema.contains("type")) {
-      const Json& type = schema["type"];
-      const Json types = type.is_array() ? type : Json::array({type});
-      const bool fits =
-          std::any_of(types.begin(), types.end(), [&](const Json& t) { return has_type(value, t.get<std::string>()); });
-      if (!fits) return at(pointer, fmt::format("expected {}, found {}", joined(types), value.type_name()));
-    }
-    if (schema.contains("enum")) {
-      const Json& words = schema["enum"];
-      if (std::find(words.begin(), words.end(), value) == words.end())
-        return at(pointer, "expected one of " + joined(words));
-    }
-    if (schema.contains("const") && value != schema["const"])
-      return at(pointer, "expected " + joined(Json::array({schema["const"]})));
-    if (schema.contains("anyOf")) {
-      std::string first;
-      for (const Json& alternative : schema["anyOf"]) {
-        const std::string wrong = check(value, alternative, pointer, depth + 1);
-        if (wrong.empty()) return {};
-        if (first.empty()) first = wrong;
-      }
-      return first + " (and no other alternative fits)";
-    }
-    return check_combined(value, schema, pointer, depth);
-  }
-
-  std::string check_combined(const Json& value, const Json& schema, const std::string& pointer, int depth) {
-    for (const Json& part : schema.value("allOf", Json::array())) {
-      const std::string wrong = check(value, part, pointer, depth + 1);
-      if (!wrong.empty()) return wrong;
-    }
-    if (!schema.contains("if")) return {};
-    const char* branch = check(value, schema["if"], pointer, depth + 1).empty() ? "then" : "else";
-    return schema.contains(branch) ? check(value, schema[branch], pointer, depth + 1) : "";
-  }
-
-  static std::string check_number(double value, const Json& schema, const std::string& pointer) {
-    if (schema.contains("minimum") && value < schema["minimum"].get<double>()) {
-      return at(pointer, fmt::format("{} is less than {}", value, schema["minimum"].get<double>()));
-    }
-    if (schema.contains("maximum") && value > schema["maximum"].get<double>()) {
-      return at(pointer, fmt::format("{} is more than {}", value, schema["maximum"].get<double>()));
-    }
-    if (schema.contains("exclusiveMinimum") && value <= schema["exclusiveMinimum"].get<double>()) {
-      return at(pointer, fmt::format("{} is not more than {}", value, schema["exclusiveMinimum"].get<double>()));
-    }
-    return {};
-  }
-
-  static std::string check_size(std::size_t size, const Json& schema, const char* least, const char* most,
-                                const char* unit, const std::string& pointer) {
-    if (schema.contains(least) && size < schema[least].get<std::size_t>()) {
-      return at(pointer,
-                fmt::format("has {} {}, at least {} are expected", size, unit, schema[least].get<std::size_t>()));
-    }
-    if (schema.contains(most) && size > schema[most].get<std::size_t>()) {
-      return at(pointer,
-                fmt::format("has {} {}, at most {} are expected", size, unit, schema[most].get<std::size_t>()));
-    }
-    return {};
-  }
-
-  std::string check_string(const std::string& value, const Json& schema, const std::string& pointer) {
-    const std::string wrong = check_size(utf8::count(value), schema, "minLength", "maxLength", "characters", pointer);
-    if (!wrong.empty()) return wrong;
-    if (schema.contains("pattern") && !matches(schema["pattern"].get_ref<const std::string&>(), value)) {
-      return at(pointer, fmt::format("does not match '{}'", schema["pattern"].get<std::string>()));
-    }
-    return {};
-  }
-
-  std::string check_array(const Json& value, const Json& schema, const std::string& pointer, int depth) {
-    std::string wrong = check_size(value.size(), schema, "minItems", "maxItems", "items", pointer);
-    if (!wrong.empty() || !schema.contains("items")) return wrong;
-    for (std::size_t i = 0; i < value.size() && wrong.empty(); ++i) {
-      wrong = check(value[i], schema["items"], fmt::format("{}/{}", pointer, i), depth + 1);
-    }
-    return wrong;
-  }
-
-  std::string check_object(const Json& value, const Json& schema, const std::string& pointer, int depth) {
-    std::vector<std::string> missing;
-    for (const Json& name : schema.value("required", Json::array())) {
-      if (!value.contains(name.get<std::string>())) missing.push_back(fmt::format("'{}'", name.get<std::string>()));
-    }
-    if (!missing.empty()) {
-      const bool one = missing.size() == 1;
-      return at(pointer,
-                fmt::format("the key{} {} {} missing", one ? "" : "s", fmt::join(missing, ", "), one ? "is" : "are"));
-    }
-    for (const auto& [name, member] : value.items()) {
-      const std::string wrong = check_member(name, member, schema, pointer, depth);
-      if (!wrong.empty()) return wrong;
-    }
-    return {};
-  }
-
-  std::string check_member(const std::string& name, const Json& member, const Json& schema, const std::string& pointer,
-                           int depth) {
-    const std::string below = pointer + "/" + name;
-    bool known = false;
-    if (schema.contains("properties") && schema["properties"].contains(name)) {
-      known = true;
-      const std::string wrong = check(member, schema["properties"][name], below, depth + 1);
-      if (!wrong.empty()) return wrong;
-    }
-    if (schema.contains("patternProperties")) {
-      for (const auto& [pattern, rest] : schema["patternProperties"].items()) {
-        if (!matches(pattern, name)) continue;
-        known = true;
-        const std::string wrong = check(member, rest, below, depth + 1);
-        if (!wrong.empty()) return wrong;
-      }
-    }
-    if (known || !schema.contains("additionalProperties")) return {};
-    return check(member, schema["additionalProperties"], below, depth + 1);
-  }
-
-  bool matches(const std::string& pattern, const std::string& text) {
-    return patterns_.try_emplace(pattern, pattern).first->second.search(text, effort_);
-  }
-
-  const Json& root_;
-  Effort effort_;
-  std::map<std::string, Pattern> patterns_;
-};
-
-}  // namespace
-
-std::string check_json(std::string_view text, const Schema& schema) {
-  try {
-    const JsonDocument value = read_json(text);
-    return ValueChecker(schema.root(), text.size()).check(*value, schema.root(), "");
-  } catch (const JsonError& error) {
-    return error.kind == JsonError::Kind::limit ? error.what() : "the text is not JSON";
-  } catch (const std::runtime_error& error) {
-    return error.what();
-  }
-}
-
-std::string check_json(std::string_view text, const std::string& schema) { return check_json(text, Schema(schema)); }
 
 }  // namespace baton

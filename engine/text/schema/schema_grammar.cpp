@@ -1,185 +1,61 @@
 // SPDX-License-Identifier: Apache-2.0
-// JSON Schemas to grammars. What the grammar of a schema holds is always valid by check_json. If a schema allows
-// several spellings of one value, only one of them is in the grammar.
+// JSON Schemas to grammars. A value is described by the set of schemas that hold for it: alternatives make several sets
+// of one, and what is left of each set is read as one description. What the grammar of a schema holds is valid by
+// check_json, but for what it names as not enforced. If a schema allows several spellings of one value, only one of
+// them is in the grammar.
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <deque>
+#include <limits>
 #include <map>
+#include <numeric>
 #include <optional>
-#include <unordered_map>
+#include <set>
+#include <stdexcept>
 #include <utility>
 
-#include "engine/base/hash.h"
 #include "engine/base/json/json_reader.h"
 #include "engine/base/utf8.h"
 #include "engine/text/constrain/expression.h"
 #include "engine/text/constrain/grammar.h"
+#include "engine/text/constrain/machine.h"
 #include "engine/text/constrain/regex_reader.h"
+#include "engine/text/schema/formats.h"
 #include "engine/text/schema/schema.h"
+#include "engine/text/schema/schema_node.h"
 
 namespace baton {
 namespace {
 
 using namespace constrain;
-using OrderedJson = nlohmann::ordered_json;
+using Json = nlohmann::json;
 
-constexpr std::size_t kMaxName = 256;  // each character is a level of nesting
-constexpr std::size_t kMaxSchemas = 4096;
-constexpr std::size_t kMaxMerged = 1'000'000;  // values of schemas that are merged, all merges together
-constexpr std::int32_t kMaxOpen = 256;    // schemas that are read within one another; each takes up to 1 KiB of stack
-constexpr std::size_t kMaxValues = 1024;  // values in one enum
-constexpr std::uint64_t kMaxSize = 100'000;  // that a length of a text or list may have as a bound
+constexpr std::size_t kMaxName = 256;        // each character is a level of nesting
+constexpr std::size_t kMaxSchemas = 65'536;  // sets of schemas, each counted where it holds
+constexpr std::size_t kMaxValues = 1024;     // values in one enum
+constexpr std::size_t kMaxPrefix = 256;      // each is a level of nesting
+constexpr std::size_t kMaxWays = 256;        // alternatives of one value, all together
+constexpr std::size_t kMaxRegions = 16;      // kinds of names that patterns tell apart
+constexpr std::size_t kMaxNotes = 64;
+constexpr std::size_t kCheckedBytes = std::size_t{1} << 20;  // that the effort of looking at listed values is that of
+constexpr int kMaxCompared = 6;                              // schemas within one another, of alternatives
+constexpr int kJsonDepth = 64;                               // as JsonLimits has it
+constexpr std::int64_t kMaxCount = std::numeric_limits<std::int32_t>::max();
 
 ExpressionPtr blank() { return maybe(text(" ")); }
 ExpressionPtr separator() { return sequence({text(","), blank()}); }
-ExpressionPtr json_of(const OrderedJson& value) { return text(value.dump()); }
+ExpressionPtr json_of(const std::string& value) { return text(Json(value).dump()); }
 ExpressionPtr any_character() {
   static const ExpressionPtr& any = *new ExpressionPtr(in_json_string(characters(CodePointSet().complement())));
   return any;
 }
-
-std::size_t values_in(const OrderedJson& value) {
-  std::size_t count = 1;
-  for (const OrderedJson& part : value) count += value.is_structured() ? values_in(part) : 0;
-  return count;
-}
-
-bool is_of_type(const OrderedJson& value, const std::string& type) {
-  if (type == "integer") return value.is_number_integer();
-  if (type == "number") return value.is_number();
-  return type == value.type_name();
-}
-
-std::string nested_too_deep() {
-  return fmt::format("schemas are nested in more than {} levels, which cannot be enforced", kMaxSchemaDepth);
-}
+ExpressionPtr quoted(ExpressionPtr inside) { return sequence({text("\""), std::move(inside), text("\"")}); }
 
 [[noreturn]] void fail_at(const std::string& pointer, const std::string& message) {
   throw ConstraintError(fmt::format("{}: {}", pointer.empty() ? "the schema" : pointer, message));
-}
-
-[[noreturn]] void fail_too_large(const std::string& pointer, std::size_t limit, const char* of_what) {
-  fail_at(pointer, fmt::format("the schema is too large to be enforced: expected at most {} {}", limit, of_what));
-}
-
-/// The bounds of what one schema may cost to compile.
-class SchemaBudget {
- public:
-  /// A schema that is being read, within the one before. Throws ConstraintError beyond the bound.
-  class Level {
-   public:
-    Level(SchemaBudget& budget, const std::string& pointer) : budget_(budget) {
-      if (++budget_.open_ > kMaxOpen) {
-        --budget_.open_;
-        fail_too_large(pointer, std::size_t{kMaxOpen}, "schemas within one another, with those referred to");
-      }
-    }
-    ~Level() { --budget_.open_; }
-    Level(const Level&) = delete;
-    Level& operator=(const Level&) = delete;
-
-   private:
-    SchemaBudget& budget_;
-  };
-
-  void count_schema(const std::string& pointer) {
-    if (++schemas_ > kMaxSchemas) fail_too_large(pointer, kMaxSchemas, "schemas, each counted where it is referred to");
-  }
-
-  /// Returns merged_schema(). Each merge copies both schemas.
-  OrderedJson merge(const OrderedJson& a, const OrderedJson& b, const std::string& pointer) {
-    merged_ += values_in(a) + values_in(b);
-    if (merged_ > kMaxMerged) fail_too_large(pointer, kMaxMerged, "values in schemas that hold together");
-    return merged_schema(a, b, pointer);
-  }
-
- private:
-  std::int32_t open_ = 0;  // each schema within another takes up to 1 KiB of stack
-  std::size_t schemas_ = 0;
-  std::size_t merged_ = 0;  // values
-};
-
-OrderedJson without(const OrderedJson& schema, const char* keyword) {
-  OrderedJson out = OrderedJson::object();
-  for (const auto& [name, part] : schema.items()) {
-    if (name != keyword && !is_annotation(name)) out[name] = part;
-  }
-  return out;
-}
-
-/// Without 'type', those that the keywords speak of.
-std::vector<std::string> types_of(const OrderedJson& schema) {
-  std::vector<std::string> out;
-  if (schema.contains("type")) {
-    const OrderedJson& type = schema["type"];
-    for (const OrderedJson& one : type.is_array() ? type : OrderedJson::array({type}))
-      out.push_back(one.get<std::string>());
-    if (std::find(out.begin(), out.end(), "number") != out.end()) std::erase(out, "integer");
-    return out;
-  }
-  const auto any = [&](auto... keywords) { return (schema.contains(keywords) || ...); };
-  if (any("properties", "required", "additionalProperties")) out.emplace_back("object");
-  if (any("items", "minItems", "maxItems")) out.emplace_back("array");
-  if (any("minLength", "maxLength", "pattern")) out.emplace_back("string");
-  if (any("minimum", "maximum", "exclusiveMinimum")) out.emplace_back("number");
-  if (out.empty()) out = {"object", "array", "string", "number", "boolean", "null"};
-  return out;
-}
-
-ExpressionPtr listed(const OrderedJson& schema, const std::string& pointer) {
-  for (const auto& [keyword, part] : schema.items()) {
-    if (keyword != "const" && keyword != "enum" && keyword != "type" && !is_annotation(keyword))
-      fail_at(pointer, fmt::format("'{}' next to 'enum' or 'const' cannot be enforced", keyword));
-  }
-  const OrderedJson values = schema.contains("enum") ? schema["enum"] : OrderedJson::array({schema["const"]});
-  if (values.size() > kMaxValues)
-    fail_at(pointer, fmt::format("expected at most {} values to choose from, found {}", kMaxValues, values.size()));
-  const std::vector<std::string> types = types_of(schema);
-  std::vector<ExpressionPtr> ways;
-  for (const OrderedJson& one : values) {
-    const bool fits = std::any_of(types.begin(), types.end(), [&](const auto& type) { return is_of_type(one, type); });
-    if (fits && (!schema.contains("const") || one == schema["const"])) ways.push_back(json_of(one));
-  }
-  return choice(std::move(ways));
-}
-
-NumberBounds bounds_of(const OrderedJson& schema) {
-  const auto bound = [&](const char* keyword) {
-    return schema.contains(keyword) ? std::optional(schema[keyword].get<double>()) : std::nullopt;
-  };
-  return {bound("minimum"), bound("maximum"), bound("exclusiveMinimum")};
-}
-
-/// At least and at most how many; throws if a number is larger than what can be written out.
-std::pair<std::int32_t, std::int32_t> sizes_of(const OrderedJson& schema, const char* least, const char* most,
-                                               const std::string& pointer) {
-  const auto size = [&](const char* keyword, std::int32_t otherwise) {
-    if (!schema.contains(keyword)) return otherwise;
-    const auto found = schema[keyword].get<std::uint64_t>();
-    if (found > kMaxSize)
-      fail_at(pointer,
-              fmt::format("'{}' is too large to be enforced: expected at most {}, found {}", keyword, kMaxSize, found));
-    return static_cast<std::int32_t>(found);
-  };
-  return {size(least, 0), size(most, kUnbounded)};
-}
-
-ExpressionPtr string_of(const OrderedJson& schema, const std::string& pointer) {
-  const auto [low, high] = sizes_of(schema, "minLength", "maxLength", pointer);
-  const ExpressionPtr quote = text("\"");
-  if (!schema.contains("pattern")) {
-    if (high != kUnbounded && high < low) return choice({});
-    return sequence({quote, repeat(any_character(), low, high), quote});
-  }
-  if (low != 0 || high != kUnbounded)
-    fail_at(pointer,
-            "'pattern' next to 'minLength' or 'maxLength' cannot be enforced; write the length into the pattern");
-  try {
-    return sequence({quote, in_json_string(search_expression(schema["pattern"].get<std::string>())), quote});
-  } catch (const ConstraintError& error) {
-    fail_at(pointer + "/pattern", error.what());
-  }
 }
 
 ExpressionPtr key_except(const std::vector<std::u32string>& names) {
@@ -217,237 +93,987 @@ ExpressionPtr other_key(const std::vector<std::string>& names) {
   return sequence({text("\""), key_except(rest)});
 }
 
-class SchemaCompiler {
- public:
-  explicit SchemaCompiler(const OrderedJson& root) : root_(root) {}
+using Link = SchemaNode::Link;
 
-  std::shared_ptr<const Grammar> read(const AroundJson& around) {
-    add_rule(around ? "the text" : "the schema");
-    ExpressionPtr body;  // reading it adds rules
-    if (around)
-      body = around(rule("the schema", 0, "", [&] { return value(root_, "", 0); }));
-    else
-      body = value(root_, "", 0);
-    rules_[0].body = std::move(body);
-    if (too_deep_ && !recursive_) fail_at(*too_deep_, nested_too_deep());
-    // Each call adds at most the depth of its rule. Without recursion no rule calls itself.
-    const std::int32_t depth =
-        recursive_ ? (kMaxSchemaDepth - depths_[0]) / std::max(*std::max_element(depths_.begin() + 1, depths_.end()), 1)
-                   : static_cast<std::int32_t>(rules_.size());
-    return std::make_shared<const Grammar>(rules_, std::max(depth, 0), Grammar::Count::all);
+/// Schemas that hold for one value: what each says of it by itself, and the alternatives that are still open.
+struct SchemaSet {
+  enum class Part : std::uint8_t { own, any_of, one_of, condition, dependent, excluded };
+  struct Atom {
+    Link node;
+    Part part;
+    std::size_t index = 0;  // of the dependent
+    auto operator<=>(const Atom&) const = default;
+  };
+  std::vector<Atom> atoms;
+  bool never = false;
+
+  void add(const Atom& atom) {
+    if (std::find(atoms.begin(), atoms.end(), atom) == atoms.end()) atoms.push_back(atom);
+  }
+
+  void add(Link node) {
+    if (node == nullptr) return;
+    if (node->never) never = true;
+    const Atom own{node, Part::own};
+    if (std::find(atoms.begin(), atoms.end(), own) != atoms.end()) return;
+    atoms.push_back(own);
+    add(node->reference);
+    for (Link part : node->all_of) add(part);
+    if (!node->any_of.empty()) add({node, Part::any_of});
+    if (!node->one_of.empty()) add({node, Part::one_of});
+    if (node->condition != nullptr && (node->then != nullptr || node->otherwise != nullptr))
+      add({node, Part::condition});
+    for (std::size_t i = 0; i < node->dependents.size(); ++i) add({node, Part::dependent, i});
+    if (node->excluded != nullptr) add({node, Part::excluded});
+  }
+
+  /// The first alternative that is open; null: there is none.
+  const Atom* open() const {
+    const auto found = std::find_if(atoms.begin(), atoms.end(), [](const Atom& one) {
+      return one.part != Part::own && (one.part != Part::excluded || !lists(*one.node->excluded));
+    });
+    return found == atoms.end() ? nullptr : &*found;
+  }
+
+  SchemaSet without(const Atom& atom) const {
+    SchemaSet out = *this;
+    std::erase(out.atoms, atom);
+    return out;
+  }
+
+  std::vector<Link> own() const {
+    std::vector<Link> out;
+    for (const Atom& one : atoms) {
+      if (one.part == Part::own) out.push_back(one.node);
+    }
+    return out;
+  }
+
+  /// Values that 'not' excludes.
+  std::vector<const SchemaValue*> excluded() const {
+    std::vector<const SchemaValue*> out;
+    for (const Atom& one : atoms) {
+      if (one.part != Part::excluded) continue;
+      const SchemaNode& node = *one.node->excluded;
+      if (node.constant) out.push_back(&*node.constant);
+      if (node.values) {
+        for (const SchemaValue& value : *node.values) out.push_back(&value);
+      }
+    }
+    return out;
+  }
+
+  const std::string& pointer() const {
+    static const std::string& none = *new std::string();
+    return atoms.empty() ? none : atoms.front().node->pointer;
+  }
+
+  /// True for a schema that does nothing but list values, or one value.
+  static bool lists(const SchemaNode& node) {
+    const auto has_type = [&](const SchemaValue& one) { return (types_of_value(one.value) & node.types) != 0; };
+    const bool fits = node.types == 0 ||
+                      (node.constant ? has_type(*node.constant)
+                                     : node.values && std::all_of(node.values->begin(), node.values->end(), has_type));
+    return fits && node.values.has_value() != node.constant.has_value() && node.reference == nullptr &&
+           node.all_of.empty() && node.any_of.empty() && node.one_of.empty() && node.excluded == nullptr &&
+           node.condition == nullptr && implied_types(node) == 0;
+  }
+};
+
+using Part = SchemaSet::Part;
+
+SchemaSet set_of(Link node) {
+  SchemaSet out;
+  out.add(node);
+  return out;
+}
+
+/// What a set says of strings.
+struct StringRules {
+  std::int64_t low = 0, high = kUnbounded;
+  std::map<std::string, Link> patterns;  // with a schema that has it
+  std::set<std::string> formats;         // those that are enforced
+  std::vector<std::string> excluded;
+
+  explicit StringRules(const SchemaSet& set) {
+    for (Link node : set.own()) {
+      if (node->min_length) low = std::max(low, static_cast<std::int64_t>(std::min<std::uint64_t>(*node->min_length, kMaxCount + 1)));
+      if (node->max_length && *node->max_length <= static_cast<std::uint64_t>(kMaxCount)) {
+        const auto most = static_cast<std::int64_t>(*node->max_length);
+        high = high == kUnbounded ? most : std::min(high, most);
+      }
+      if (node->pattern) patterns.emplace(node->pattern->text, node);
+      if (!node->format.empty() && string_format(node->format) != nullptr) formats.insert(node->format);
+    }
+    for (const SchemaValue* value : set.excluded()) {
+      if (value->value.is_string()) excluded.push_back(value->value.get<std::string>());
+    }
+  }
+
+  bool impossible() const { return low > kMaxCount || (high != kUnbounded && high < low); }
+  std::string key() const {
+    std::string out = fmt::format("{} {}", low, high);
+    for (const auto& [pattern, node] : patterns) out += "\n/" + pattern;
+    for (const std::string& format : formats) out += "\n:" + format;
+    for (const std::string& value : excluded) out += "\n!" + value;
+    return out;
+  }
+};
+
+ExpressionPtr any_of_texts(const std::vector<std::string>& texts) {
+  std::vector<ExpressionPtr> ways;
+  for (const std::string& one : texts) ways.push_back(text(one));
+  return choice(std::move(ways));
+}
+
+/// The texts of the rules but for their length. `wrong` is told of a pattern that cannot be enforced.
+template <class Wrong>
+CharacterMachine machine_of(const StringRules& rules, const Wrong& wrong) {
+  CharacterMachine all(repeat(characters(CodePointSet().complement()), 0, kUnbounded));
+  const auto combine = [&](const auto& make, const auto& say) {
+    try {
+      all = all.both(make());
+    } catch (const ConstraintError& error) {
+      say(error.what());
+    }
+  };
+  for (const std::string& format : rules.formats)
+    combine([&] { return CharacterMachine(regex_expression(string_format(format)->regex)); },
+            [&](const char* why) { throw ConstraintError(why); });
+  for (const auto& [pattern, node] : rules.patterns)
+    combine([&, &pattern = pattern] { return CharacterMachine::of_pattern(pattern); },
+            [&, node = node](const char* why) { wrong(*node, why); });
+  if (!rules.excluded.empty())
+    combine([&] { return CharacterMachine(any_of_texts(rules.excluded)).complement(); },
+            [&](const char* why) { throw ConstraintError(why); });
+  return all;
+}
+
+struct SizeRules {
+  std::int64_t low = 0, high = kUnbounded;
+
+  void at_least(const std::optional<std::uint64_t>& bound) {
+    if (bound) low = std::max(low, static_cast<std::int64_t>(std::min<std::uint64_t>(*bound, kMaxCount + 1)));
+  }
+  void at_most(const std::optional<std::uint64_t>& bound) {
+    if (!bound || *bound > static_cast<std::uint64_t>(kMaxCount)) return;
+    high = high == kUnbounded ? static_cast<std::int64_t>(*bound) : std::min(high, static_cast<std::int64_t>(*bound));
+  }
+  bool impossible() const { return low > kMaxCount || (high != kUnbounded && high < low); }
+};
+
+SizeRules items_of(const std::vector<Link>& nodes) {
+  SizeRules out;
+  for (Link node : nodes) {
+    out.at_least(node->min_items);
+    out.at_most(node->max_items);
+  }
+  return out;
+}
+
+NumberBounds bounds_of(const std::vector<Link>& nodes) {
+  NumberBounds out;
+  const auto tighten = [](auto& bound, const auto& other, bool greater) {
+    if (other && (!bound || (greater ? *other > *bound : *other < *bound))) bound = other;
+  };
+  for (Link node : nodes) {
+    tighten(out.minimum, node->minimum, true);
+    tighten(out.above, node->above, true);
+    tighten(out.maximum, node->maximum, false);
+    tighten(out.below, node->below, false);
+  }
+  return out;
+}
+
+/// The types that are left of all; `implied`: without 'type', those that the keywords speak of.
+SchemaTypes types_of(const std::vector<Link>& nodes, bool implied) {
+  SchemaTypes out = kAnyType, spoken = 0;
+  bool said = false;
+  for (Link node : nodes) {
+    spoken |= implied_types(*node);
+    if (node->types == 0) continue;
+    said = true;
+    out &= (node->types & kNumberType) != 0 ? node->types | kIntegerType : node->types;
+  }
+  return said || !implied || spoken == 0 ? out : spoken;
+}
+
+/// The schemas of a member of objects that fulfil all.
+SchemaSet member_set(const std::vector<Link>& nodes, const std::string& name, Effort& effort) {
+  SchemaSet out;
+  for (Link node : nodes) {
+    Link own = node->property(name);
+    bool known = own != nullptr;
+    out.add(own);
+    for (const auto& [pattern, schema] : node->patterns) {
+      if (!pattern.compiled.search(name, effort)) continue;
+      known = true;
+      out.add(schema);
+    }
+    if (!known) out.add(node->others);
+  }
+  return out;
+}
+
+SchemaSet item_set(const std::vector<Link>& nodes, std::size_t index) {
+  SchemaSet out;
+  for (Link node : nodes) out.add(index < node->prefix.size() ? node->prefix[index] : node->items);
+  return out;
+}
+
+bool is_required(const std::vector<Link>& nodes, const std::string& name) {
+  return std::any_of(nodes.begin(), nodes.end(), [&](Link node) {
+    return std::find(node->required.begin(), node->required.end(), name) != node->required.end();
+  });
+}
+
+/// Tells whether a text of the grammar of one set can fulfil another one. It says 'apart' only if it is sure.
+class SchemaComparison {
+ public:
+  SchemaComparison() : check_(kCheckedBytes), effort_(effort_for_output(kCheckedBytes)) {}
+
+  bool apart(const SchemaSet& texts, const SchemaSet& other, int depth = 0) {
+    if (texts.never || other.never) return true;
+    if (depth > kMaxCompared || !effort_.take(1000)) return false;
+    for (const SchemaSet* set : {&texts, &other}) {
+      for (const SchemaSet::Atom& atom : set->atoms) {
+        if (atom.part != Part::any_of && atom.part != Part::one_of) continue;
+        const std::vector<Link>& ways = atom.part == Part::any_of ? atom.node->any_of : atom.node->one_of;
+        return std::all_of(ways.begin(), ways.end(), [&](Link way) {
+          SchemaSet one = set->without(atom);
+          one.add(way);
+          return set == &texts ? apart(one, other, depth + 1) : apart(texts, one, depth + 1);
+        });
+      }
+    }
+    const std::vector<Link> a = texts.own(), b = other.own();
+    for (const auto& [from, to] : {std::pair(&a, &b), std::pair(&b, &a)}) {
+      for (Link node : *from) {
+        if (node->values) return none_fits(*node->values, *from, *to);
+        if (node->constant) return none_fits({*node->constant}, *from, *to);
+      }
+    }
+    const SchemaTypes types = types_of(a, true) & types_of(b, false);
+    if ((types & (kNullType | kBooleanType)) != 0) return false;
+    return ((types & (kNumberType | kIntegerType)) == 0 || numbers_apart(a, b)) &&
+           ((types & kStringType) == 0 || strings_apart(texts, other)) &&
+           ((types & kArrayType) == 0 || arrays_apart(a, b, depth)) &&
+           ((types & kObjectType) == 0 || objects_apart(a, b, depth));
   }
 
  private:
-  /// The current rule has a schema at this depth, or calls a rule there that is `below` levels deep. What stands next
-  /// to `allOf` or `anyOf` is counted one level deeper than the check counts it.
-  void deepen(std::int32_t depth, const std::string& pointer, std::int32_t below = 0) {
-    depths_[current_] = std::max(depths_[current_], depth);
-    heights_[current_] = std::max(heights_[current_], depth + below);
-    if (heights_[current_] > kMaxSchemaDepth && !too_deep_) too_deep_ = pointer;
+  bool none_fits(const std::vector<SchemaValue>& values, const std::vector<Link>& one, const std::vector<Link>& other) {
+    const auto fits = [&](const SchemaValue& value, Link node) {
+      return check_.check_own(value.value, *node, "", 0).empty();
+    };
+    return values.size() <= kMaxValues && std::none_of(values.begin(), values.end(), [&](const SchemaValue& value) {
+             return std::all_of(one.begin(), one.end(), [&](Link node) { return fits(value, node); }) &&
+                    std::all_of(other.begin(), other.end(), [&](Link node) { return fits(value, node); });
+           });
   }
 
-  /// `depth`: of the schema within its rule.
-  ExpressionPtr value(const OrderedJson& schema, const std::string& pointer, std::int32_t depth) {
-    const SchemaBudget::Level level(budget_, pointer);
-    budget_.count_schema(pointer);
-    if (depth > kMaxSchemaDepth) fail_at(pointer, nested_too_deep());
-    deepen(depth, pointer);
-    if (schema.is_boolean()) return schema.get<bool>() ? any_value() : choice({});
-    if (schema.contains("$ref")) return definition(schema["$ref"].get<std::string>(), depth + 1, pointer);
-    for (const char* keyword : {"if", "patternProperties"}) {
-      if (schema.contains(keyword)) fail_at(pointer, fmt::format("'{}' cannot be enforced", keyword));
+  static bool numbers_apart(const std::vector<Link>& a, const std::vector<Link>& b) {
+    const NumberBounds one = bounds_of(a), other = bounds_of(b);
+    const auto below = [](const NumberBounds& x, const NumberBounds& y) {
+      const auto before = [](const auto& most, const auto& least, bool touching) {
+        return most && least && (touching ? *most <= *least : *most < *least);
+      };
+      return before(x.maximum, y.minimum, false) || before(x.maximum, y.above, true) ||
+             before(x.below, y.minimum, true) || before(x.below, y.above, true);
+    };
+    return below(one, other) || below(other, one);
+  }
+
+  static bool strings_apart(const SchemaSet& a, const SchemaSet& b) {
+    const StringRules one(a), other(b);
+    if (one.impossible() || other.impossible()) return true;
+    if ((one.high != kUnbounded && one.high < other.low) || (other.high != kUnbounded && other.high < one.low))
+      return true;
+    const auto plain = [](const StringRules& rules) { return rules.patterns.empty() && rules.formats.empty(); };
+    if (plain(one) || plain(other)) return false;
+    try {
+      const auto wrong = [](const SchemaNode&, const char*) {};
+      return machine_of(one, wrong).both(machine_of(other, wrong)).empty();
+    } catch (const ConstraintError&) {
+      return false;
     }
-    if (schema.contains("allOf")) return all_of(schema, pointer, depth);
-    if (schema.contains("anyOf")) return any_of(schema, pointer, depth);
-    if (schema.contains("const") || schema.contains("enum")) return listed(schema, pointer);
+  }
+
+  bool arrays_apart(const std::vector<Link>& a, const std::vector<Link>& b, int depth) {
+    const SizeRules one = items_of(a), other = items_of(b);
+    if ((one.high != kUnbounded && one.high < other.low) || (other.high != kUnbounded && other.high < one.low))
+      return true;
+    const auto both = std::min<std::int64_t>(std::max(one.low, other.low), 4);
+    for (std::int64_t i = 0; i < both; ++i) {
+      const auto index = static_cast<std::size_t>(i);
+      if (apart(item_set(a, index), item_set(b, index), depth + 1)) return true;
+    }
+    return false;
+  }
+
+  bool objects_apart(const std::vector<Link>& a, const std::vector<Link>& b, int depth) {
+    const bool open = std::any_of(a.begin(), a.end(), [](Link node) { return node->others != nullptr; }) ||
+                      std::none_of(a.begin(), a.end(), [](Link node) { return node->names_members; });
+    for (const auto* nodes : {&a, &b}) {
+      for (Link node : *nodes) {
+        for (const std::string& name : node->required) {
+          const SchemaSet one = member_set(a, name, effort_), other = member_set(b, name, effort_);
+          const bool written = open || is_required(a, name) || !one.atoms.empty();
+          if (!written || apart(one, other, depth + 1)) return true;
+        }
+      }
+    }
+    return false;
+  }
+
+  SchemaCheck check_;
+  Effort effort_;
+};
+
+/// What the grammar is not held to.
+class UnenforcedNotes {
+ public:
+  void set_prefix(const std::string& name) { prefix_ = name.empty() ? "" : name + ": "; }
+  void add(const SchemaNode& node, const std::string& keyword, const std::string& why = {}) {
+    add_text(node, fmt::format("'{}' is checked when the text is complete{}{}", keyword, why.empty() ? "" : ": ", why));
+  }
+  void add_text(const SchemaNode& node, const std::string& message) {
+    const std::string place = node.pointer.empty() ? "the schema" : node.pointer;
+    std::string note = fmt::format("{}{}: {}", prefix_, place, message);
+    if (notes_.size() < kMaxNotes && seen_.insert(note).second) notes_.push_back(std::move(note));
+  }
+  std::vector<std::string> take() { return std::move(notes_); }
+
+ private:
+  std::string prefix_;
+  std::set<std::string> seen_;
+  std::vector<std::string> notes_;
+};
+
+/// Schemas that stand in no document, for what alternatives add.
+class MadeSchemas {
+ public:
+  /// An object without the member.
+  Link absent(const std::string& name) {
+    SchemaNode& node = made();
+    node.properties.emplace_back(name, never());
+    node.by_name.emplace(name, never());
+    return &node;
+  }
+  Link present(const std::vector<std::string>& names) {
+    SchemaNode& node = made();
+    node.required = names;
+    return &node;
+  }
+  /// An object with the member, which is none of the values that `listed` lists.
+  Link differs(const std::string& name, Link listed) {
+    SchemaNode& value = made();
+    value.excluded = listed;
+    SchemaNode& node = made();
+    node.properties.emplace_back(name, &value);
+    node.by_name.emplace(name, &value);
+    node.required = {name};
+    return &node;
+  }
+  Link of_types(SchemaTypes types) {
+    SchemaNode& node = made();
+    node.types = types;
+    return &node;
+  }
+ private:
+  /// It does not count as one that names members: the object keeps what else it may have.
+  SchemaNode& made() { return nodes_.emplace_back(); }
+  Link never() {
+    if (never_ == nullptr) {
+      SchemaNode& node = made();
+      node.never = true;
+      never_ = &node;
+    }
+    return never_;
+  }
+
+  std::deque<SchemaNode> nodes_;
+  Link never_ = nullptr;
+};
+
+/// What holds if a condition does not: one of these; nothing if that cannot be said.
+std::optional<std::vector<Link>> opposites(const SchemaNode& condition, MadeSchemas& make) {
+  if (condition.never) return std::vector<Link>{make.of_types(0)};
+  const bool plain = condition.reference == nullptr && condition.all_of.empty() && condition.any_of.empty() &&
+                     condition.one_of.empty() && condition.excluded == nullptr && condition.condition == nullptr &&
+                     !condition.values && !condition.constant;
+  if (!plain) return std::nullopt;
+  const SchemaTypes implied = implied_types(condition);
+  if (implied == 0) {
+    if (condition.types == 0) return std::vector<Link>();  // it always holds
+    if ((condition.types & kIntegerType) != 0 && (condition.types & kNumberType) == 0) return std::nullopt;
+    return std::vector<Link>{make.of_types(kAnyType & ~(condition.types | ((condition.types & kNumberType) != 0 ? kIntegerType : 0)))};
+  }
+  const bool members_only = implied == kObjectType && condition.patterns.empty() && condition.others == nullptr &&
+                            condition.names == nullptr && !condition.min_properties && !condition.max_properties &&
+                            condition.dependents.empty() && (condition.types == 0 || condition.types == kObjectType);
+  if (!members_only) return std::nullopt;
+  std::vector<Link> out;
+  if (condition.types != 0) out.push_back(make.of_types(kAnyType & ~kObjectType));
+  for (const std::string& name : condition.required) out.push_back(make.absent(name));
+  for (const auto& [name, schema] : condition.properties) {
+    if (!SchemaSet::lists(*schema)) return std::nullopt;
+    out.push_back(make.differs(name, schema));
+  }
+  return out;
+}
+
+/// The rules of a grammar while it is made.
+class SchemaRules {
+ public:
+  std::size_t add(const std::string& name, bool nests) {
+    rules_.push_back({name, choice({}), nests});
+    return rules_.size() - 1;
+  }
+  void set(std::size_t index, ExpressionPtr body) { rules_[index].body = std::move(body); }
+  /// A rule that nests nothing, so that what stands in several places is written out once.
+  ExpressionPtr shared(const std::string& name, ExpressionPtr body) {
+    if (body->kind == GrammarExpression::Kind::call) return body;
+    const std::size_t index = add(name, false);
+    set(index, std::move(body));
+    return call(static_cast<std::int32_t>(index));
+  }
+  const std::vector<Rule>& all() const { return rules_; }
+
+ private:
+  std::vector<Rule> rules_;
+};
+
+/// A string or a number in the grammar, and the keywords that it is not held to.
+struct ScalarRule {
+  ExpressionPtr expression;
+  std::map<std::string, std::string> unenforced;  // patterns, or "multipleOf", with the reason
+};
+
+class SchemaCompiler {
+ public:
+  SchemaCompiler() : check_(kCheckedBytes), effort_(effort_for_output(kCheckedBytes)) {}
+
+  SchemaRules& rules() { return rules_; }
+  UnenforcedNotes& notes() { return notes_; }
+
+  /// Returns the value of a schema, with all rules that it needs.
+  ExpressionPtr read(const SchemaNode& root) {
+    ExpressionPtr out = value(set_of(&root), 1);
+    for (; !queue_.empty(); queue_.pop_front()) {
+      const Waiting next = queue_.front();
+      rules_.set(next.rule, next.type == kArrayType ? array(next.nodes) : object(next.nodes));
+    }
+    return out;
+  }
+
+ private:
+  using Nodes = std::vector<Link>;
+  struct Waiting {
+    std::size_t rule;
+    SchemaTypes type;
+    Nodes nodes;
+  };
+
+  /// `ways`: how many alternatives were chosen from on the way to this set.
+  ExpressionPtr value(const SchemaSet& set, std::size_t ways) {
+    if (++sets_ > kMaxSchemas)
+      fail_at(set.pointer(),
+              fmt::format("the schema is too large to be enforced: expected at most {} schemas, each counted where it "
+                          "holds",
+                          kMaxSchemas));
+    if (set.never) return choice({});
+    const SchemaSet::Atom* open = set.open();
+    if (open == nullptr) return plain(set);
+    const SchemaSet::Atom atom = *open;
+    const SchemaSet rest = set.without(atom);
+    std::optional<std::vector<SchemaSet>> sets = alternatives(rest, atom, ways);
+    if (!sets) return value(rest, ways);
+    std::vector<ExpressionPtr> out;
+    for (const SchemaSet& one : *sets) {
+      if (!one.never) out.push_back(value(one, ways * sets->size()));
+    }
+    return out.size() == 1 ? out[0] : choice(std::move(out));
+  }
+
+  /// The sets that one alternative makes of a set; nothing if it is not enforced.
+  std::optional<std::vector<SchemaSet>> alternatives(const SchemaSet& rest, const SchemaSet::Atom& atom,
+                                                     std::size_t ways) {
+    const SchemaNode& node = *atom.node;
+    const auto with = [&](std::initializer_list<Link> more) {
+      SchemaSet out = rest;
+      for (Link one : more) out.add(one);
+      return out;
+    };
+    std::vector<SchemaSet> out;
+    const char* keyword = "not";
+    if (atom.part == Part::any_of || atom.part == Part::one_of) {
+      keyword = atom.part == Part::any_of ? "anyOf" : "oneOf";
+      for (Link way : atom.part == Part::any_of ? node.any_of : node.one_of) out.push_back(with({way}));
+    } else if (atom.part == Part::condition) {
+      keyword = "if";
+      const std::optional<Nodes> opposite = opposites(*node.condition, make_);
+      if (!opposite) notes_.add(node, keyword);
+      out.push_back(with({node.condition, node.then}));
+      if (!opposite) out.push_back(with({node.otherwise}));
+      for (Link one : opposite.value_or(Nodes())) out.push_back(with({one, node.otherwise}));
+    } else if (atom.part == Part::dependent) {
+      const SchemaNode::Dependent& dependent = node.dependents[atom.index];
+      keyword = dependent.schema == nullptr ? "dependentRequired" : "dependentSchemas";
+      std::vector<std::string> names = dependent.required;
+      names.push_back(dependent.name);
+      out.push_back(with({make_.absent(dependent.name)}));
+      out.push_back(with({make_.present(names), dependent.schema}));
+    } else {
+      notes_.add(node, keyword);
+      return std::nullopt;
+    }
+    if (ways * out.size() > kMaxWays) {
+      notes_.add(node, keyword, "there are too many alternatives");
+      return std::nullopt;
+    }
+    if (atom.part == Part::one_of) note_overlaps(node, out);
+    return out;
+  }
+
+  /// At most one alternative of 'oneOf' may hold; what the grammar writes for one must not fit another.
+  void note_overlaps(const SchemaNode& node, const std::vector<SchemaSet>& sets) {
+    for (std::size_t i = 0; i < sets.size(); ++i) {
+      for (std::size_t other = 0; other < sets.size(); ++other) {
+        if (i == other || comparison_.apart(sets[i], set_of(node.one_of[other]))) continue;
+        return notes_.add(node, "oneOf", fmt::format("alternatives {} and {} may both hold", std::min(i, other),
+                                                     std::max(i, other)));
+      }
+    }
+  }
+
+  ExpressionPtr plain(const SchemaSet& set) {
+    const Nodes nodes = set.own();
+    for (Link node : nodes) {
+      if (node->values) return listed(*node->values, set);
+      if (node->constant) return listed({*node->constant}, set);
+    }
+    const SchemaTypes types = types_of(nodes, true);
+    const std::vector<const SchemaValue*> excluded = set.excluded();
+    const auto allows = [&](const Json& one) {
+      return std::none_of(excluded.begin(), excluded.end(), [&](const SchemaValue* no) { return no->value == one; });
+    };
+    SchemaTypes held = kNullType | kBooleanType | kStringType;  // types of which values can be excluded
+    for (const SchemaSet::Atom& atom : set.atoms) {
+      if (atom.part == Part::excluded && (types & ~held & types_excluded(*atom.node->excluded)) != 0)
+        notes_.add(*atom.node, "not");
+    }
     std::vector<ExpressionPtr> ways;
-    for (const std::string& type : types_of(schema)) ways.push_back(of_type(type, schema, pointer, depth));
+    if ((types & kNullType) != 0 && allows(nullptr)) ways.push_back(text("null"));
+    if ((types & kBooleanType) != 0) {
+      if (allows(true)) ways.push_back(text("true"));
+      if (allows(false)) ways.push_back(text("false"));
+    }
+    if ((types & kNumberType) != 0)
+      ways.push_back(number(nodes, false));
+    else if ((types & kIntegerType) != 0)
+      ways.push_back(number(nodes, true));
+    if ((types & kStringType) != 0) ways.push_back(string(set));
+    if ((types & kArrayType) != 0) ways.push_back(structure(nodes, kArrayType));
+    if ((types & kObjectType) != 0) ways.push_back(structure(nodes, kObjectType));
     return ways.size() == 1 ? ways[0] : choice(std::move(ways));
   }
 
-  /// What the schema refers to; `depth` becomes its depth, if that is greater.
-  const OrderedJson& resolved(const OrderedJson& schema, const std::string& pointer, std::int32_t own,
-                              std::int32_t& depth) {
-    const OrderedJson* at = &schema;
-    for (; at->is_object() && at->contains("$ref"); depth = std::max(depth, ++own)) {
-      budget_.count_schema(pointer);
-      at = &root_["definitions"][definition_name((*at)["$ref"].get<std::string>())];
+  static SchemaTypes types_excluded(const SchemaNode& listed) {
+    SchemaTypes out = 0;
+    if (listed.constant) out |= types_of_value(listed.constant->value);
+    if (listed.values) {
+      for (const SchemaValue& one : *listed.values) out |= types_of_value(one.value);
     }
-    return *at;
+    return out;
   }
 
-  ExpressionPtr all_of(const OrderedJson& schema, const std::string& pointer, std::int32_t depth) {
-    OrderedJson whole = without(schema, "allOf");
-    std::int32_t deepest = depth + 1;
-    for (const OrderedJson& part : schema["allOf"])
-      whole = budget_.merge(whole, resolved(part, pointer, depth + 1, deepest), pointer);
-    return value(whole, pointer, deepest);
-  }
-
-  ExpressionPtr any_of(const OrderedJson& schema, const std::string& pointer, std::int32_t depth) {
-    const OrderedJson others = without(schema, "anyOf");
+  /// Those of the values that all other schemas allow.
+  ExpressionPtr listed(const std::vector<SchemaValue>& values, const SchemaSet& set) {
+    if (values.size() > kMaxValues)
+      fail_at(set.pointer(),
+              fmt::format("expected at most {} values to choose from, found {}", kMaxValues, values.size()));
+    const std::vector<const SchemaValue*> excluded = set.excluded();
+    const Nodes nodes = set.own();
     std::vector<ExpressionPtr> ways;
-    for (const OrderedJson& way : schema["anyOf"]) {
-      std::int32_t below = depth + 1;
-      if (others.empty()) {
-        ways.push_back(value(way, pointer, below));
-      } else {
-        const OrderedJson whole = budget_.merge(others, resolved(way, pointer, depth + 1, below), pointer);
-        ways.push_back(value(whole, pointer, below));
-      }
+    for (const SchemaValue& one : values) {
+      const bool fits =
+          std::all_of(nodes.begin(), nodes.end(),
+                      [&](Link node) { return check_.check_own(one.value, *node, "", 0).empty(); }) &&
+          std::none_of(excluded.begin(), excluded.end(), [&](const SchemaValue* no) { return no->value == one.value; });
+      if (fits) ways.push_back(text(one.text));
     }
     return choice(std::move(ways));
   }
 
-  ExpressionPtr of_type(const std::string& type, const OrderedJson& schema, const std::string& pointer,
-                        std::int32_t depth) {
-    if (type == "null") return text("null");
-    if (type == "boolean") return choice({text("true"), text("false")});
-    if (type == "integer") return integers(bounds_of(schema));
-    if (type == "number") return numbers(bounds_of(schema));
-    if (type == "string") return string_of(schema, pointer);
-    if (type == "array") return array(schema, pointer, depth);
-    return object(schema, pointer, depth);
+  ExpressionPtr number(const Nodes& nodes, bool whole) {
+    const NumberBounds bounds = bounds_of(nodes);
+    std::int64_t divisor = 1;
+    int fraction = kMaxFraction;
+    for (Link node : nodes) {
+      if (!node->multiple_of) continue;
+      const Json& by = *node->multiple_of;
+      int digits = 1;
+      while (digits <= 15 && by != Json::parse(fmt::format("1e-{}", digits))) ++digits;
+      if (is_whole(by) && by < 1'000'000'000) {
+        const auto factor = is_whole(by) && by.is_number_float() ? static_cast<std::int64_t>(by.get<double>())
+                                                                 : by.get<std::int64_t>();
+        divisor = std::lcm(divisor, factor);
+        whole = true;
+        if (divisor < 1'000'000'000'000) continue;
+        divisor = factor;
+      } else if (digits <= 15) {
+        fraction = std::min(fraction, digits);
+        continue;
+      }
+      notes_.add(*node, "multipleOf");
+    }
+    const auto part = [](const auto& bound) { return bound ? fmt::format("{:.20g}", *bound) : std::string("-"); };
+    const std::string key = fmt::format("number {} {} {} {} {} {} {}", whole, part(bounds.minimum), part(bounds.above),
+                                        part(bounds.maximum), part(bounds.below), divisor, fraction);
+    ScalarRule& rule = scalars_[key];
+    if (rule.expression == nullptr) {
+      ExpressionPtr body;
+      try {
+        body = whole ? multiples(bounds, divisor) : numbers(bounds, fraction);
+      } catch (const ConstraintError& error) {
+        rule.unenforced["multipleOf"] = error.what();
+        body = integers(bounds);
+      }
+      rule.expression = rules_.shared("a number", std::move(body));
+    }
+    for (Link node : nodes) {
+      if (node->multiple_of && !rule.unenforced.empty()) notes_.add(*node, "multipleOf");
+    }
+    return rule.expression;
   }
 
-  ExpressionPtr array(const OrderedJson& schema, const std::string& pointer, std::int32_t depth) {
-    const auto [low, high] = sizes_of(schema, "minItems", "maxItems", pointer);
-    const ExpressionPtr empty = text("]"), open = sequence({text("["), blank()});
-    if (high == 0) return low > 0 ? choice({}) : sequence({open, empty});
-    if (high != kUnbounded && high < low) return choice({});
-    const OrderedJson any(true);
-    const OrderedJson& items = schema.contains("items") ? schema["items"] : any;
-    const ExpressionPtr item =
-        rule("an item of " + pointer, depth + 1, pointer, [&] { return value(items, pointer + "/items", 0); });
-    const std::int32_t more = high == kUnbounded ? kUnbounded : high - 1;
-    const ExpressionPtr some = sequence({item, repeat(sequence({separator(), item}), std::max(low - 1, 0), more)});
-    return sequence({open, low == 0 ? maybe(some) : some, empty});
+  ExpressionPtr string(const SchemaSet& set) {
+    for (Link node : set.own()) {
+      if (!node->format.empty() && string_format(node->format) == nullptr)
+        notes_.add_text(*node, fmt::format("format '{}' is not checked", node->format));
+    }
+    const StringRules rules(set);
+    if (rules.impossible()) return choice({});
+    ScalarRule& rule = scalars_["string " + rules.key()];
+    if (rule.expression == nullptr) rule.expression = rules_.shared("a string", string_body(rules, rule.unenforced));
+    for (const auto& [pattern, why] : rule.unenforced) notes_.add(*rules.patterns.at(pattern), "pattern", why);
+    return rule.expression;
   }
 
-  struct Member {
+  /// A single pattern or format without a length stands there as it is.
+  static ExpressionPtr string_body(const StringRules& rules, std::map<std::string, std::string>& unenforced) {
+    const auto low = static_cast<std::int32_t>(rules.low), high = static_cast<std::int32_t>(rules.high);
+    if (rules.patterns.empty() && rules.formats.empty() && rules.excluded.empty())
+      return quoted(repeat(any_character(), low, high));
+    const bool alone = low == 0 && high == kUnbounded && rules.excluded.empty() &&
+                       rules.patterns.size() + rules.formats.size() == 1;
+    if (alone && !rules.formats.empty())
+      return quoted(in_json_string(regex_expression(string_format(*rules.formats.begin())->regex)));
+    if (alone) {
+      try {
+        return quoted(in_json_string(search_expression(rules.patterns.begin()->first)));
+      } catch (const ConstraintError&) {  // it may begin with a look-ahead
+      }
+    }
+    const auto wrong = [&](const SchemaNode& node, const char* why) { unenforced[node.pattern->text] = why; };
+    const CharacterMachine machine = machine_of(rules, wrong);
+    if (machine.empty()) return choice({});
+    try {
+      return quoted(machine.in_json_string(low, high));
+    } catch (const ConstraintError& error) {  // of the length; the patterns are left out then
+      for (const auto& [pattern, node] : rules.patterns) unenforced[pattern] = error.what();
+      if (rules.patterns.empty()) return choice({});
+      StringRules less = rules;
+      less.patterns.clear();
+      std::map<std::string, std::string> none;
+      return string_body(less, none);
+    }
+  }
+
+  /// Lists and objects are rules, which are written one after another: a call of one is a level of nesting.
+  ExpressionPtr structure(const Nodes& all, SchemaTypes type) {
+    Nodes nodes;
+    for (Link node : all) {
+      const bool made = type == kObjectType && !(node->properties.empty() && node->required.empty());
+      if (made || (implied_types(*node) & type) != 0) nodes.push_back(node);
+    }
+    const auto [found, added] = structures_.try_emplace({type, nodes}, 0);
+    if (added) {
+      const std::string& pointer = nodes.empty() ? std::string() : nodes.front()->pointer;
+      found->second = rules_.add(pointer.empty() ? "the schema" : pointer, true);
+      queue_.push_back({found->second, type, std::move(nodes)});
+    }
+    return call(static_cast<std::int32_t>(found->second));
+  }
+
+  ExpressionPtr array(const Nodes& nodes) {
+    SizeRules size = items_of(nodes);
+    std::size_t prefix = 0;
+    for (Link node : nodes) {
+      prefix = std::max(prefix, node->prefix.size());
+      if (node->unique) notes_.add(*node, "uniqueItems");
+      if (node->contains != nullptr && node->min_contains.value_or(1) + (node->max_contains ? 1 : 0) > 0)
+        notes_.add(*node, "contains");
+    }
+    if (prefix > kMaxPrefix)
+      fail_at(nodes.front()->pointer, fmt::format("expected at most {} schemas of first items, found {}", kMaxPrefix, prefix));
+    for (std::size_t i = 0; i <= prefix; ++i) {
+      if (item_set(nodes, i).never) size.at_most(i);
+    }
+    if (size.impossible()) return choice({});
+    const ExpressionPtr open = sequence({text("["), blank()}), close = text("]");
+    const auto first = static_cast<std::int64_t>(prefix);
+    ExpressionPtr rest = sequence({});
+    if (size.high == kUnbounded || size.high > first) {
+      const ExpressionPtr item = rules_.shared("an item", value(item_set(nodes, prefix), 1));
+      const auto more = [&](std::int64_t before, const ExpressionPtr& part) {
+        return repeat(part, static_cast<std::int32_t>(std::max<std::int64_t>(size.low - before, 0)),
+                      size.high == kUnbounded ? kUnbounded : static_cast<std::int32_t>(size.high - before));
+      };
+      rest = prefix > 0 ? more(first, sequence({separator(), item}))
+                        : sequence({item, more(1, sequence({separator(), item}))});
+    }
+    if (prefix == 0) {
+      if (size.high == 0) return sequence({open, close});
+      return sequence({open, size.low == 0 ? maybe(rest) : rest, close});
+    }
+    for (std::size_t i = prefix; i-- > 0;) {
+      const auto index = static_cast<std::int64_t>(i);
+      if (size.high != kUnbounded && size.high <= index) continue;
+      const ExpressionPtr item = rules_.shared("an item", value(item_set(nodes, i), 1));
+      rest = i == 0 ? sequence({item, rest}) : sequence({separator(), item, rest});
+      if (size.low <= index) rest = maybe(rest);
+    }
+    return sequence({open, rest, close});
+  }
+
+  struct Name {
     std::string name;
-    const OrderedJson* schema = nullptr;
     bool needed = false;
   };
 
-  /// The properties in their order, then what else is required, with the schema `any`.
-  static std::vector<Member> members_of(const OrderedJson& properties, const OrderedJson& required,
-                                        const OrderedJson& any) {
-    std::vector<Member> members;
-    std::unordered_map<std::string, std::size_t, SeededHash> places;
-    for (const auto& [name, schema] : properties.items()) {
-      places.emplace(name, members.size());
-      members.push_back({name, &schema, false});
+  /// The properties in their order, then what else is required, and the names that 'propertyNames' lists.
+  std::vector<Name> names_of(const Nodes& nodes, const SchemaSet& names) {
+    std::vector<Name> out;
+    std::map<std::string, std::size_t> places;
+    const auto add = [&](const std::string& name) {
+      const auto [found, added] = places.try_emplace(name, out.size());
+      if (added) out.push_back({name, false});
+      return found->second;
+    };
+    for (Link node : nodes) {
+      for (const auto& [name, schema] : node->properties) add(name);
     }
-    for (const OrderedJson& name : required) {
-      const auto [found, added] = places.try_emplace(name.get<std::string>(), members.size());
-      if (added) members.push_back({found->first, &any, false});
-      members[found->second].needed = true;
+    for (Link node : nodes) {
+      for (const std::string& name : node->required) out[add(name)].needed = true;
     }
-    return members;
-  }
-
-  /// Properties come in the order in which the schema has them. Others come last, and only if the schema speaks of
-  /// them, or of no property at all.
-  ExpressionPtr object(const OrderedJson& schema, const std::string& pointer, std::int32_t depth) {
-    const OrderedJson properties = schema.value("properties", OrderedJson::object()),
-                      required = schema.value("required", OrderedJson::array());
-    const bool free = !schema.contains("properties") && !schema.contains("required");
-    const OrderedJson others =
-        schema.contains("additionalProperties") ? schema["additionalProperties"] : OrderedJson(free);
-    const OrderedJson any = schema.contains("additionalProperties") ? others : OrderedJson(true);
-    Members all;
-    std::vector<std::string> names;
-    for (const Member& member : members_of(properties, required, any)) {
-      names.push_back(member.name);
-      all.optional.push_back(!member.needed);
-      const std::string at = pointer + "/properties/" + member.name;
-      all.parts.push_back(sequence({json_of(member.name), text(":"), blank(), value(*member.schema, at, depth + 1)}));
+    for (Link node : names.own()) {
+      const std::vector<SchemaValue> one = node->constant ? std::vector<SchemaValue>{*node->constant} : std::vector<SchemaValue>();
+      for (const SchemaValue& value : node->values ? *node->values : one) {
+        if (value.value.is_string()) add(value.value.get<std::string>());
+      }
     }
-    all.between = separator();
-    for (const std::string& name : names) {
-      if (others != false && name.size() > kMaxName)
-        fail_at(pointer, fmt::format("a name of more than {} bytes among others that may be added cannot be enforced",
-                                     kMaxName));
-    }
-    if (others != false)
-      all.more =
-          sequence({other_key(names), text(":"), blank(), value(others, pointer + "/additionalProperties", depth + 1)});
-    return sequence({text("{"), blank(), members(std::move(all)), text("}")});
-  }
-
-  /// A rule of its own, so that what is repeated is not written out again and again; called at `depth`.
-  template <class Body>
-  ExpressionPtr rule(const std::string& name, std::int32_t depth, const std::string& pointer, const Body& body) {
-    const std::size_t index = add_rule(name), outer = std::exchange(current_, index);
-    ExpressionPtr made = body();
-    rules_[index].body = std::move(made);
-    current_ = outer;
-    deepen(depth, pointer, heights_[index]);
-    return call(static_cast<std::int32_t>(index));
-  }
-
-  std::size_t add_rule(const std::string& name) {
-    rules_.push_back({name, choice({})});
-    depths_.push_back(0);
-    heights_.push_back(0);
-    return rules_.size() - 1;
-  }
-
-  ExpressionPtr definition(const std::string& reference, std::int32_t depth, const std::string& pointer) {
-    const std::string name = definition_name(reference);
-    if (const auto found = definitions_.find(name); found != definitions_.end()) {
-      recursive_ = recursive_ || found->second.open;
-      deepen(depth, pointer, heights_[static_cast<std::size_t>(found->second.rule)]);
-      return call(found->second.rule);
-    }
-    definitions_[name] = {static_cast<std::int32_t>(rules_.size()), true};
-    const ExpressionPtr out =
-        rule(name, depth, pointer, [&] { return value(root_["definitions"][name], "/definitions/" + name, 0); });
-    definitions_[name].open = false;
     return out;
   }
 
-  ExpressionPtr any_value() {
-    recursive_ = true;
-    if (any_ >= 0) return call(any_);
-    any_ = static_cast<std::int32_t>(rules_.size());
-    return rule("any value", 0, "", [&] { return value(OrderedJson::object(), "", 0); });
+  /// Whether an object may have members that no schema names: if one speaks of them, or none of any member.
+  static bool is_open(const Nodes& nodes) {
+    return std::any_of(nodes.begin(), nodes.end(), [](Link node) { return node->others != nullptr; }) ||
+           std::none_of(nodes.begin(), nodes.end(), [](Link node) { return node->names_members; });
   }
 
-  struct Definition {
-    std::int32_t rule = 0;
-    bool open = false;  // it is being read
-  };
+  ExpressionPtr object(const Nodes& nodes) {
+    SchemaSet names;
+    SizeRules size;
+    for (Link node : nodes) {
+      names.add(node->names);
+      size.at_least(node->min_properties);
+      size.at_most(node->max_properties);
+    }
+    Members all;
+    std::vector<std::string> known;
+    for (const Name& one : names_of(nodes, names)) {
+      known.push_back(one.name);
+      SchemaSet set = member_set(nodes, one.name, effort_);
+      for (Link node : nodes)
+        set.never = set.never || (node->names != nullptr && !check_.check(Json(one.name), *node->names, "").empty());
+      if (set.never && one.needed) return choice({});
+      if (set.never || (set.atoms.empty() && !one.needed && !is_open(nodes))) continue;
+      all.optional.push_back(!one.needed);
+      all.parts.push_back(sequence({json_of(one.name), text(":"), blank(), value(set, 1)}));
+    }
+    all.between = separator();
+    std::vector<ExpressionPtr> more;
+    for (auto& [key, set] : others_of(nodes, names, known))
+      more.push_back(sequence({key, text(":"), blank(), value(set, 1)}));
+    if (!more.empty()) all.more = more.size() == 1 ? more[0] : choice(std::move(more));
+    return limited(std::move(all), size, nodes);
+  }
 
-  const OrderedJson& root_;
-  std::vector<Rule> rules_;
-  std::vector<std::int32_t> depths_;  // for each rule: how deep its schemas are nested, as the check counts
-  std::map<std::string, Definition> definitions_;
-  std::vector<std::int32_t> heights_;    // the same, with the rules that they call
-  std::optional<std::string> too_deep_;  // the first schema whose rule is higher than allowed
-  std::size_t current_ = 0;              // rule
-  SchemaBudget budget_;
-  std::int32_t any_ = -1;
-  bool recursive_ = false;
+  /// The object, if it may have as many members as it needs.
+  ExpressionPtr limited(Members all, SizeRules size, const Nodes& nodes) {
+    const auto parts = static_cast<std::int64_t>(all.parts.size());
+    const auto needed = std::count(all.optional.begin(), all.optional.end(), false);
+    if (size.low <= needed) size.low = 0;
+    if (size.low > 0 && all.more) {  // others may be there twice
+      for (Link node : nodes) {
+        if (node->min_properties) notes_.add(*node, "minProperties");
+      }
+      size.low = 0;
+    }
+    if (size.high != kUnbounded && !all.more && parts <= size.high) size.high = kUnbounded;
+    if (size.impossible() || (size.high != kUnbounded && size.high < needed) || (!all.more && parts < size.low))
+      return choice({});
+    all.low = static_cast<std::int32_t>(size.low);
+    all.high = static_cast<std::int32_t>(size.high);
+    return sequence({text("{"), blank(), members(std::move(all)), text("}")});
+  }
+
+  using Others = std::vector<std::pair<ExpressionPtr, SchemaSet>>;
+
+  /// The keys of members that are not named, with the schemas of their values.
+  Others others_of(const Nodes& nodes, const SchemaSet& names, const std::vector<std::string>& known) {
+    std::map<std::string, Link> patterns;  // with a schema that has it
+    for (Link node : nodes) {
+      for (const auto& [pattern, schema] : node->patterns) patterns.emplace(pattern.text, node);
+    }
+    const bool open = is_open(nodes);
+    const Nodes name_nodes = names.own();
+    if (names.never || std::any_of(name_nodes.begin(), name_nodes.end(), [](Link node) { return node->values || node->constant; }))
+      return {};  // all names are known
+    StringRules rules(names);
+    if (names.open() != nullptr) {
+      for (Link node : nodes) {
+        if (node->names != nullptr) notes_.add(*node, "propertyNames");
+      }
+    }
+    if (patterns.empty() && (!open || rules.key() == StringRules(SchemaSet()).key())) {
+      SchemaSet set;
+      for (Link node : nodes) set.add(node->others);
+      if (!open || set.never) return {};
+      for (const std::string& name : known) {
+        if (name.size() > kMaxName)
+          fail_at(nodes.empty() ? "" : nodes.front()->pointer,
+                  fmt::format("a name of more than {} bytes among others that may be added cannot be enforced",
+                              kMaxName));
+      }
+      return {{other_key(known), std::move(set)}};
+    }
+    try {
+      return regions_of(nodes, patterns, rules, known, open);
+    } catch (const ConstraintError& error) {  // without other members the object fits, whatever they must be
+      for (Link node : nodes) {
+        if (!node->patterns.empty() || node->names != nullptr)
+          notes_.add_text(*node, fmt::format("members that are not named are left out: {}", error.what()));
+      }
+      return {};
+    }
+  }
+
+  /// The names are split by the patterns that they match.
+  Others regions_of(const Nodes& nodes, const std::map<std::string, Link>& patterns, const StringRules& rules,
+                    const std::vector<std::string>& known, bool open) {
+    struct Region {
+      CharacterMachine names;
+      std::set<std::string> matched;
+    };
+    if (rules.impossible()) return {};
+    std::vector<Region> regions;
+    regions.push_back({machine_of(rules, [](const SchemaNode&, const char* why) { throw ConstraintError(why); }), {}});
+    if (!known.empty()) regions[0].names = regions[0].names.both(CharacterMachine(any_of_texts(known)).complement());
+    for (const auto& [pattern, node] : patterns) {
+      const CharacterMachine yes = CharacterMachine::of_pattern(pattern), no = yes.complement();
+      std::vector<Region> split;
+      for (const Region& region : regions) {
+        Region with{region.names.both(yes), region.matched}, without{region.names.both(no), region.matched};
+        with.matched.insert(pattern);
+        for (Region* one : {&with, &without}) {
+          if (!one->names.empty()) split.push_back(std::move(*one));
+        }
+      }
+      if (split.size() > kMaxRegions) throw ConstraintError("the patterns of names overlap too much");
+      regions = std::move(split);
+    }
+    Others out;
+    for (const Region& region : regions) {
+      if (region.matched.empty() && !open) continue;
+      SchemaSet set;
+      for (Link node : nodes) {
+        bool found = false;
+        for (const auto& [pattern, schema] : node->patterns) {
+          if (!region.matched.contains(pattern.text)) continue;
+          found = true;
+          set.add(schema);
+        }
+        if (!found) set.add(node->others);
+      }
+      if (set.never) continue;
+      out.emplace_back(quoted(region.names.in_json_string(static_cast<std::int32_t>(rules.low),
+                                                          static_cast<std::int32_t>(rules.high))),
+                       std::move(set));
+    }
+    return out;
+  }
+
+  SchemaRules rules_;
+  UnenforcedNotes notes_;
+  MadeSchemas make_;
+  SchemaComparison comparison_;
+  SchemaCheck check_;
+  Effort effort_;
+  std::map<std::string, ScalarRule> scalars_;
+  std::map<std::pair<SchemaTypes, Nodes>, std::size_t> structures_;
+  std::deque<Waiting> queue_;
+  std::size_t sets_ = 0;
 };
 
 }  // namespace
 
-std::shared_ptr<const Grammar> schema_grammar(std::string_view schema) { return schema_grammar(schema, {}); }
-
-std::shared_ptr<const Grammar> schema_grammar(std::string_view schema, const AroundJson& around) {
-  return schema_grammar(Schema(schema), around);
+std::shared_ptr<const Grammar> schema_grammar(const SchemasInText& text) {
+  SchemaCompiler compiler;
+  SchemaRules& rules = compiler.rules();
+  const std::size_t whole = rules.add("the text", false);
+  std::deque<Schema> schemas;  // the compiler refers to them
+  std::vector<std::size_t> roots;
+  std::vector<ExpressionPtr> values;
+  int height = 1;
+  for (const SchemasInText::Named& one : text.schemas) {
+    const Schema& schema = schemas.emplace_back(one.schema);
+    const auto in_front = [&](const std::string& message) {
+      return one.name.empty() ? message : one.name + ": " + message;
+    };
+    if (const auto wrong = schema.mistakes(UnknownKeywords::ignored); !wrong.empty())
+      throw ConstraintError(in_front(wrong.front().text));
+    height = std::max(height, schema.height());
+    compiler.notes().set_prefix(one.name);
+    roots.push_back(rules.add("the schema", false));
+    values.push_back(call(static_cast<std::int32_t>(roots.back())));
+    try {
+      rules.set(roots.back(), compiler.read(schema.root()));
+    } catch (const std::runtime_error& error) {  // a pattern needs too many steps
+      throw ConstraintError(in_front(error.what()));
+    } catch (const ConstraintError& error) {
+      throw ConstraintError(in_front(error.what()));
+    }
+  }
+  rules.set(whole, text.around(rules.shared("the JSON", text.json(values))));
+  const int depth = std::min(kJsonDepth - text.outer, kMaxSchemaDepth / height - 1);
+  auto grammar = std::make_shared<Grammar>(rules.all(), depth, Grammar::Count::all);
+  for (std::size_t i = 0; i < roots.size(); ++i) {
+    if (grammar->node(grammar->start(static_cast<std::int32_t>(roots[i]))).need > depth)
+      throw ConstraintError(fmt::format("{}: no text fulfils it", text.schemas[i].name));
+  }
+  grammar->set_unenforced(compiler.notes().take());
+  return grammar;
 }
 
-std::shared_ptr<const Grammar> schema_grammar(const Schema& schema, const AroundJson& around) {
-  OrderedJson root;
-  try {
-    root = schema.root_in_order();
-  } catch (const JsonError& error) {
-    throw ConstraintError(fmt::format("the schema: {}", error.what()));
-  }
-  return SchemaCompiler(root).read(around);
+std::shared_ptr<const Grammar> schema_grammar(std::string_view schema) {
+  SchemasInText text;
+  text.schemas.push_back({"", std::string(schema)});
+  text.json = [](std::span<const ExpressionPtr> values) { return values[0]; };
+  text.around = [](const ExpressionPtr& json) { return json; };
+  return schema_grammar(text);
 }
 
 }  // namespace baton

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// CharacterMachine: a deterministic machine over characters, for texts that several things are said of at once: patterns
+// that must all match, texts that are excluded, a length.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "engine/text/constrain/expression.h"
+
+namespace baton::constrain {
+
+/// Immutable. All that make one throw ConstraintError beyond 4,096 states.
+class CharacterMachine {
+ public:
+  /// The texts of an expression without calls and members.
+  explicit CharacterMachine(const ExpressionPtr& expression);
+
+  /// Those that a pattern is found in (search_expression). Behind a `^` at its beginning may be look-aheads.
+  static CharacterMachine of_pattern(std::string_view regex);
+  /// Whole numbers that `divisor` (> 0) divides.
+  static CharacterMachine multiples(std::int64_t divisor);
+
+  CharacterMachine both(const CharacterMachine& other) const;
+  CharacterMachine complement() const;
+
+  bool empty() const { return states_.empty(); }
+  /// The least and the greatest length of a text; kUnbounded: there is none. The machine must not be empty.
+  std::pair<std::int32_t, std::int32_t> lengths() const;
+
+  /// Its texts of `low` to `high` characters, inside of a JSON string. Throws ConstraintError if the lengths are too
+  /// hard to count, or if there is no such text.
+  ExpressionPtr in_json_string(std::int32_t low, std::int32_t high) const;
+  ExpressionPtr expression() const;
+
+ private:
+  struct Way {
+    CodePointSet characters;  // those of the ways of a state do not overlap
+    std::int32_t target;
+  };
+  struct State {
+    std::vector<Way> ways;
+    bool ends = false;
+  };
+  explicit CharacterMachine(std::vector<State> states);
+
+  void drop_dead_ends();
+  std::vector<std::vector<GrammarExpression::Interval>> counts(std::int32_t low, std::int32_t high) const;
+
+  std::vector<State> states_;  // the first is the beginning; none: no text at all
+};
+
+}  // namespace baton::constrain

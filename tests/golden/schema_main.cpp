@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// Answers questions about JSON Schemas, one a line, for check_schemas.py. A question is {"schema": TEXT, "texts": [TEXT]}
+// or, of tools that one grammar holds, {"tools": [[NAME, TEXT]]}; the answer has what the checker and the grammar say.
+#include <chrono>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "engine/text/constrain/call_grammar.h"
+#include "engine/text/constrain/grammar.h"
+#include "engine/text/schema/schema.h"
+
+namespace {
+
+using Json = nlohmann::json;
+using baton::Grammar;
+
+template <class Make>
+std::shared_ptr<const Grammar> compiled(Json& answer, const Make& make) {
+  const auto begin = std::chrono::steady_clock::now();
+  std::shared_ptr<const Grammar> grammar;
+  try {
+    grammar = make();
+    answer["nodes"] = grammar->nodes();
+    answer["unenforced"] = grammar->unenforced();
+  } catch (const baton::ConstraintError& error) {
+    answer["error"] = error.what();
+  }
+  answer["ms"] = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
+  return grammar;
+}
+
+Json answer_of_schema(const std::string& schema, const std::vector<std::string>& texts) {
+  Json answer = Json::object();
+  const baton::Schema read(schema);
+  const auto mistakes = read.mistakes(baton::UnknownKeywords::ignored);
+  if (!mistakes.empty()) return {{"mistake", mistakes.front().text}};
+  const std::shared_ptr<const Grammar> grammar = compiled(answer, [&] { return baton::schema_grammar(schema); });
+  answer["check"] = answer["accepts"] = Json::array();
+  for (const std::string& text : texts) {
+    answer["check"].push_back(baton::check_json(text, read));
+    answer["accepts"].push_back(grammar != nullptr && baton::accepts(*grammar, text));
+  }
+  return answer;
+}
+
+Json answer_of(const Json& question) {
+  if (!question.contains("tools"))
+    return answer_of_schema(question.at("schema"), question.value("texts", std::vector<std::string>()));
+  std::vector<baton::ToolSchema> tools;
+  for (const Json& one : question["tools"]) tools.push_back({one.at(0), "", one.at(1)});
+  Json answer = Json::object();
+  compiled(answer, [&] { return baton::call_grammar({}, tools, 8, true); });
+  return answer;
+}
+
+}  // namespace
+
+int main() {
+  for (std::string line; std::getline(std::cin, line);) {
+    Json answer;
+    try {
+      answer = answer_of(Json::parse(line));
+    } catch (const std::exception& error) {
+      answer = {{"failed", error.what()}};
+    }
+    std::cout << answer.dump(-1, ' ', true, Json::error_handler_t::replace) << std::endl;
+  }
+}
