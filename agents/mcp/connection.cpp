@@ -83,7 +83,7 @@ constexpr std::size_t kMaxName = 64;
 constexpr std::size_t kMaxDescription = 2048;  // bytes that a model is shown
 constexpr std::size_t kMaxShownSchema = 16 << 10;
 constexpr std::size_t kMaxSchema = 256 << 10;
-constexpr std::size_t kMaxReason = 400;  // bytes
+constexpr std::size_t kMaxReason = 400;   // bytes
 constexpr std::size_t kMaxMembers = 256;  // in one object of a list of tools
 constexpr std::string_view kAnyServerObject = R"({"type": "object"})";
 bool is_tool_name(const std::string& name) {
@@ -110,8 +110,7 @@ std::string parameters_of(const OrderedJson& schema) {
   OrderedJson own = schema;
   if (!own.contains("type")) own["type"] = "object";
   std::string text = json_text(own);
-  if (text.size() > kMaxSchema)
-    throw std::invalid_argument(fmt::format("it has more than {} KiB", kMaxSchema >> 10));
+  if (text.size() > kMaxSchema) throw std::invalid_argument(fmt::format("it has more than {} KiB", kMaxSchema >> 10));
   if (const std::string wrong = check_parameters(text, UnknownKeywords::ignored); !wrong.empty())
     throw std::invalid_argument(wrong);
   return text;

@@ -106,9 +106,9 @@ inline constexpr std::size_t kMaxMcpTools = 128;  // from one server
 
 /// Adds the tools of an answer to `tools/list`. A tool whose name is no name (letters, digits, '_', '-', '.'; at most
 /// 64) is left out, one beyond kMaxMcpTools, and one whose JSON Schema cannot be read; `left_out` gets a sentence of
-/// each, and one of each tool whose calls are not held to all of its schema while they are decoded. No tool changes what
-/// another is checked by. Returns the cursor of the next page, or an empty text. Throws std::runtime_error for an answer
-/// that is no list of tools, or has an object of more than 256 members.
+/// each, and one of each tool whose calls are not held to all of its schema while they are decoded. No tool changes
+/// what another is checked by. Returns the cursor of the next page, or an empty text. Throws std::runtime_error for an
+/// answer that is no list of tools, or has an object of more than 256 members.
 std::string read_tools(std::string_view message, std::vector<ToolSchema>& tools, std::vector<std::string>& left_out);
 
 }  // namespace baton

@@ -365,9 +365,10 @@ void let_go_together(const std::vector<ToolSchema>& own, std::vector<CallableToo
   for (std::size_t i = 0; i < high; ++i) {
     CallableTool& tool = more[largest[i]];
     tool.schema.enforced = false;
-    left_out.push_back(fmt::format("MCP server '{}': tool '{}': its calls are checked when they are complete: all tools "
-                                   "together are too large ({})",
-                                   tool.options.at(kServer), tool.schema.name, why));
+    left_out.push_back(
+        fmt::format("MCP server '{}': tool '{}': its calls are checked when they are complete: all tools "
+                    "together are too large ({})",
+                    tool.options.at(kServer), tool.schema.name, why));
   }
 }
 

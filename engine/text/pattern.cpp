@@ -170,7 +170,8 @@ Pattern::Pattern(std::string_view pattern, unsigned options) {
   int error = 0;
   PCRE2_SIZE offset = 0;
   Code code(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
-                          PCRE2_UTF | PCRE2_NEVER_BACKSLASH_C | PCRE2_AUTO_CALLOUT | options, &error, &offset, nullptr));
+                          PCRE2_UTF | PCRE2_NEVER_BACKSLASH_C | PCRE2_AUTO_CALLOUT | options, &error, &offset,
+                          nullptr));
   if (!code)
     throw std::invalid_argument(fmt::format("{} at character {} of the pattern", message_of(error), offset + 1));
   compiled_ = std::make_unique<Compiled>(Compiled{std::move(code), 8 + pattern.size() / 8});

@@ -20,7 +20,8 @@ class Pattern {
  public:
   /// Throws std::invalid_argument with the error and its place in the pattern.
   explicit Pattern(std::string_view pattern);
-  /// An expression of ECMAScript, as JSON Schemas have them: \uHHHH is a character, and `$` is only the end of the text.
+  /// An expression of ECMAScript, as JSON Schemas have them: \uHHHH is a character, and `$` is only the end of the
+  /// text.
   static Pattern of_ecmascript(std::string_view pattern);
   ~Pattern();
   Pattern(Pattern&&) noexcept;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Answers questions about JSON Schemas, one a line, for check_schemas.py. A question is {"schema": TEXT, "texts": [TEXT]}
-// or, of tools that one grammar holds, {"tools": [[NAME, TEXT]]}; the answer has what the checker and the grammar say.
+// Answers questions about JSON Schemas, one a line, for check_schemas.py. A question is {"schema": TEXT, "texts":
+// [TEXT]} or, of tools that one grammar holds, {"tools": [[NAME, TEXT]]}; the answer has what the checker and the
+// grammar say.
 #include <chrono>
 #include <iostream>
 #include <nlohmann/json.hpp>

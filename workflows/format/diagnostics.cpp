@@ -467,7 +467,9 @@ std::span<const ErrorCode> error_codes_of_values() {
        "agents:\n  solver: {prompt: \"{{ user_question }}\", output: {pattern: '([0-9]+'}}",
        "agents:\n  solver: {prompt: \"{{ user_question }}\", output: {pattern: '([0-9]+)'}}"},
       {"E0408", "A JSON Schema is invalid or uses an unsupported keyword.",
-       "A type or a keyword is misspelt, or the keyword is one that is not supported, as 'oneOf'.",
+       "A type or a keyword is misspelt, a reference leads nowhere or to another document, or the keyword is one that "
+       "is "
+       "not supported, as 'unevaluatedProperties'.",
        "Correct the places that the message names.",
        "agents:\n  solver:\n    prompt: \"{{ user_question }}\"\n    output: {schema: {properties: {n: {type: int}}}}",
        "agents:\n  solver:\n    prompt: \"{{ user_question }}\"\n    output: {schema: {properties: {n: {type: "
@@ -490,8 +492,8 @@ std::span<const ErrorCode> error_codes_of_values() {
        "Correct the rule that the message names.",
        "agents:\n  solver: {prompt: \"{{ user_question }}\", output: {grammar: 'root ::= verdict'}}",
        "agents:\n  solver: {prompt: \"{{ user_question }}\", output: {grammar: 'root ::= \"yes\" | \"no\"'}}"},
-      {"E0414", "A schema for an output holds what cannot be enforced while it is decoded.",
-       "No text fulfils the schema, or keywords stand together that cannot be combined token by token.",
+      {"E0414", "A schema for an output or for calls cannot be enforced while it is decoded.",
+       "No text fulfils the schema, or it is too large.",
        "Simplify the schema, or write 'enforce: false', which checks the answer when it is complete.",
        "agents:\n  solver:\n    prompt: \"{{ user_question }}\"\n"
        "    output: {schema: {type: integer, minimum: 5, maximum: 4}}",

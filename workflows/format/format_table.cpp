@@ -81,7 +81,7 @@ std::vector<FormatKey> make_keys(bool laboratory) {
 
       {"tool", "description", string(), false, "that of the host's tool", "What the tool does, for the model."},
       {"tool", "parameters", any(), false, "that of the host's tool; with `python`: none",
-       "A JSON Schema (the subset of `output.schema`) of the arguments, an object."},
+       "A JSON Schema of the arguments, an object (as `output.schema`)."},
       {"tool", "python", string(), false, "",
        "The tool as a program in Python: the arguments are in the dictionary `arguments`, and what it prints is the "
        "result. It runs in the sandbox of the tool `python`."},
@@ -230,7 +230,7 @@ std::vector<FormatKey> make_keys(bool laboratory) {
           {"output", "pattern", string(), false, "",
            "A regular expression (PCRE2); the first group of its last match is the answer, and an output without a "
            "match fails."},
-          {"output", "schema", any(), false, "", "A JSON Schema (draft-07 subset) that the output obeys."},
+          {"output", "schema", any(), false, "", "A JSON Schema (draft 2020-12 or 7) that the output obeys."},
           {"output", "enum", list(string()), false, "", "Texts of which the output is one."},
           {"output", "choose", list(string()), false, "", "Texts of which the output is the most probable."},
           {"output", "regex", string(), false, "", "A regular expression that the whole output matches."},

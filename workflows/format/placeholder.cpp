@@ -175,8 +175,7 @@ std::optional<const SchemaNode*> member_schema(const SchemaNode& schema, const s
   const SchemaTypes types = schema.types != 0 ? schema.types : implied_types(schema);
   if (types == 0) return nullptr;
   const std::optional<std::size_t> index = index_of(member);
-  if ((types & kArrayType) != 0 && index)
-    return *index < schema.prefix.size() ? schema.prefix[*index] : schema.items;
+  if ((types & kArrayType) != 0 && index) return *index < schema.prefix.size() ? schema.prefix[*index] : schema.items;
   if ((types & kObjectType) == 0) return std::nullopt;
   if (!schema.names_members && schema.others == nullptr) return nullptr;
   if (const SchemaNode* property = schema.property(member)) return property;

@@ -316,8 +316,8 @@ ExpressionPtr magnitudes(const Digits& low, const Digits& high) {
 
 ExpressionPtr negative(ExpressionPtr magnitude) { return sequence({text("-"), std::move(magnitude)}); }
 
-/// A bound as a number with `fraction` digits behind the point: as it is written in the schema, or the nearest that fulfils it. The check
-/// reads numbers as doubles, and rounding to doubles keeps their order.
+/// A bound as a number with `fraction` digits behind the point: as it is written in the schema, or the nearest that
+/// fulfils it. The check reads numbers as doubles, and rounding to doubles keeps their order.
 Digits digits_of(double bound, bool lower, int fraction) {
   std::string out;
   const auto value = [&] {
@@ -385,11 +385,11 @@ ExpressionPtr any_number() {
   const ExpressionPtr whole = choice({text("0"), sequence({digit('1', '9'), any_digits(0, kMaxWholeDigits - 1)})});
   const ExpressionPtr short_exponent =
       maybe(sequence({e, maybe(characters({{U'+', U'+'}, {U'-', U'-'}})), any_digits(1, 2)}));
-  const ExpressionPtr long_exponent =
-      choice({sequence({text("-"), choice({sequence({digit('1', '2'), any_digits(2, 2)}),
-                                           sequence({text("3"), digit('0', '1'), any_digits(1, 1)})})}),
-              sequence({plus, choice({sequence({digit('1', '2'), any_digits(2, 2)}),
-                                      sequence({text("30"), digit('0', '7')})})})});
+  const ExpressionPtr long_exponent = choice(
+      {sequence({text("-"), choice({sequence({digit('1', '2'), any_digits(2, 2)}),
+                                    sequence({text("3"), digit('0', '1'), any_digits(1, 1)})})}),
+       sequence(
+           {plus, choice({sequence({digit('1', '2'), any_digits(2, 2)}), sequence({text("30"), digit('0', '7')})})})});
   return sequence({maybe(text("-")), choice({sequence({whole, fraction, short_exponent}),
                                              sequence({digit('1', '9'), fraction, e, long_exponent})})});
 }

@@ -141,8 +141,8 @@ ExpressionPtr integers(const NumberBounds& bounds);
 /// The same, of those that `divisor` (> 0) divides. Throws ConstraintError if they are too hard to tell.
 ExpressionPtr multiples(const NumberBounds& bounds, std::int64_t divisor);
 
-/// Numbers of at most 20 digits before the point and `fraction` (> 0) behind it. Without bounds and with all digits of a
-/// fraction an exponent may follow.
+/// Numbers of at most 20 digits before the point and `fraction` (> 0) behind it. Without bounds and with all digits of
+/// a fraction an exponent may follow.
 ExpressionPtr numbers(const NumberBounds& bounds, int fraction = kMaxFraction);
 
 }  // namespace baton::constrain

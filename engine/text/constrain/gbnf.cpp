@@ -16,6 +16,7 @@ namespace {
 using namespace constrain;
 
 constexpr std::size_t kMaxGbnfBytes = 65'536;
+constexpr std::size_t kMaxGbnfRules = 1024;
 constexpr int kMaxNesting = 64;
 constexpr std::int32_t kMaxRuleDepth = 256;  // calls that are open at once
 constexpr std::string_view kRoot = "root";
@@ -60,6 +61,8 @@ class GbnfReader {
       if (rules_[static_cast<std::size_t>(rule)].body == nullptr)
         throw ConstraintError(fmt::format("the grammar has no rule '{}'", name));
     }
+    if (rules_.size() > kMaxGbnfRules)
+      throw ConstraintError(fmt::format("it has {} rules; expected at most {}", rules_.size(), kMaxGbnfRules));
     return std::make_shared<const Grammar>(rules_, kMaxRuleDepth);
   }
 

@@ -40,7 +40,8 @@ class GrammarEmitter {
   std::int32_t add_counter(std::int32_t low, std::int32_t high);
   /// Adds a step from `from` to a new node, which is returned.
   std::int32_t add_step(Grammar::Step step, std::int32_t counter, std::int32_t from);
-  void allow_counts(std::int32_t node, Grammar::Counts counts);
+  /// Adds a node behind `from` that can only be passed with these counts.
+  std::int32_t add_gate(std::int32_t from, Grammar::Counts counts);
   Grammar::Node& at(std::int32_t index) { return nodes_[static_cast<std::size_t>(index)]; }
   void add_empty(std::int32_t from, std::int32_t to) { at(from).empties.push_back(to); }
 
@@ -53,7 +54,7 @@ class GrammarEmitter {
 namespace {
 
 constexpr std::size_t kMaxNodes = 1u << 17;
-constexpr std::size_t kMaxWrittenOut = 64;  // nodes of a repetition that is not counted
+constexpr std::size_t kMaxWrittenOut = 64;   // nodes of a repetition that is not counted
 constexpr std::size_t kMaxSteps = 1u << 20;  // repetitions of what adds no node count too
 
 }  // namespace
@@ -149,9 +150,12 @@ std::int32_t GrammarEmitter::add_step(Grammar::Step step, std::int32_t counter, 
   return after;
 }
 
-void GrammarEmitter::allow_counts(std::int32_t node, Grammar::Counts counts) {
+std::int32_t GrammarEmitter::add_gate(std::int32_t from, Grammar::Counts counts) {
+  const std::int32_t node = add_node();
+  add_empty(from, node);
   at(node).counts = static_cast<std::int32_t>(counts_.size());
   counts_.push_back(std::move(counts));
+  return node;
 }
 
 /// A long repetition is counted: its part stands there once.
@@ -193,14 +197,26 @@ std::int32_t GrammarEmitter::emit_counted(const GrammarExpression& expression, s
   const std::int32_t counter = add_counter(expression.low, expression.high);
   const std::int32_t once = add_node(), again = add_node();
   add_empty(add_step(Grammar::Step::begin, counter, from), once);
-  add_empty(add_step(Grammar::Step::add, counter, emit(*expression.parts[0], once)), again);
+  const bool bounded = expression.high != kUnbounded;
+  const std::int32_t part = bounded ? add_gate(once, {{0, expression.high - 1}}) : once;
+  add_empty(add_step(Grammar::Step::add, counter, emit(*expression.parts[0], part)), again);
   add_empty(again, once);
   const std::int32_t end = add_step(Grammar::Step::end, counter, again);
   if (expression.low == 0) add_empty(from, end);
   return end;
 }
 
-/// A step of the machine is counted if there is a bound.
+/// The counts before a step behind which there may be `counts`. Without an upper bound a count ends at the lower one.
+Grammar::Counts before_step(const Grammar::Counts& counts, const GrammarExpression& bounds) {
+  Grammar::Counts out;
+  for (const GrammarExpression::Interval& one : counts) {
+    const std::int32_t last = bounds.high == kUnbounded && one.high == bounds.low ? one.high : one.high - 1;
+    if (last >= 0) out.push_back({std::max(one.low - 1, 0), last});
+  }
+  return out;
+}
+
+/// A step of the machine is counted if there is a bound. A step that leads to no end is not begun.
 std::int32_t GrammarEmitter::emit_machine(const GrammarExpression& expression, std::int32_t from) {
   const bool counted = expression.low > 0 || expression.high != kUnbounded;
   const std::int32_t counter = counted ? add_counter(expression.low, expression.high) : -1;
@@ -209,18 +225,23 @@ std::int32_t GrammarEmitter::emit_machine(const GrammarExpression& expression, s
   const std::int32_t last = add_node();
   for (std::size_t i = 0; i < nodes.size(); ++i) {
     const GrammarExpression::State& state = expression.states[i];
-    if (counted) allow_counts(nodes[i], state.counts);
     if (state.ends) add_empty(nodes[i], last);
-    std::map<std::int32_t, std::int32_t> behind;  // the node before each target, so that its ways share one step
+    struct Ends {
+      std::int32_t begin, behind;
+    };
+    std::map<std::int32_t, Ends> steps;  // by target: its ways share one step
     for (const auto& [way, target] : state.ways) {
-      const auto [found, added] = behind.try_emplace(target, 0);
+      const auto [found, added] = steps.try_emplace(target);
       if (added) {
-        found->second = add_node();
-        const std::int32_t then =
-            counted ? add_step(Grammar::Step::add, counter, found->second) : found->second;
-        add_empty(then, nodes[static_cast<std::size_t>(target)]);
+        const Grammar::Counts& counts = expression.states[static_cast<std::size_t>(target)].counts;
+        const std::int32_t begin = counted ? add_gate(nodes[i], before_step(counts, expression)) : nodes[i];
+        found->second = {begin, add_node()};
+        const std::int32_t behind = found->second.behind;
+        add_empty(counted ? add_step(Grammar::Step::add, counter, behind) : behind,
+                  nodes[static_cast<std::size_t>(target)]);
       }
-      add_empty(emit(*way, nodes[i]), found->second);
+      const std::int32_t end = emit(*way, found->second.begin);
+      add_empty(end, found->second.behind);
     }
   }
   add_empty(counted ? add_step(Grammar::Step::begin, counter, from) : from, nodes[0]);
@@ -234,42 +255,38 @@ std::int32_t GrammarEmitter::emit_members(const GrammarExpression& expression, s
   const bool counted = low > 0 || high != kUnbounded;
   const std::int32_t counter = counted ? add_counter(low, high) : -1;
   auto needed = static_cast<std::int32_t>(std::count(expression.optional.begin(), expression.optional.end(), false));
-  const auto limit = [&](std::int32_t node, std::size_t next) {  // the members from `next` on are yet to come
-    if (!counted || node < 0) return;
-    const auto left = static_cast<std::int32_t>(expression.parts.size() - next);
-    allow_counts(node, {{expression.more ? 0 : std::max(low - left, 0), high == kUnbounded ? low : high - needed}});
+  const auto gate = [&](std::int32_t node, const Grammar::Counts& counts) {
+    return counted && node >= 0 ? add_gate(node, counts) : node;
   };
-  const auto count = [&](std::int32_t node) {
-    return counted ? add_step(Grammar::Step::add, counter, node) : node;
-  };
+  const auto add = [&](std::int32_t node) { return counted ? add_step(Grammar::Step::add, counter, node) : node; };
   std::int32_t none = counted ? add_step(Grammar::Step::begin, counter, from) : from, some = add_node();
-  limit(none, 0);
   for (std::size_t i = 0; i < expression.parts.size(); ++i) {
+    const bool optional = expression.optional[i];
+    needed -= optional ? 0 : 1;
+    const auto left = static_cast<std::int32_t>(expression.parts.size() - i - 1);
+    const Grammar::Counts behind{
+        {expression.more ? 0 : std::max(low - left, 0), high == kUnbounded ? low : high - needed}};
+    const Grammar::Counts before = before_step(behind, expression);
     const std::int32_t member = add_node();
-    if (none >= 0) add_empty(none, member);
-    add_empty(emit(*expression.between, some), member);
+    if (none >= 0) add_empty(gate(none, before), member);
+    add_empty(emit(*expression.between, gate(some, before)), member);
     const std::int32_t next = add_node();
-    add_empty(count(emit(*expression.parts[i], member)), next);
-    if (expression.optional[i]) {
-      add_empty(some, next);
+    add_empty(add(emit(*expression.parts[i], member)), next);
+    if (optional) {
+      add_empty(gate(some, behind), next);
+      none = gate(none, behind);
     } else {
       none = -1;
-      --needed;
-    }
-    limit(next, i + 1);
-    if (counted && none >= 0) {  // this chain has a place of its own behind each member
-      const std::int32_t skipped = add_node();
-      add_empty(none, skipped);
-      limit(none = skipped, i + 1);
     }
     some = next;
   }
   if (expression.more) {
     const std::int32_t loop = add_node(), member = add_node();
+    const Grammar::Counts before{{0, high == kUnbounded ? low : high - 1}};
     add_empty(some, loop);
-    add_empty(emit(*expression.between, loop), member);
-    if (none >= 0) add_empty(none, member);
-    add_empty(count(emit(*expression.more, member)), loop);
+    add_empty(emit(*expression.between, gate(loop, before)), member);
+    if (none >= 0) add_empty(gate(none, before), member);
+    add_empty(add(emit(*expression.more, member)), loop);
     some = loop;
   }
   const std::int32_t end = add_node();
@@ -626,10 +643,10 @@ class GrammarStates::Closure {
     else if (reached > counter.high)
       return;
     const std::int32_t mark = -1 - node.counter;
-    const std::uint64_t hash = combined(combined(hash_of(below), static_cast<std::uint64_t>(mark)),
-                                        static_cast<std::uint64_t>(reached));
-    todo_.push_back({node.after, std::make_shared<const GrammarFrame>(
-                                     GrammarFrame{mark, reached, depth_of(below), hash, below})});
+    const std::uint64_t hash =
+        combined(combined(hash_of(below), static_cast<std::uint64_t>(mark)), static_cast<std::uint64_t>(reached));
+    todo_.push_back(
+        {node.after, std::make_shared<const GrammarFrame>(GrammarFrame{mark, reached, depth_of(below), hash, below})});
   }
 
   const Grammar& grammar_;

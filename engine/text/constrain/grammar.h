@@ -117,9 +117,9 @@ std::shared_ptr<const Grammar> regex_grammar(std::string_view regex);
 /// One of these texts, of which there must be at least one.
 std::shared_ptr<const Grammar> enum_grammar(std::span<const std::string> texts);
 
-/// JSON of a schema that check_json_schema accepts, on one line. docs/yaml.md lists what cannot be enforced: the grammar
-/// says it (unenforced()), and it is checked behind. Throws ConstraintError, with the place, if no text fulfils the
-/// schema or if it is too large.
+/// JSON of a schema that check_json_schema accepts, on one line. docs/yaml.md lists what cannot be enforced: the
+/// grammar says it (unenforced()), and it is checked behind. Throws ConstraintError, with the place, if no text fulfils
+/// the schema or if it is too large.
 std::shared_ptr<const Grammar> schema_grammar(std::string_view schema);
 
 /// Several schemas in one grammar.

@@ -246,8 +246,9 @@ CharacterMachine CharacterMachine::both(const CharacterMachine& other) const {
     const auto [found, added] = known.try_emplace(pair, static_cast<std::int32_t>(out.size()));
     if (added) {
       if (out.size() == kMaxMachineStates) fail_large();
-      out.push_back({{}, states_[static_cast<std::size_t>(pair.first)].ends &&
-                             other.states_[static_cast<std::size_t>(pair.second)].ends});
+      out.push_back({{},
+                     states_[static_cast<std::size_t>(pair.first)].ends &&
+                         other.states_[static_cast<std::size_t>(pair.second)].ends});
       todo.push_back(pair);
     }
     return found->second;
@@ -316,7 +317,8 @@ std::pair<std::int32_t, std::int32_t> CharacterMachine::lengths() const {
       if (--ways[target] == 0) todo.push_back(target);
     }
   }
-  const auto reached = static_cast<std::size_t>(std::count_if(least.begin(), least.end(), [](auto n) { return n >= 0; }));
+  const auto reached =
+      static_cast<std::size_t>(std::count_if(least.begin(), least.end(), [](auto n) { return n >= 0; }));
   return {low, done == reached ? high : kUnbounded};
 }
 
@@ -371,7 +373,7 @@ std::vector<std::vector<GrammarExpression::Interval>> CharacterMachine::counts(s
 }
 
 ExpressionPtr CharacterMachine::in_json_string(std::int32_t low, std::int32_t high) const {
-  if (empty() || (high != kUnbounded && high < low)) throw ConstraintError("no text fulfils it");
+  if (empty() || (high != kUnbounded && high < low)) return choice({});
   const auto [least, most] = lengths();
   if (low <= least) low = 0;
   if (high != kUnbounded && most != kUnbounded && most <= high) high = kUnbounded;
@@ -380,7 +382,7 @@ ExpressionPtr CharacterMachine::in_json_string(std::int32_t low, std::int32_t hi
   if (counted) {
     auto all = counts(low, high);
     for (std::size_t i = 0; i < all.size(); ++i) out[i].counts = std::move(all[i]);
-    if (out[0].counts.empty() || out[0].counts.front().low > 0) throw ConstraintError("no text fulfils it");
+    if (out[0].counts.empty() || out[0].counts.front().low > 0) return choice({});
   }
   for (std::size_t i = 0; i < out.size(); ++i) {
     out[i].ends = states_[i].ends;
@@ -406,8 +408,8 @@ CharacterMachine CharacterMachine::multiples(std::int64_t divisor) {
     for (std::int64_t digit = 0; digit < 10; ++digit) {
       const auto target = static_cast<std::int32_t>(2 + (remainder * 10 + digit) % divisor);
       const char32_t character = U'0' + static_cast<char32_t>(digit);
-      const auto same = std::find_if(state.ways.begin(), state.ways.end(),
-                                     [&](const Way& way) { return way.target == target; });
+      const auto same =
+          std::find_if(state.ways.begin(), state.ways.end(), [&](const Way& way) { return way.target == target; });
       if (same != state.ways.end())
         same->characters.add({character, character});
       else

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// CharacterMachine: a deterministic machine over characters, for texts that several things are said of at once: patterns
-// that must all match, texts that are excluded, a length.
+// CharacterMachine: a deterministic machine over characters, for texts that several things are said of at once:
+// patterns that must all match, texts that are excluded, a length.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ class CharacterMachine {
   std::pair<std::int32_t, std::int32_t> lengths() const;
 
   /// Its texts of `low` to `high` characters, inside of a JSON string. Throws ConstraintError if the lengths are too
-  /// hard to count, or if there is no such text.
+  /// hard to count.
   ExpressionPtr in_json_string(std::int32_t low, std::int32_t high) const;
   ExpressionPtr expression() const;
 

@@ -127,7 +127,7 @@ char32_t unicode_escape(CharacterReader& reader) {
   if (high < 0xD800 || high > 0xDFFF) return high;
   char32_t low = 0;
   if (high < 0xDC00 && reader.take_if("\\u")) low = reader.hexadecimal_number(4);
-  if (low < 0xDC00 || low > 0xDFFF) reader.fail("this is half of a character of Unicode");
+  if (low < 0xDC00 || low > 0xDFFF) reader.fail("this is not a character of Unicode");
   return 0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00);
 }
 

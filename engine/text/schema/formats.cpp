@@ -13,21 +13,22 @@
 namespace baton {
 namespace {
 
-#define BATON_DATE                                                                                                \
-  "(\\d{4}-((0[13578]|1[02])-(0[1-9]|[12]\\d|3[01])|(0[469]|11)-(0[1-9]|[12]\\d|30)|02-(0[1-9]|1\\d|2[0-8]))|"     \
+#define BATON_DATE                                                                                             \
+  "(\\d{4}-((0[13578]|1[02])-(0[1-9]|[12]\\d|3[01])|(0[469]|11)-(0[1-9]|[12]\\d|30)|02-(0[1-9]|1\\d|2[0-8]))|" \
   "(\\d\\d(0[48]|[2468][048]|[13579][26])|([02468][048]|[13579][26])00)-02-29)"
 #define BATON_FRACTION "(\\.\\d{1,9})?"
-#define BATON_TIME                                                                                 \
-  "(([01]\\d|2[0-3]):[0-5]\\d:[0-5]\\d" BATON_FRACTION "([Zz]|[+-]([01]\\d|2[0-3]):[0-5]\\d)|"     \
+#define BATON_TIME                                     \
+  "(([01]\\d|2[0-3]):[0-5]\\d:[0-5]\\d" BATON_FRACTION \
+  "([Zz]|[+-]([01]\\d|2[0-3]):[0-5]\\d)|"              \
   "23:59:60" BATON_FRACTION "([Zz]|[+-]00:00))"
 #define BATON_IPV4 "(25[0-5]|2[0-4]\\d|1\\d\\d|[1-9]?\\d)(\\.(25[0-5]|2[0-4]\\d|1\\d\\d|[1-9]?\\d)){3}"
 #define BATON_H16 "[0-9A-Fa-f]{1,4}"
 #define BATON_LS32 "(" BATON_H16 ":" BATON_H16 "|" BATON_IPV4 ")"
-#define BATON_IPV6                                                                                                   \
-  "((" BATON_H16 ":){6}" BATON_LS32 "|::(" BATON_H16 ":){5}" BATON_LS32 "|(" BATON_H16 ")?::(" BATON_H16             \
-  ":){4}" BATON_LS32 "|((" BATON_H16 ":){0,1}" BATON_H16 ")?::(" BATON_H16 ":){3}" BATON_LS32 "|((" BATON_H16        \
-  ":){0,2}" BATON_H16 ")?::(" BATON_H16 ":){2}" BATON_LS32 "|((" BATON_H16 ":){0,3}" BATON_H16 ")?::" BATON_H16      \
-  ":" BATON_LS32 "|((" BATON_H16 ":){0,4}" BATON_H16 ")?::" BATON_LS32 "|((" BATON_H16 ":){0,5}" BATON_H16           \
+#define BATON_IPV6                                                                                              \
+  "((" BATON_H16 ":){6}" BATON_LS32 "|::(" BATON_H16 ":){5}" BATON_LS32 "|(" BATON_H16 ")?::(" BATON_H16        \
+  ":){4}" BATON_LS32 "|((" BATON_H16 ":){0,1}" BATON_H16 ")?::(" BATON_H16 ":){3}" BATON_LS32 "|((" BATON_H16   \
+  ":){0,2}" BATON_H16 ")?::(" BATON_H16 ":){2}" BATON_LS32 "|((" BATON_H16 ":){0,3}" BATON_H16 ")?::" BATON_H16 \
+  ":" BATON_LS32 "|((" BATON_H16 ":){0,4}" BATON_H16 ")?::" BATON_LS32 "|((" BATON_H16 ":){0,5}" BATON_H16      \
   ")?::" BATON_H16 "|((" BATON_H16 ":){0,6}" BATON_H16 ")?::)"
 #define BATON_ATOM "[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+"
 #define BATON_LABEL "[A-Za-z0-9](-*[A-Za-z0-9])*"

@@ -75,7 +75,10 @@ SplitUri split_uri(const std::string& uri) {
 
 std::string percent_decoded(std::string_view text) {
   const auto digit = [](char c) {
-    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                  : -1;
   };
   std::string out;
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -179,6 +182,35 @@ class SchemaAddresses {
   std::map<std::pair<std::string, std::string>, Place> anchors_;
 };
 
+/// What is wrong with a schema, and where.
+class SchemaReport {
+ public:
+  void wrong(const std::string& message, std::string found = {}, std::vector<std::string> expected = {}) {
+    if (!full()) mistakes_.push_back(mistake(message, std::move(found), std::move(expected)));
+  }
+  void unknown(std::string keyword, std::vector<std::string> expected) {
+    if (unknown_.size() < kMaxMistakes)
+      unknown_.push_back(mistake(kNotSupported, std::move(keyword), std::move(expected)));
+  }
+  bool full() const { return mistakes_.size() == kMaxMistakes; }
+
+  static constexpr const char* kNotSupported = "this keyword is not supported";
+
+  std::vector<std::string> path;  // of what is being read
+
+  std::vector<SchemaMistake> take_mistakes() { return std::move(mistakes_); }
+  std::vector<SchemaMistake> take_unknown() { return std::move(unknown_); }
+
+ private:
+  SchemaMistake mistake(const std::string& message, std::string found, std::vector<std::string> expected) const {
+    std::string pointer;
+    for (const std::string& name : path) pointer += "/" + name;
+    return {path, (pointer.empty() ? "the value" : pointer) + ": " + message, std::move(found), std::move(expected)};
+  }
+
+  std::vector<SchemaMistake> mistakes_, unknown_;
+};
+
 class SchemaReader {
  public:
   using Value = const OrderedJson&;
@@ -194,84 +226,23 @@ class SchemaReader {
   }
 
   std::deque<SchemaNode> take_nodes() { return std::move(nodes_); }
-  std::vector<SchemaMistake> take_mistakes() { return std::move(mistakes_); }
-  std::vector<SchemaMistake> take_unknown() { return std::move(unknown_); }
 
   // For the readers of keywords.
 
-  void wrong(const std::string& message, std::string found = {}, std::vector<std::string> expected = {}) {
-    if (mistakes_.size() < kMaxMistakes) mistakes_.push_back(mistake(message, std::move(found), std::move(expected)));
-  }
+  SchemaReport& report() { return report_; }
 
   void refer(Value value, SchemaNode& node) {
-    if (!value.is_string()) return wrong("expected a string");
-    references_.push_back({&node, path_, value.get<std::string>(), base_});
+    if (!value.is_string()) return report_.wrong("expected a string");
+    references_.push_back({&node, report_.path, value.get<std::string>(), base_});
   }
 
   /// The schema that is the value of what is being read, or of a name or an index in it.
-  const SchemaNode* here(Value schema) { return node_at(schema, path_, base_); }
+  const SchemaNode* here(Value schema) { return node_at(schema, report_.path, base_); }
   const SchemaNode* below(const std::string& name, Value schema) {
-    path_.push_back(name);
+    report_.path.push_back(name);
     const SchemaNode* out = here(schema);
-    path_.pop_back();
+    report_.path.pop_back();
     return out;
-  }
-
-  std::vector<const SchemaNode*> list_of(Value value) {
-    std::vector<const SchemaNode*> out;
-    if (!value.is_array() || value.empty()) wrong("expected a list of schemas");
-    for (std::size_t i = 0; value.is_array() && i < value.size(); ++i) out.push_back(below(std::to_string(i), value[i]));
-    return out;
-  }
-
-  std::vector<std::pair<std::string, const SchemaNode*>> map_of(Value value) {
-    std::vector<std::pair<std::string, const SchemaNode*>> out;
-    if (!value.is_object()) wrong("expected a map of schemas");
-    for (const auto& [name, schema] : value.items()) {
-      if (!value.is_object() || mistakes_.size() == kMaxMistakes) break;
-      out.emplace_back(name, below(name, schema));
-    }
-    return out;
-  }
-
-  std::vector<std::string> names_of(Value value) {
-    std::vector<std::string> out;
-    if (!value.is_array() || !std::all_of(value.begin(), value.end(), [](Value one) { return one.is_string(); }))
-      wrong("expected a list of names");
-    else
-      for (Value one : value) out.push_back(one.get<std::string>());
-    return out;
-  }
-
-  std::optional<long double> number_of(Value value) {
-    if (value.is_number_unsigned()) return static_cast<long double>(value.get<std::uint64_t>());
-    if (value.is_number_integer()) return static_cast<long double>(value.get<std::int64_t>());
-    if (value.is_number()) return static_cast<long double>(value.get<double>());
-    if (!value.is_boolean()) wrong("expected a number");  // an exclusive bound of draft 4
-    return std::nullopt;
-  }
-
-  std::optional<std::uint64_t> count_of(Value value) {
-    if (value.is_number_integer() && value >= 0) return value.get<std::uint64_t>();
-    const bool whole = value.is_number_float() && value >= 0 && value < 1e18 &&
-                       std::floor(value.get<double>()) == value.get<double>();
-    if (whole) return static_cast<std::uint64_t>(value.get<double>());
-    wrong("expected an integer of at least 0");
-    return std::nullopt;
-  }
-
-  std::optional<SchemaPattern> pattern_of(Value value) {
-    if (!value.is_string()) {
-      wrong("expected a string");
-      return std::nullopt;
-    }
-    try {
-      const auto text = value.get<std::string>();
-      return SchemaPattern{text, Pattern::of_ecmascript(text)};
-    } catch (const std::invalid_argument& error) {
-      wrong(error.what());
-      return std::nullopt;
-    }
   }
 
  private:
@@ -287,10 +258,10 @@ class SchemaReader {
     SchemaNode& node = nodes_.emplace_back();
     found->second = &node;
     node.pointer = json_pointer(path);
-    const std::vector<std::string> outer = std::exchange(path_, std::move(path));
+    const std::vector<std::string> outer = std::exchange(report_.path, std::move(path));
     const std::string outer_base = std::exchange(base_, std::move(base));
     read_schema(schema, node);
-    path_ = outer;
+    report_.path = outer;
     base_ = outer_base;
     return &node;
   }
@@ -300,23 +271,28 @@ class SchemaReader {
       node.never = !schema.get<bool>();
       return;
     }
-    if (!schema.is_object()) return wrong("a schema is a map or a boolean");
+    if (!schema.is_object()) return report_.wrong("a schema is a map or a boolean");
     const bool only_reference = old_draft_ && schema.contains("$ref");  // what stands next to it has no meaning
-    if (!only_reference) base_ = addresses_.enter(schema, path_, base_);
+    if (!only_reference) base_ = addresses_.enter(schema, report_.path, base_);
     for (const auto& [keyword, value] : schema.items()) {
-      if (mistakes_.size() == kMaxMistakes) return;
+      if (report_.full()) return;
       if (only_reference && keyword != "$ref" && keyword != "definitions" && keyword != "$defs") continue;
-      path_.push_back(keyword);
+      report_.path.push_back(keyword);
       read_keyword(keyword, value, node);
-      path_.pop_back();
+      report_.path.pop_back();
     }
     if (!only_reference) join_keywords(schema, node);
   }
 
   /// Keywords that change what others mean.
   void join_keywords(Value schema, SchemaNode& node) {
-    const auto is = [&](const char* keyword, bool value) { return schema.contains(keyword) && schema[keyword] == value; };
-    if (is("nullable", true) && node.types != 0) node.types |= kNullType;
+    const auto is = [&](const char* keyword, bool value) {
+      return schema.contains(keyword) && schema[keyword] == value;
+    };
+    if (is("nullable", true) && node.types != 0) {
+      node.types |= kNullType;
+      node.type_names += R"(, "null")";
+    }
     if (is("exclusiveMinimum", true)) node.above = std::exchange(node.minimum, std::nullopt);
     if (is("exclusiveMaximum", true)) node.below = std::exchange(node.maximum, std::nullopt);
     if (schema.contains("additionalItems")) {  // the items behind those of a list under 'items'
@@ -328,25 +304,20 @@ class SchemaReader {
 
   void read_keyword(const std::string& keyword, Value value, SchemaNode& node);
 
-  SchemaMistake mistake(const std::string& message, std::string found, std::vector<std::string> expected) const {
-    std::string pointer;
-    for (const std::string& name : path_) pointer += "/" + name;
-    return {path_, (pointer.empty() ? "the value" : pointer) + ": " + message, std::move(found), std::move(expected)};
-  }
-
   void resolve(std::size_t index) {
     const Reference reference = references_[index];
-    path_ = reference.path;
+    report_.path = reference.path;
     const SplitUri target = split_uri(reference.text);
     const std::string address = resolved_uri(reference.base, target.address);
     if (!addresses_.knows(address))
-      return wrong(fmt::format("references to other documents are not supported, found '{}'; expected a place in this "
-                               "schema, such as '#/$defs/name'",
-                               reference.text));
+      return report_.wrong(
+          fmt::format("references to other documents are not supported, found '{}'; expected a place in this "
+                      "schema, such as '#/$defs/name'",
+                      reference.text));
     const SchemaAddresses::Place place = addresses_.find(address, percent_decoded(target.fragment));
     if (place.schema == nullptr)
-      return wrong(fmt::format("expected the place of a schema in this one, such as '#/$defs/name'; '{}' is none",
-                               reference.text));
+      return report_.wrong(fmt::format(
+          "expected the place of a schema in this one, such as '#/$defs/name'; '{}' is none", reference.text));
     reference.node->reference = node_at(*place.schema, place.path, place.base);
   }
 
@@ -355,11 +326,69 @@ class SchemaReader {
   SchemaAddresses addresses_;
   std::deque<SchemaNode> nodes_;
   std::map<const OrderedJson*, const SchemaNode*> known_;
-  std::vector<std::string> path_;  // of what is being read
-  std::string base_;               // its address
+  SchemaReport report_;
+  std::string base_;  // address of what is being read
   std::vector<Reference> references_;
-  std::vector<SchemaMistake> mistakes_, unknown_;
 };
+
+std::vector<const SchemaNode*> list_of(SchemaReader& reader, const OrderedJson& value) {
+  std::vector<const SchemaNode*> out;
+  if (!value.is_array() || value.empty()) reader.report().wrong("expected a list of schemas");
+  for (std::size_t i = 0; value.is_array() && i < value.size(); ++i)
+    out.push_back(reader.below(std::to_string(i), value[i]));
+  return out;
+}
+
+std::vector<std::pair<std::string, const SchemaNode*>> map_of(SchemaReader& reader, const OrderedJson& value) {
+  std::vector<std::pair<std::string, const SchemaNode*>> out;
+  if (!value.is_object()) reader.report().wrong("expected a map of schemas");
+  for (const auto& [name, schema] : value.items()) {
+    if (!value.is_object() || reader.report().full()) break;
+    out.emplace_back(name, reader.below(name, schema));
+  }
+  return out;
+}
+
+std::vector<std::string> names_of(SchemaReport& report, const OrderedJson& value) {
+  std::vector<std::string> out;
+  if (!value.is_array() ||
+      !std::all_of(value.begin(), value.end(), [](const OrderedJson& one) { return one.is_string(); }))
+    report.wrong("expected a list of names");
+  else
+    for (const OrderedJson& one : value) out.push_back(one.get<std::string>());
+  return out;
+}
+
+std::optional<long double> number_of(SchemaReport& report, const OrderedJson& value) {
+  if (value.is_number_unsigned()) return static_cast<long double>(value.get<std::uint64_t>());
+  if (value.is_number_integer()) return static_cast<long double>(value.get<std::int64_t>());
+  if (value.is_number()) return static_cast<long double>(value.get<double>());
+  if (!value.is_boolean()) report.wrong("expected a number");  // an exclusive bound of draft 4
+  return std::nullopt;
+}
+
+std::optional<std::uint64_t> count_of(SchemaReport& report, const OrderedJson& value) {
+  if (value.is_number_integer() && value >= 0) return value.get<std::uint64_t>();
+  const bool whole =
+      value.is_number_float() && value >= 0 && value < 1e18 && std::floor(value.get<double>()) == value.get<double>();
+  if (whole) return static_cast<std::uint64_t>(value.get<double>());
+  report.wrong("expected an integer of at least 0");
+  return std::nullopt;
+}
+
+std::optional<SchemaPattern> pattern_of(SchemaReport& report, const OrderedJson& value) {
+  if (!value.is_string()) {
+    report.wrong("expected a string");
+    return std::nullopt;
+  }
+  try {
+    const auto text = value.get<std::string>();
+    return SchemaPattern{text, Pattern::of_ecmascript(text)};
+  } catch (const std::invalid_argument& error) {
+    report.wrong(error.what());
+    return std::nullopt;
+  }
+}
 
 /// 2.0 is written as 2: integers have no fraction.
 SchemaValue value_of(const OrderedJson& value) {
@@ -371,9 +400,9 @@ SchemaValue value_of(const OrderedJson& value) {
   return {std::move(read), std::move(text)};
 }
 
-void read_types(SchemaReader& reader, const OrderedJson& value, SchemaNode& node) {
+void read_types(SchemaReport& report, const OrderedJson& value, SchemaNode& node) {
   const OrderedJson types = value.is_array() ? value : OrderedJson::array({value});
-  if (types.empty()) return reader.wrong("expected a type");
+  if (types.empty()) return report.wrong("expected a type");
   for (const OrderedJson& type : types) {
     const std::string name = type.is_string() ? type.get<std::string>() : "";
     const auto* found = std::find_if(std::begin(kSchemaTypes), std::end(kSchemaTypes),
@@ -381,109 +410,112 @@ void read_types(SchemaReader& reader, const OrderedJson& value, SchemaNode& node
     if (found == std::end(kSchemaTypes)) {
       std::vector<std::string> names;
       for (const auto& one : kSchemaTypes) names.emplace_back(one.first);
-      return reader.wrong("expected a type of JSON (null, boolean, integer, number, string, array, object)", name,
+      return report.wrong("expected a type of JSON (null, boolean, integer, number, string, array, object)", name,
                           std::move(names));
     }
     node.types |= found->second;
+    node.type_names += (node.type_names.empty() ? "" : ", ") + type.dump();
   }
 }
 
-void read_values(SchemaReader& reader, const OrderedJson& value, SchemaNode& node) {
-  if (!value.is_array() || value.empty()) return reader.wrong("expected a list of values");
+void read_values(SchemaReport& report, const OrderedJson& value, SchemaNode& node) {
+  if (!value.is_array() || value.empty()) return report.wrong("expected a list of values");
   node.values.emplace();
   for (const OrderedJson& one : value) node.values->push_back(value_of(one));
 }
 
-void read_divisor(SchemaReader& reader, const OrderedJson& value, SchemaNode& node) {
-  if (!value.is_number() || value <= 0) return reader.wrong("expected a number above 0");
+void read_divisor(SchemaReport& report, const OrderedJson& value, SchemaNode& node) {
+  if (!value.is_number() || value <= 0) return report.wrong("expected a number above 0");
   node.multiple_of = value_of(value).value;
 }
 
 void read_items(SchemaReader& reader, const OrderedJson& value, SchemaNode& node) {
   if (value.is_array())
-    node.prefix = reader.list_of(value);
+    node.prefix = list_of(reader, value);
   else
     node.items = reader.here(value);
 }
 
 void read_properties(SchemaReader& reader, const OrderedJson& value, SchemaNode& node) {
   node.names_members = true;
-  node.properties = reader.map_of(value);
+  node.properties = map_of(reader, value);
   node.by_name.insert(node.properties.begin(), node.properties.end());
 }
 
 void read_patterns(SchemaReader& reader, const OrderedJson& value, SchemaNode& node) {
   node.names_members = true;
-  for (const auto& [name, schema] : reader.map_of(value)) {
-    if (std::optional<SchemaPattern> pattern = reader.pattern_of(name))
+  for (const auto& [name, schema] : map_of(reader, value)) {
+    if (std::optional<SchemaPattern> pattern = pattern_of(reader.report(), name))
       node.patterns.emplace_back(std::move(*pattern), schema);
   }
 }
 
-void read_required(SchemaReader& reader, const OrderedJson& value, SchemaNode& node) {
+void read_required(SchemaReport& report, const OrderedJson& value, SchemaNode& node) {
   node.names_members = true;
-  node.required = reader.names_of(value);
+  node.required = names_of(report, value);
 }
 
 void read_dependents(SchemaReader& reader, const OrderedJson& value, SchemaNode& node) {
-  if (!value.is_object()) return reader.wrong("expected a map");
+  if (!value.is_object()) return reader.report().wrong("expected a map");
   for (const auto& [name, one] : value.items()) {
     if (one.is_array())
-      node.dependents.push_back({name, reader.names_of(one), nullptr});
+      node.dependents.push_back({name, names_of(reader.report(), one), nullptr});
     else
       node.dependents.push_back({name, {}, reader.below(name, one)});
   }
 }
 
-void read_flag(SchemaReader& reader, const OrderedJson& value, SchemaNode& node) {
-  if (!value.is_boolean()) return reader.wrong("expected true or false");
+void read_flag(SchemaReport& report, const OrderedJson& value, SchemaNode& node) {
+  if (!value.is_boolean()) return report.wrong("expected true or false");
   node.unique = value.get<bool>();
 }
 
-void read_format(SchemaReader& reader, const OrderedJson& value, SchemaNode& node) {
-  if (!value.is_string()) return reader.wrong("expected a string");
+void read_format(SchemaReport& report, const OrderedJson& value, SchemaNode& node) {
+  if (!value.is_string()) return report.wrong("expected a string");
   node.format = value.get<std::string>();
 }
 
+/// Those that read no schemas.
+template <auto read>
+constexpr SchemaReader::Read kPlain =
+    [](SchemaReader& reader, const OrderedJson& value, SchemaNode& node) { read(reader.report(), value, node); };
 template <auto member>
 constexpr SchemaReader::Read kNumber = [](SchemaReader& reader, const OrderedJson& value, SchemaNode& node) {
-  node.*member = reader.number_of(value);
+  node.*member = number_of(reader.report(), value);
 };
 template <auto member>
 constexpr SchemaReader::Read kCount = [](SchemaReader& reader, const OrderedJson& value, SchemaNode& node) {
-  node.*member = reader.count_of(value);
+  node.*member = count_of(reader.report(), value);
 };
 template <auto member>
-constexpr SchemaReader::Read kSchema = [](SchemaReader& reader, const OrderedJson& value, SchemaNode& node) {
-  node.*member = reader.here(value);
-};
+constexpr SchemaReader::Read kSchema =
+    [](SchemaReader& reader, const OrderedJson& value, SchemaNode& node) { node.*member = reader.here(value); };
 template <auto member>
-constexpr SchemaReader::Read kSchemaList = [](SchemaReader& reader, const OrderedJson& value, SchemaNode& node) {
-  node.*member = reader.list_of(value);
-};
+constexpr SchemaReader::Read kSchemaList =
+    [](SchemaReader& reader, const OrderedJson& value, SchemaNode& node) { node.*member = list_of(reader, value); };
 constexpr SchemaReader::Read kAnnotation = [](SchemaReader&, const OrderedJson&, SchemaNode&) {};
 
 const std::map<std::string, SchemaReader::Read>& schema_keywords() {
   using Node = SchemaNode;
   static const std::map<std::string, SchemaReader::Read> all = {
-      {"type", read_types},
-      {"enum", read_values},
+      {"type", kPlain<read_types>},
+      {"enum", kPlain<read_values>},
       {"const", [](auto&, const OrderedJson& value, Node& node) { node.constant = value_of(value); }},
       {"minimum", kNumber<&Node::minimum>},
       {"maximum", kNumber<&Node::maximum>},
       {"exclusiveMinimum", kNumber<&Node::above>},
       {"exclusiveMaximum", kNumber<&Node::below>},
-      {"multipleOf", read_divisor},
+      {"multipleOf", kPlain<read_divisor>},
       {"minLength", kCount<&Node::min_length>},
       {"maxLength", kCount<&Node::max_length>},
       {"pattern", [](SchemaReader& reader, const OrderedJson& value,
-                     Node& node) { node.pattern = reader.pattern_of(value); }},
-      {"format", read_format},
+                     Node& node) { node.pattern = pattern_of(reader.report(), value); }},
+      {"format", kPlain<read_format>},
       {"prefixItems", kSchemaList<&Node::prefix>},
       {"items", read_items},
       {"minItems", kCount<&Node::min_items>},
       {"maxItems", kCount<&Node::max_items>},
-      {"uniqueItems", read_flag},
+      {"uniqueItems", kPlain<read_flag>},
       {"contains", kSchema<&Node::contains>},
       {"minContains", kCount<&Node::min_contains>},
       {"maxContains", kCount<&Node::max_contains>},
@@ -491,7 +523,7 @@ const std::map<std::string, SchemaReader::Read>& schema_keywords() {
       {"patternProperties", read_patterns},
       {"additionalProperties", kSchema<&Node::others>},
       {"propertyNames", kSchema<&Node::names>},
-      {"required", read_required},
+      {"required", kPlain<read_required>},
       {"minProperties", kCount<&Node::min_properties>},
       {"maxProperties", kCount<&Node::max_properties>},
       {"dependencies", read_dependents},
@@ -505,8 +537,8 @@ const std::map<std::string, SchemaReader::Read>& schema_keywords() {
       {"if", kSchema<&Node::condition>},
       {"then", kSchema<&Node::then>},
       {"else", kSchema<&Node::otherwise>},
-      {"definitions", [](SchemaReader& reader, const OrderedJson& value, Node&) { reader.map_of(value); }},
-      {"$defs", [](SchemaReader& reader, const OrderedJson& value, Node&) { reader.map_of(value); }},
+      {"definitions", [](SchemaReader& reader, const OrderedJson& value, Node&) { map_of(reader, value); }},
+      {"$defs", [](SchemaReader& reader, const OrderedJson& value, Node&) { map_of(reader, value); }},
       // What join_keywords() or SchemaAddresses reads.
       {"additionalItems", kAnnotation},
       {"nullable", kAnnotation},
@@ -544,11 +576,12 @@ void SchemaReader::read_keyword(const std::string& keyword, const OrderedJson& v
   if (keyword.starts_with("x-")) return;  // an annotation, as in the whole file
   std::vector<std::string> expected;
   for (const auto& entry : schema_keywords()) expected.push_back(entry.first);
-  const bool refused = std::find(std::begin(kRefusedKeywords), std::end(kRefusedKeywords), keyword) !=
-                       std::end(kRefusedKeywords);
-  std::vector<SchemaMistake>& list = refused ? mistakes_ : unknown_;
-  if (list.size() < kMaxMistakes)
-    list.push_back(mistake("this keyword is not supported", keyword, std::move(expected)));
+  const bool refused =
+      std::find(std::begin(kRefusedKeywords), std::end(kRefusedKeywords), keyword) != std::end(kRefusedKeywords);
+  if (refused)
+    report_.wrong(SchemaReport::kNotSupported, keyword, std::move(expected));
+  else
+    report_.unknown(keyword, std::move(expected));
 }
 
 std::vector<const SchemaNode*> schemas_of_same_value(const SchemaNode& node) {
@@ -633,8 +666,8 @@ Schema::Schema(std::string_view text) {
     SchemaReader reader(root);
     content->root = reader.read();
     content->nodes = reader.take_nodes();
-    content->mistakes = reader.take_mistakes();
-    content->unknown = reader.take_unknown();
+    content->mistakes = reader.report().take_mistakes();
+    content->unknown = reader.report().take_unknown();
     const SchemaHeight found = height_of(content->nodes);
     content->height = found.height;
     if (found.wrong != nullptr && content->mistakes.empty())

@@ -28,14 +28,6 @@ std::string joined(const Json& words) {
   return out;
 }
 
-std::string names_of(SchemaTypes types) {
-  Json names = Json::array();
-  for (const auto& [name, type] : kSchemaTypes) {
-    if ((types & type) != 0) names.push_back(name);
-  }
-  return joined(names);
-}
-
 std::string at(const std::string& pointer, const std::string& message) {
   return (pointer.empty() ? "the value" : pointer) + ": " + message;
 }
@@ -48,7 +40,7 @@ long double number_of(const Json& value) {
 
 std::string number_text(long double value) {
   return std::floor(value) == value && std::abs(value) < 1e20L ? fmt::format("{:.0f}", value)
-                                                              : fmt::format("{}", static_cast<double>(value));
+                                                               : fmt::format("{}", static_cast<double>(value));
 }
 
 /// A number as digits times a power of ten: what its shortest text says.
@@ -185,7 +177,7 @@ std::string SchemaCheck::check(const Json& value, const SchemaNode& node, const 
 
 std::string SchemaCheck::check_own(const Json& value, const SchemaNode& node, const std::string& pointer, int depth) {
   if (node.types != 0 && (node.types & types_of_value(value)) == 0)
-    return at(pointer, fmt::format("expected {}, found {}", names_of(node.types), value.type_name()));
+    return at(pointer, fmt::format("expected {}, found {}", node.type_names, value.type_name()));
   if (node.values) {
     const auto same = [&](const SchemaValue& one) { return one.value == value; };
     if (std::none_of(node.values->begin(), node.values->end(), same)) {
@@ -194,8 +186,7 @@ std::string SchemaCheck::check_own(const Json& value, const SchemaNode& node, co
       return at(pointer, "expected one of " + joined(words));
     }
   }
-  if (node.constant && value != node.constant->value)
-    return at(pointer, "expected " + json_text(node.constant->value));
+  if (node.constant && value != node.constant->value) return at(pointer, "expected " + json_text(node.constant->value));
   std::string wrong;
   if (value.is_number()) {
     wrong = check_bounds(number_of(value), node, pointer);
@@ -247,8 +238,7 @@ std::string SchemaCheck::check_alternatives(const Json& value, const SchemaNode&
 
 std::string SchemaCheck::check_string(const std::string& value, const SchemaNode& node, const std::string& pointer) {
   if (node.min_length || node.max_length) {
-    const std::string wrong =
-        check_size(utf8::count(value), node.min_length, node.max_length, "characters", pointer);
+    const std::string wrong = check_size(utf8::count(value), node.min_length, node.max_length, "characters", pointer);
     if (!wrong.empty()) return wrong;
   }
   if (node.pattern && !node.pattern->compiled.search(value, effort_))
@@ -346,8 +336,7 @@ std::string SchemaCheck::check_dependents(const Json& value, const SchemaNode& n
       if (!value.contains(name))
         return at(pointer, fmt::format("the key '{}' is missing, which '{}' needs", name, dependent.name));
     }
-    std::string wrong =
-        dependent.schema == nullptr ? "" : check(value, *dependent.schema, pointer, depth + 1);
+    std::string wrong = dependent.schema == nullptr ? "" : check(value, *dependent.schema, pointer, depth + 1);
     if (!wrong.empty()) return wrong;
   }
   return {};

@@ -197,7 +197,8 @@ struct StringRules {
 
   explicit StringRules(const SchemaSet& set) {
     for (Link node : set.own()) {
-      if (node->min_length) low = std::max(low, static_cast<std::int64_t>(std::min<std::uint64_t>(*node->min_length, kMaxCount + 1)));
+      if (node->min_length)
+        low = std::max(low, static_cast<std::int64_t>(std::min<std::uint64_t>(*node->min_length, kMaxCount + 1)));
       if (node->max_length && *node->max_length <= static_cast<std::uint64_t>(kMaxCount)) {
         const auto most = static_cast<std::int64_t>(*node->max_length);
         high = high == kUnbounded ? most : std::min(high, most);
@@ -480,6 +481,7 @@ class MadeSchemas {
     node.types = types;
     return &node;
   }
+
  private:
   /// It does not count as one that names members: the object keeps what else it may have.
   SchemaNode& made() { return nodes_.emplace_back(); }
@@ -507,7 +509,8 @@ std::optional<std::vector<Link>> opposites(const SchemaNode& condition, MadeSche
   if (implied == 0) {
     if (condition.types == 0) return std::vector<Link>();  // it always holds
     if ((condition.types & kIntegerType) != 0 && (condition.types & kNumberType) == 0) return std::nullopt;
-    return std::vector<Link>{make.of_types(kAnyType & ~(condition.types | ((condition.types & kNumberType) != 0 ? kIntegerType : 0)))};
+    return std::vector<Link>{
+        make.of_types(kAnyType & ~(condition.types | ((condition.types & kNumberType) != 0 ? kIntegerType : 0)))};
   }
   const bool members_only = implied == kObjectType && condition.patterns.empty() && condition.others == nullptr &&
                             condition.names == nullptr && !condition.min_properties && !condition.max_properties &&
@@ -550,6 +553,13 @@ struct ScalarRule {
   std::map<std::string, std::string> unenforced;  // patterns, or "multipleOf", with the reason
 };
 
+/// A list or an object whose rule is not written yet.
+struct WaitingStructure {
+  std::size_t rule;
+  SchemaTypes type;
+  std::vector<Link> nodes;
+};
+
 class SchemaCompiler {
  public:
   SchemaCompiler() : check_(kCheckedBytes), effort_(effort_for_output(kCheckedBytes)) {}
@@ -561,7 +571,7 @@ class SchemaCompiler {
   ExpressionPtr read(const SchemaNode& root) {
     ExpressionPtr out = value(set_of(&root), 1);
     for (; !queue_.empty(); queue_.pop_front()) {
-      const Waiting next = queue_.front();
+      const WaitingStructure next = queue_.front();
       rules_.set(next.rule, next.type == kArrayType ? array(next.nodes) : object(next.nodes));
     }
     return out;
@@ -569,12 +579,6 @@ class SchemaCompiler {
 
  private:
   using Nodes = std::vector<Link>;
-  struct Waiting {
-    std::size_t rule;
-    SchemaTypes type;
-    Nodes nodes;
-  };
-
   /// `ways`: how many alternatives were chosen from on the way to this set.
   ExpressionPtr value(const SchemaSet& set, std::size_t ways) {
     if (++sets_ > kMaxSchemas)
@@ -641,8 +645,8 @@ class SchemaCompiler {
     for (std::size_t i = 0; i < sets.size(); ++i) {
       for (std::size_t other = 0; other < sets.size(); ++other) {
         if (i == other || comparison_.apart(sets[i], set_of(node.one_of[other]))) continue;
-        return notes_.add(node, "oneOf", fmt::format("alternatives {} and {} may both hold", std::min(i, other),
-                                                     std::max(i, other)));
+        return notes_.add(node, "oneOf",
+                          fmt::format("alternatives {} and {} may both hold", std::min(i, other), std::max(i, other)));
       }
     }
   }
@@ -716,8 +720,8 @@ class SchemaCompiler {
       int digits = 1;
       while (digits <= 15 && by != Json::parse(fmt::format("1e-{}", digits))) ++digits;
       if (is_whole(by) && by < 1'000'000'000) {
-        const auto factor = is_whole(by) && by.is_number_float() ? static_cast<std::int64_t>(by.get<double>())
-                                                                 : by.get<std::int64_t>();
+        const auto factor =
+            is_whole(by) && by.is_number_float() ? static_cast<std::int64_t>(by.get<double>()) : by.get<std::int64_t>();
         divisor = std::lcm(divisor, factor);
         whole = true;
         if (divisor < 1'000'000'000'000) continue;
@@ -766,8 +770,8 @@ class SchemaCompiler {
     const auto low = static_cast<std::int32_t>(rules.low), high = static_cast<std::int32_t>(rules.high);
     if (rules.patterns.empty() && rules.formats.empty() && rules.excluded.empty())
       return quoted(repeat(any_character(), low, high));
-    const bool alone = low == 0 && high == kUnbounded && rules.excluded.empty() &&
-                       rules.patterns.size() + rules.formats.size() == 1;
+    const bool alone =
+        low == 0 && high == kUnbounded && rules.excluded.empty() && rules.patterns.size() + rules.formats.size() == 1;
     if (alone && !rules.formats.empty())
       return quoted(in_json_string(regex_expression(string_format(*rules.formats.begin())->regex)));
     if (alone) {
@@ -817,7 +821,8 @@ class SchemaCompiler {
         notes_.add(*node, "contains");
     }
     if (prefix > kMaxPrefix)
-      fail_at(nodes.front()->pointer, fmt::format("expected at most {} schemas of first items, found {}", kMaxPrefix, prefix));
+      fail_at(nodes.front()->pointer,
+              fmt::format("expected at most {} schemas of first items, found {}", kMaxPrefix, prefix));
     for (std::size_t i = 0; i <= prefix; ++i) {
       if (item_set(nodes, i).never) size.at_most(i);
     }
@@ -848,28 +853,25 @@ class SchemaCompiler {
     return sequence({open, rest, close});
   }
 
-  struct Name {
-    std::string name;
-    bool needed = false;
-  };
-
-  /// The properties in their order, then what else is required, and the names that 'propertyNames' lists.
-  std::vector<Name> names_of(const Nodes& nodes, const SchemaSet& names) {
-    std::vector<Name> out;
+  /// The properties in their order, then what else is required, and the names that 'propertyNames' lists; each with
+  /// whether it must be there.
+  std::vector<std::pair<std::string, bool>> names_of(const Nodes& nodes, const SchemaSet& names) {
+    std::vector<std::pair<std::string, bool>> out;
     std::map<std::string, std::size_t> places;
     const auto add = [&](const std::string& name) {
       const auto [found, added] = places.try_emplace(name, out.size());
-      if (added) out.push_back({name, false});
+      if (added) out.emplace_back(name, false);
       return found->second;
     };
     for (Link node : nodes) {
       for (const auto& [name, schema] : node->properties) add(name);
     }
     for (Link node : nodes) {
-      for (const std::string& name : node->required) out[add(name)].needed = true;
+      for (const std::string& name : node->required) out[add(name)].second = true;
     }
     for (Link node : names.own()) {
-      const std::vector<SchemaValue> one = node->constant ? std::vector<SchemaValue>{*node->constant} : std::vector<SchemaValue>();
+      const std::vector<SchemaValue> one =
+          node->constant ? std::vector<SchemaValue>{*node->constant} : std::vector<SchemaValue>();
       for (const SchemaValue& value : node->values ? *node->values : one) {
         if (value.value.is_string()) add(value.value.get<std::string>());
       }
@@ -893,15 +895,15 @@ class SchemaCompiler {
     }
     Members all;
     std::vector<std::string> known;
-    for (const Name& one : names_of(nodes, names)) {
-      known.push_back(one.name);
-      SchemaSet set = member_set(nodes, one.name, effort_);
+    for (const auto& [name, needed] : names_of(nodes, names)) {
+      known.push_back(name);
+      SchemaSet set = member_set(nodes, name, effort_);
       for (Link node : nodes)
-        set.never = set.never || (node->names != nullptr && !check_.check(Json(one.name), *node->names, "").empty());
-      if (set.never && one.needed) return choice({});
-      if (set.never || (set.atoms.empty() && !one.needed && !is_open(nodes))) continue;
-      all.optional.push_back(!one.needed);
-      all.parts.push_back(sequence({json_of(one.name), text(":"), blank(), value(set, 1)}));
+        set.never = set.never || (node->names != nullptr && !check_.check(Json(name), *node->names, "").empty());
+      if (set.never && needed) return choice({});
+      if (set.never || (set.atoms.empty() && !needed && !is_open(nodes))) continue;
+      all.optional.push_back(!needed);
+      all.parts.push_back(sequence({json_of(name), text(":"), blank(), value(set, 1)}));
     }
     all.between = separator();
     std::vector<ExpressionPtr> more;
@@ -940,7 +942,8 @@ class SchemaCompiler {
     }
     const bool open = is_open(nodes);
     const Nodes name_nodes = names.own();
-    if (names.never || std::any_of(name_nodes.begin(), name_nodes.end(), [](Link node) { return node->values || node->constant; }))
+    if (names.never ||
+        std::any_of(name_nodes.begin(), name_nodes.end(), [](Link node) { return node->values || node->constant; }))
       return {};  // all names are known
     StringRules rules(names);
     if (names.open() != nullptr) {
@@ -954,9 +957,9 @@ class SchemaCompiler {
       if (!open || set.never) return {};
       for (const std::string& name : known) {
         if (name.size() > kMaxName)
-          fail_at(nodes.empty() ? "" : nodes.front()->pointer,
-                  fmt::format("a name of more than {} bytes among others that may be added cannot be enforced",
-                              kMaxName));
+          fail_at(
+              nodes.empty() ? "" : nodes.front()->pointer,
+              fmt::format("a name of more than {} bytes among others that may be added cannot be enforced", kMaxName));
       }
       return {{other_key(known), std::move(set)}};
     }
@@ -974,44 +977,41 @@ class SchemaCompiler {
   /// The names are split by the patterns that they match.
   Others regions_of(const Nodes& nodes, const std::map<std::string, Link>& patterns, const StringRules& rules,
                     const std::vector<std::string>& known, bool open) {
-    struct Region {
-      CharacterMachine names;
-      std::set<std::string> matched;
-    };
     if (rules.impossible()) return {};
-    std::vector<Region> regions;
-    regions.push_back({machine_of(rules, [](const SchemaNode&, const char* why) { throw ConstraintError(why); }), {}});
-    if (!known.empty()) regions[0].names = regions[0].names.both(CharacterMachine(any_of_texts(known)).complement());
+    using Region = std::pair<CharacterMachine, std::set<std::string>>;  // names, and the patterns that they match
+    CharacterMachine all = machine_of(rules, [](const SchemaNode&, const char* why) { throw ConstraintError(why); });
+    if (!known.empty()) all = all.both(CharacterMachine(any_of_texts(known)).complement());
+    std::vector<Region> regions{{all, {}}};
     for (const auto& [pattern, node] : patterns) {
       const CharacterMachine yes = CharacterMachine::of_pattern(pattern), no = yes.complement();
       std::vector<Region> split;
-      for (const Region& region : regions) {
-        Region with{region.names.both(yes), region.matched}, without{region.names.both(no), region.matched};
-        with.matched.insert(pattern);
+      for (const auto& [names, matched] : regions) {
+        Region with{names.both(yes), matched}, without{names.both(no), matched};
+        with.second.insert(pattern);
         for (Region* one : {&with, &without}) {
-          if (!one->names.empty()) split.push_back(std::move(*one));
+          if (!one->first.empty()) split.push_back(std::move(*one));
         }
       }
       if (split.size() > kMaxRegions) throw ConstraintError("the patterns of names overlap too much");
       regions = std::move(split);
     }
     Others out;
-    for (const Region& region : regions) {
-      if (region.matched.empty() && !open) continue;
+    for (const auto& [names, matched] : regions) {
+      if (matched.empty() && !open) continue;
       SchemaSet set;
       for (Link node : nodes) {
         bool found = false;
         for (const auto& [pattern, schema] : node->patterns) {
-          if (!region.matched.contains(pattern.text)) continue;
+          if (!matched.contains(pattern.text)) continue;
           found = true;
           set.add(schema);
         }
         if (!found) set.add(node->others);
       }
       if (set.never) continue;
-      out.emplace_back(quoted(region.names.in_json_string(static_cast<std::int32_t>(rules.low),
-                                                          static_cast<std::int32_t>(rules.high))),
-                       std::move(set));
+      out.emplace_back(
+          quoted(names.in_json_string(static_cast<std::int32_t>(rules.low), static_cast<std::int32_t>(rules.high))),
+          std::move(set));
     }
     return out;
   }
@@ -1024,7 +1024,7 @@ class SchemaCompiler {
   Effort effort_;
   std::map<std::string, ScalarRule> scalars_;
   std::map<std::pair<SchemaTypes, Nodes>, std::size_t> structures_;
-  std::deque<Waiting> queue_;
+  std::deque<WaitingStructure> queue_;
   std::size_t sets_ = 0;
 };
 

@@ -44,9 +44,10 @@ struct SchemaNode {
     Link schema = nullptr;              // ... and fulfil this
   };
 
-  std::string pointer;  // JSON pointer of the schema in its document
-  bool never = false;   // the schema `false`
-  SchemaTypes types = 0;  // 0: 'type' is missing
+  std::string pointer;     // JSON pointer of the schema in its document
+  bool never = false;      // the schema `false`
+  SchemaTypes types = 0;   // 0: 'type' is missing
+  std::string type_names;  // in the author's order, as messages have them
 
   std::optional<std::vector<SchemaValue>> values;  // 'enum'
   std::optional<SchemaValue> constant;
