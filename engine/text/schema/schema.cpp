@@ -579,7 +579,7 @@ void SchemaReader::read_keyword(const std::string& keyword, const OrderedJson& v
   const bool refused =
       std::find(std::begin(kRefusedKeywords), std::end(kRefusedKeywords), keyword) != std::end(kRefusedKeywords);
   if (refused)
-    report_.wrong(SchemaReport::kNotSupported, keyword, std::move(expected));
+    report_.wrong(SchemaReport::kNotSupported, keyword);
   else
     report_.unknown(keyword, std::move(expected));
 }

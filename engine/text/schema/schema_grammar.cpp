@@ -35,6 +35,7 @@ using Json = nlohmann::json;
 
 constexpr std::size_t kMaxName = 256;        // each character is a level of nesting
 constexpr std::size_t kMaxSchemas = 65'536;  // sets of schemas, each counted where it holds
+constexpr std::size_t kMaxTogether = 4096;   // schemas that hold for one value
 constexpr std::size_t kMaxValues = 1024;     // values in one enum
 constexpr std::size_t kMaxPrefix = 256;      // each is a level of nesting
 constexpr std::size_t kMaxWays = 256;        // alternatives of one value, all together
@@ -51,6 +52,9 @@ ExpressionPtr json_of(const std::string& value) { return text(Json(value).dump()
 ExpressionPtr any_character() {
   static const ExpressionPtr& any = *new ExpressionPtr(in_json_string(characters(CodePointSet().complement())));
   return any;
+}
+bool is_nothing(const ExpressionPtr& expression) {
+  return expression->kind == GrammarExpression::Kind::choice && expression->parts.empty();
 }
 ExpressionPtr quoted(ExpressionPtr inside) { return sequence({text("\""), std::move(inside), text("\"")}); }
 
@@ -116,6 +120,8 @@ struct SchemaSet {
     if (node->never) never = true;
     const Atom own{node, Part::own};
     if (std::find(atoms.begin(), atoms.end(), own) != atoms.end()) return;
+    if (atoms.size() == kMaxTogether)
+      fail_at(node->pointer, fmt::format("expected at most {} schemas that hold for one value", kMaxTogether));
     atoms.push_back(own);
     add(node->reference);
     for (Link part : node->all_of) add(part);
@@ -301,6 +307,9 @@ SchemaTypes types_of(const std::vector<Link>& nodes, bool implied) {
 
 /// The schemas of a member of objects that fulfil all.
 SchemaSet member_set(const std::vector<Link>& nodes, const std::string& name, Effort& effort) {
+  constexpr std::size_t kUnitsOfNode = 16;
+  if (!effort.take(nodes.size() * kUnitsOfNode))
+    throw std::runtime_error("too many schemas with too many members hold together");
   SchemaSet out;
   for (Link node : nodes) {
     Link own = node->property(name);
@@ -536,7 +545,7 @@ class SchemaRules {
   void set(std::size_t index, ExpressionPtr body) { rules_[index].body = std::move(body); }
   /// A rule that nests nothing, so that what stands in several places is written out once.
   ExpressionPtr shared(const std::string& name, ExpressionPtr body) {
-    if (body->kind == GrammarExpression::Kind::call) return body;
+    if (body->kind == GrammarExpression::Kind::call || is_nothing(body)) return body;
     const std::size_t index = add(name, false);
     set(index, std::move(body));
     return call(static_cast<std::int32_t>(index));
@@ -595,7 +604,8 @@ class SchemaCompiler {
     if (!sets) return value(rest, ways);
     std::vector<ExpressionPtr> out;
     for (const SchemaSet& one : *sets) {
-      if (!one.never) out.push_back(value(one, ways * sets->size()));
+      const ExpressionPtr way = one.never ? choice({}) : value(one, ways * sets->size());
+      if (!is_nothing(way)) out.push_back(way);
     }
     return out.size() == 1 ? out[0] : choice(std::move(out));
   }
@@ -784,7 +794,8 @@ class SchemaCompiler {
     const CharacterMachine machine = machine_of(rules, wrong);
     if (machine.empty()) return choice({});
     try {
-      return quoted(machine.in_json_string(low, high));
+      const ExpressionPtr inside = machine.in_json_string(low, high);
+      return is_nothing(inside) ? inside : quoted(inside);
     } catch (const ConstraintError& error) {  // of the length; the patterns are left out then
       for (const auto& [pattern, node] : rules.patterns) unenforced[pattern] = error.what();
       if (rules.patterns.empty()) return choice({});
@@ -900,15 +911,18 @@ class SchemaCompiler {
       SchemaSet set = member_set(nodes, name, effort_);
       for (Link node : nodes)
         set.never = set.never || (node->names != nullptr && !check_.check(Json(name), *node->names, "").empty());
-      if (set.never && needed) return choice({});
-      if (set.never || (set.atoms.empty() && !needed && !is_open(nodes))) continue;
+      const ExpressionPtr member = set.never ? choice({}) : value(set, 1);
+      if (is_nothing(member) && needed) return choice({});
+      if (is_nothing(member) || (set.atoms.empty() && !needed && !is_open(nodes))) continue;
       all.optional.push_back(!needed);
-      all.parts.push_back(sequence({json_of(name), text(":"), blank(), value(set, 1)}));
+      all.parts.push_back(sequence({json_of(name), text(":"), blank(), member}));
     }
     all.between = separator();
     std::vector<ExpressionPtr> more;
-    for (auto& [key, set] : others_of(nodes, names, known))
-      more.push_back(sequence({key, text(":"), blank(), value(set, 1)}));
+    for (auto& [key, set] : others_of(nodes, names, known)) {
+      const ExpressionPtr member = value(set, 1);
+      if (!is_nothing(member)) more.push_back(sequence({key, text(":"), blank(), member}));
+    }
     if (!more.empty()) all.more = more.size() == 1 ? more[0] : choice(std::move(more));
     return limited(std::move(all), size, nodes);
   }

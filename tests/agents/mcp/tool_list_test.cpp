@@ -54,27 +54,71 @@ TEST_CASE("a tool of a server has its name, its description and its schema") {
   CHECK(listed("[]").cursor.empty());
 }
 
-TEST_CASE("keywords of other drafts become those of the subset, or widen the schema") {
+TEST_CASE("calls are checked by the schema that the server gave") {
   const std::string pydantic = R"({"$defs":{"Size":{"title":"Size","type":"object","properties":{"w":{"type":"integer",
       "exclusiveMaximum":9,"multipleOf":2}},"required":["w"]}},"title":"Arguments","additionalProperties":false,
       "properties":{"size":{"$ref":"#/$defs/Size"},"tags":{"type":"array","uniqueItems":true,"items":{"type":"string",
       "format":"date"}},"mode":{"oneOf":[{"const":"a"},{"const":"b"}],"default":"a"}},"required":["size"]})";
   const std::string schema = checked_by(pydantic);
-  CHECK(check_json(R"({"size":{"w":4},"tags":["x"],"mode":"b"})", schema).empty());
-  CHECK(check_json(R"({"size":{"w":11}})", schema).empty());  // the server itself refuses what is left out here
+  CHECK(check_json(R"({"size":{"w":4},"tags":["2024-02-29"],"mode":"b"})", schema).empty());
+  CHECK_FALSE(check_json(R"({"size":{"w":10}})", schema).empty());
+  CHECK_FALSE(check_json(R"({"size":{"w":3}})", schema).empty());
   CHECK_FALSE(check_json(R"({"size":{"w":"4"}})", schema).empty());
   CHECK_FALSE(check_json(R"({"size":{}})", schema).empty());
   CHECK_FALSE(check_json(R"({"size":{"w":4},"mode":"c"})", schema).empty());
+  CHECK_FALSE(check_json(R"({"size":{"w":4},"tags":["2024-02-30"]})", schema).empty());
   CHECK_FALSE(check_json(R"({"size":{"w":4},"other":1})", schema).empty());
+  const Listed list = listed(R"([{"name":"t","inputSchema":)" + pydantic + "}]");
+  REQUIRE(list.left_out.size() == 1);  // it is not left out: what calls are not held to is said
+  CHECK(list.left_out[0] == "tool 't': /properties/tags: 'uniqueItems' is checked when the text is complete");
 }
 
-TEST_CASE("what is no schema, or cannot be enforced, allows any object") {
-  for (const char* schema : {"null", "true", "7", R"({"type":"array"})", R"({"$ref":"#/$defs/None"})",
-                             R"({"type":"object","properties":{"a":{"type":"number?"}}})",
-                             R"({"type":"object","properties":{"a":{"pattern":"(?<=x)y"}}})",
-                             R"({"type":"object","properties":{"a":{"enum":[]}}})"}) {
-    CAPTURE(schema);
-    CHECK(check_json(R"({"anything":[1]})", checked_by(schema)).empty());
+TEST_CASE("one odd part of a tool's schema leaves the rest enforced") {
+  for (const char* odd :
+       {R"({"type":"string","pattern":"^a+$","maxLength":5})", R"({"type":"string","pattern":"^(?!b)a+$"})",
+        R"({"type":"string","pattern":"(?<=x)y"})", R"({"type":"string","maxLength":10000})",
+        R"({"type":"object","properties":{}})", R"({"type":"string","format":"hostname","odd":1})"}) {
+    const Listed list =
+        listed(R"([{"name":"t","inputSchema":{"type":"object","properties":{"x":{"type":"integer"},"p":)" +
+               std::string(odd) + R"(},"required":["x"]}}])");
+    CAPTURE(odd, list.left_out);
+    REQUIRE(list.tools.size() == 1);
+    CHECK(list.tools[0].enforced);
+    const auto grammar = call_grammar({}, list.tools, 1, true);
+    CHECK_FALSE(accepts(*grammar, R"(<tool_call>
+{"name": "t", "arguments": {"x": "seven"}}
+</tool_call>)"));
+    CHECK(accepts(*grammar, R"(<tool_call>
+{"name": "t", "arguments": {"x": 7}}
+</tool_call>)"));
+  }
+}
+
+TEST_CASE("a tool whose schema cannot be read is left out by name, and no other") {
+  struct Case {
+    const char* schema;
+    const char* reason;
+  };
+  for (const Case& one : {Case{"7", "expected a map"}, Case{R"({"type":"array"})", "expected the schema of an object"},
+                          Case{R"({"$ref":"#/$defs/None"})", "/$ref: expected the place of a schema in this one"},
+                          Case{R"({"$ref":"https://example.com/a"})", "/$ref: references to other documents"},
+                          Case{R"({"type":"object","properties":{"a":{"type":"number?"}}})",
+                               "/properties/a/type: expected a type of JSON"},
+                          Case{R"({"type":"object","unevaluatedProperties":false})",
+                               "/unevaluatedProperties: this keyword is not supported"}}) {
+    CAPTURE(one.schema);
+    const Listed list = listed(R"([{"name":"good","inputSchema":{"type":"object","properties":{"x":{"type":"integer"}},
+        "required":["x"]}},{"name":"odd","inputSchema":)" +
+                               std::string(one.schema) + "}]");
+    REQUIRE(list.tools.size() == 1);
+    CHECK(list.tools[0].name == "good");
+    CHECK_FALSE(check_json(R"({"x":"seven"})", list.tools[0].parameters).empty());
+    REQUIRE(list.left_out.size() == 1);
+    CHECK_THAT(list.left_out[0], Catch::StartsWith(std::string("tool 'odd' is left out: its schema: ") + one.reason));
+  }
+  for (const char* open : {"null", "true", "{}"}) {  // these say that any object will do
+    CAPTURE(open);
+    CHECK(check_json(R"({"anything":[1]})", checked_by(open)).empty());
   }
 }
 
@@ -107,14 +151,18 @@ TEST_CASE("a list of tools is read in a time that its size bounds") {
   for (int i = 0; i < 300; ++i) wide += (i == 0 ? "\"p" : ",\"p") + std::to_string(i) + "\":{}";
   CHECK_THROWS_WITH(listed(wide + "}}}]"), Catch::Contains("more than 256 members"));
   std::string long_schema =
-      R"({"type":"object","properties":{"a":{"description":")" + std::string(70'000, 'x') + R"("}}})";
-  CHECK(checked_by(long_schema) == kAnyArguments);
+      R"({"type":"object","properties":{"a":{"description":")" + std::string(270'000, 'x') + R"("}}})";
+  const Listed left = listed(R"([{"name":"t","inputSchema":)" + long_schema + "}]");
+  CHECK(left.tools.empty());
+  REQUIRE(left.left_out.size() == 1);
+  CHECK(left.left_out[0] == "tool 't' is left out: its schema: it has more than 256 KiB");
 }
 
-TEST_CASE("the rest of a tuple is not the schema of all elements") {
+TEST_CASE("the first elements of a list have schemas of their own") {
   const std::string schema = checked_by(R"({"type":"object","properties":{"at":{"type":"array",
       "prefixItems":[{"type":"number"},{"type":"number"}],"items":false}}})");
   CHECK(check_json(R"({"at":[1,2]})", schema).empty());
+  CHECK_FALSE(check_json(R"({"at":[1,2,3]})", schema).empty());
 }
 
 TEST_CASE("an answer that is no list of tools is an error") {
@@ -147,20 +195,38 @@ TEST_CASE("a name that is taken gets that of its server in front") {
   CHECK(left_out[0] == "MCP server 'docs': tool 'docs_search' is left out: another one has this name");
 }
 
-TEST_CASE("tools that cannot be enforced together take any object") {
-  std::string wide = R"({"type":"object","properties":{)";
-  for (int i = 0; i < 60; ++i)
-    wide += (i == 0 ? "" : ",") + ("\"p" + std::to_string(i)) +
-            R"(":{"type":"array","minItems":40,"items":{"type":"string","maxLength":90}})";
-  wide += "}}";
+TEST_CASE("of tools that are too large together the largest are let go, and stay checked") {
+  const auto wide = [](int members) {
+    std::string out = R"({"type":"object","properties":{)";
+    for (int i = 0; i < members; ++i)
+      out += (i == 0 ? "" : ",") + ("\"a_long_name_of_a_member_" + std::to_string(i)) + R"(":{"type":"integer"})";
+    return out + "}}";
+  };
   std::vector<CallableTool> many;
-  for (int i = 0; i < 40; ++i) many.push_back({{"t" + std::to_string(i), "", wide, "{}"}, {{"server", "s"}}, nullptr});
+  many.push_back({{"small", "", wide(1), "{}"}, {{"server", "s"}}, nullptr});
+  for (int i = 0; i < 40; ++i)
+    many.push_back({{"t" + std::to_string(i), "", wide(120), "{}"}, {{"server", "s"}}, nullptr});
   std::vector<ToolSchema> schemas;
   for (const CallableTool& one : many) schemas.push_back(one.schema);
   REQUIRE_THROWS_AS(call_grammar({}, schemas, 8, true), ConstraintError);
   std::vector<std::string> left_out;
-  for (const CallableTool& one : fit_together({}, many, {}, left_out)) CHECK(one.schema.parameters == kAnyArguments);
-  CHECK(fit_together({}, many, {.enforce = false}, left_out)[0].schema.parameters == wide);
+  const std::vector<CallableTool> together = fit_together({}, many, {}, left_out);
+  schemas.clear();
+  std::size_t let_go = 0;
+  for (const CallableTool& one : together) {
+    schemas.push_back(one.schema);
+    let_go += one.schema.enforced ? 0 : 1;
+    CHECK_FALSE(one.schema.parameters.empty());  // calls are checked by it all the same
+  }
+  CHECK(together[0].schema.enforced);
+  CHECK(let_go > 0);
+  CHECK(let_go < 40);
+  CHECK(left_out.size() == let_go);
+  CHECK_THAT(left_out[0], Catch::StartsWith("MCP server 's': tool 't0': its calls are checked when they are complete"));
+  CHECK_NOTHROW(call_grammar({}, schemas, 8, true));
+  left_out.clear();
+  CHECK(fit_together({}, many, {.enforce = false}, left_out)[1].schema.enforced);
+  CHECK(left_out.empty());
 }
 
 TEST_CASE("a step names one use of one server") {
