@@ -7,8 +7,8 @@ The suite is in the source distribution of PyPI's package `jsonschema`, which is
 folder `json/tests`. Every case of the drafts 7 and 2020-12 is asked of the checker, and of the grammar in canonical
 form: compact, and in some order of the keys, of which one is the schema's. A schema for the grammar says what it leaves
 open (every type, additional properties), because the grammar is narrower where a schema does not say it. An invalid
-case may be in the grammar only if the grammar names keywords that it is not held to. --cost also checks the times of
-compiling, which need a release build on a machine that does nothing else.
+case may be in the grammar only if the grammar names keywords that it is not held to. --cost also checks the processor
+time of compiling, which needs a release build.
 """
 import argparse
 import collections
