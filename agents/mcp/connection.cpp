@@ -121,7 +121,8 @@ std::string unenforced_of(ToolSchema& tool) {
   std::string parts;
   try {
     const std::string own = fmt::format("tool '{}': ", tool.name);
-    for (const std::string& note : call_grammar({}, std::span(&tool, 1), 1, true)->unenforced())
+    const std::shared_ptr<const Grammar> grammar = call_grammar({}, std::span(&tool, 1), 1, true);
+    for (const std::string& note : grammar->unenforced())
       parts += (parts.empty() ? "" : "; ") + (note.starts_with(own) ? note.substr(own.size()) : note);
     return parts.empty() ? "" : fmt::format("tool '{}': {}", tool.name, beginning(parts, kMaxReason));
   } catch (const ConstraintError& error) {
