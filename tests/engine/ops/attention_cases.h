@@ -147,10 +147,10 @@ inline float attention_tolerance(const Caches& caches, const Values& q, std::int
 }
 
 inline constexpr Shape kShapes[] = {
-    {1, 1, 8, DType::bf16},   {2, 2, 16, DType::f32},    {4, 2, 48, DType::bf16},  {6, 2, 80, DType::f32},
-    {8, 1, 64, DType::bf16},  {4, 4, 32, DType::bf16},   {5, 1, 64, DType::f32},   {16, 2, 128, DType::bf16},
-    {3, 1, 256, DType::bf16}, {2, 1, 256, DType::f32},   {100, 1, 8, DType::bf16}, {3, 1, 512, DType::bf16},
-    {2, 1, 264, DType::f32},  {50, 1, 320, DType::bf16},
+    {1, 1, 8, DType::bf16},   {2, 2, 16, DType::f32},  {4, 2, 48, DType::bf16},  {6, 2, 80, DType::f32},
+    {8, 1, 64, DType::bf16},  {4, 4, 32, DType::bf16}, {5, 1, 64, DType::f32},   {16, 2, 128, DType::bf16},
+    {3, 1, 256, DType::bf16}, {2, 1, 256, DType::f32}, {100, 1, 8, DType::bf16}, {3, 1, 512, DType::bf16},
+    {2, 1, 264, DType::f32},
 };
 
 }  // namespace baton::test::attending
