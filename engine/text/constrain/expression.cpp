@@ -451,7 +451,8 @@ ExpressionPtr numbers(const NumberBounds& bounds, int fraction) {
   const auto digits = [&](double bound, bool lower) { return digits_of(bound, lower, fraction); };
   std::vector<ExpressionPtr> ways;
   if (high >= 0) ways.push_back(magnitudes(digits(std::max(low, 0.0), true), digits(high, false)));
-  if (low < 0) ways.push_back(negative(magnitudes(digits(std::max(-high, 0.0), true), digits(-low, false))));
+  if (low < 0)  // not -0
+    ways.push_back(negative(magnitudes(digits(std::max(0.0, -high), true), digits(-low, false))));
   return choice(std::move(ways));
 }
 

@@ -463,9 +463,10 @@ class UnenforcedNotes {
 /// Schemas that stand in no document, for what alternatives add.
 class MadeSchemas {
  public:
-  /// An object without the member.
-  Link absent(const std::string& name) {
+  /// An object without the member; `types`: 0, or what else the value must be.
+  Link absent(const std::string& name, SchemaTypes types = 0) {
     SchemaNode& node = made();
+    node.types = types;
     node.properties.emplace_back(name, never());
     node.by_name.emplace(name, never());
     return &node;
@@ -480,6 +481,7 @@ class MadeSchemas {
     SchemaNode& value = made();
     value.excluded = listed;
     SchemaNode& node = made();
+    node.types = kObjectType;
     node.properties.emplace_back(name, &value);
     node.by_name.emplace(name, &value);
     node.required = {name};
@@ -527,7 +529,7 @@ std::optional<std::vector<Link>> opposites(const SchemaNode& condition, MadeSche
   if (!members_only) return std::nullopt;
   std::vector<Link> out;
   if (condition.types != 0) out.push_back(make.of_types(kAnyType & ~kObjectType));
-  for (const std::string& name : condition.required) out.push_back(make.absent(name));
+  for (const std::string& name : condition.required) out.push_back(make.absent(name, kObjectType));
   for (const auto& [name, schema] : condition.properties) {
     if (!SchemaSet::lists(*schema)) return std::nullopt;
     out.push_back(make.differs(name, schema));
@@ -904,6 +906,7 @@ class SchemaCompiler {
       size.at_least(node->min_properties);
       size.at_most(node->max_properties);
     }
+    if ((types_of(names.own(), false) & kStringType) == 0) names.never = true;
     Members all;
     std::vector<std::string> known;
     for (const auto& [name, needed] : names_of(nodes, names)) {

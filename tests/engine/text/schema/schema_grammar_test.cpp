@@ -181,6 +181,7 @@ TEST_CASE("numbers between bounds") {
   CHECK_FALSE(holds(R"({"type": "number", "exclusiveMinimum": 0, "maximum": 1})", "0.0"));
   CHECK_FALSE(holds(R"({"type": "number", "exclusiveMinimum": 5, "maximum": 10})", "5.000000000000000"));
   CHECK(holds(R"({"type": "number", "minimum": 0.1})", "0.1"));
+  for (const char* value : {"-1", "-0.5", "-12", "0"}) CHECK(holds(R"({"type": "number", "maximum": 0})", value));
   CHECK_FALSE(holds(R"({"type": "number", "minimum": 0.1})", "0.099999999999999"));
 }
 
@@ -455,6 +456,10 @@ TEST_CASE("keywords that hold together are enforced together") {
       {R"({"type": "object", "propertyNames": {"pattern": "^[a-z]{2}$"}, "additionalProperties": {"type": "integer"}})",
        {R"({"ab":1})"},
        {R"({"abc":1})"}},
+      {R"({"if": {"required": ["a"]}, "then": {"maxLength": 1}, "type": ["object", "string"]})",
+       {R"("x")", "{}"},
+       {R"("xy")"}},
+      {R"({"type": "object", "propertyNames": {"type": "array"}})", {"{}"}, {R"({"ab":1})"}},
       {R"({"properties": {"card": {}, "address": {}}, "dependentRequired": {"card": ["address"]}})",
        {R"({"address":1})", R"({"card":1,"address":2})", "{}"},
        {R"({"card":1})"}},
