@@ -1045,6 +1045,10 @@ class SchemaCompiler {
   std::size_t sets_ = 0;
 };
 
+std::string in_front(const SchemasInText::Named& schema, const std::string& message) {
+  return schema.name.empty() ? message : schema.name + ": " + message;
+}
+
 }  // namespace
 
 std::shared_ptr<const Grammar> schema_grammar(const SchemasInText& text) {
@@ -1057,11 +1061,8 @@ std::shared_ptr<const Grammar> schema_grammar(const SchemasInText& text) {
   int height = 1;
   for (const SchemasInText::Named& one : text.schemas) {
     const Schema& schema = schemas.emplace_back(one.schema);
-    const auto in_front = [&](const std::string& message) {
-      return one.name.empty() ? message : one.name + ": " + message;
-    };
     if (const auto wrong = schema.mistakes(UnknownKeywords::ignored); !wrong.empty())
-      throw ConstraintError(in_front(wrong.front().text));
+      throw ConstraintError(in_front(one, wrong.front().text));
     height = std::max(height, schema.height());
     compiler.notes().set_prefix(one.name);
     roots.push_back(rules.add("the schema", false));
@@ -1069,14 +1070,20 @@ std::shared_ptr<const Grammar> schema_grammar(const SchemasInText& text) {
     try {
       rules.set(roots.back(), compiler.read(schema.root()));
     } catch (const std::runtime_error& error) {  // a pattern needs too many steps
-      throw ConstraintError(in_front(error.what()));
+      throw ConstraintError(in_front(one, error.what()));
     } catch (const ConstraintError& error) {
-      throw ConstraintError(in_front(error.what()));
+      throw ConstraintError(in_front(one, error.what()));
     }
   }
   rules.set(whole, text.around(rules.shared("the JSON", text.json(values))));
   const int depth = std::min(kJsonDepth - text.outer, kMaxSchemaDepth / height - 1);
-  auto grammar = std::make_shared<Grammar>(rules.all(), depth, Grammar::Count::all);
+  std::shared_ptr<Grammar> grammar;
+  try {
+    grammar = std::make_shared<Grammar>(rules.all(), depth, Grammar::Count::all);
+  } catch (const ConstraintError& error) {
+    if (text.schemas.size() > 1) throw;
+    throw ConstraintError(in_front(text.schemas.front(), error.what()));
+  }
   for (std::size_t i = 0; i < roots.size(); ++i) {
     if (grammar->node(grammar->start(static_cast<std::int32_t>(roots[i]))).need > depth)
       throw ConstraintError(fmt::format("{}: no text fulfils it", text.schemas[i].name));
