@@ -629,10 +629,13 @@ class SchemaCompiler {
     } else if (atom.part == Part::condition) {
       keyword = "if";
       const std::optional<Nodes> opposite = opposites(*node.condition, make_);
-      if (!opposite) notes_.add(node, keyword);
       out.push_back(with({node.condition, node.then}));
-      if (!opposite) out.push_back(with({node.otherwise}));
-      for (Link one : opposite.value_or(Nodes())) out.push_back(with({one, node.otherwise}));
+      if (opposite) {
+        for (Link one : *opposite) out.push_back(with({one, node.otherwise}));
+      } else {
+        notes_.add(node, keyword);
+        out.push_back(with({node.otherwise}));
+      }
     } else if (atom.part == Part::dependent) {
       const SchemaNode::Dependent& dependent = node.dependents[atom.index];
       keyword = dependent.schema == nullptr ? "dependentRequired" : "dependentSchemas";
