@@ -47,11 +47,11 @@ using SlotValue = std::function<TokenText(const std::string& slot, PieceStart st
 /// A part of a prompt whose values are not all known.
 struct FramePart {
   std::string slot;  // placeholder name; empty for fixed text
-  TokenText tokens;  // none: a slot whose value is not known
+  TokenText tokens;  // empty if the slot's value is not known
 
-  // Of fixed text that may stand behind nothing but empty values: they are encoded anew then.
+  // If all values before a fixed text may be empty, its tokens depend on them, and the text is encoded again.
   PieceStart start;  // what `tokens` were made for
-  std::string text;  // empty: `tokens` are right whatever the values are
+  std::string text;  // empty if `tokens` do not depend on the values
   TextIds::Kind kind = TextIds::Kind::authored;
 
   bool is_known() const { return slot.empty() || !tokens.empty(); }
@@ -60,7 +60,7 @@ struct FramePart {
 /// Returns the prompt without the values of its slots: fixed text as ids, and each slot as a part without tokens.
 /// `tools`: what the model may call, shown as its chat template shows them, or behind the system message; null: none.
 /// Throws ModelError when the chat template drops or repeats a slot's text, and Interrupted soon after a stop was
-/// requested. `texts`: where the ids of texts come from; null: they are made anew.
+/// requested. `texts` keeps the ids of texts; if it is null, each text is encoded.
 std::vector<FramePart> build_frame(const ModelText& model, const std::vector<PromptMessage>& messages,
                                    const CallableTools* tools = nullptr, const std::stop_token& stop = {},
                                    TextIds* texts = nullptr);

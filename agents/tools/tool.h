@@ -71,8 +71,8 @@ struct CallResult {
 };
 
 /// Returns what follows an answer that called tools: the end of its turn, the results as data, and the beginning
-/// of the next answer. `start`: behind the answer. `texts`: where the ids of texts come from; null: they are made anew.
-/// Throws ModelError if the template has no place for results.
+/// of the next answer. `start` is the place behind the answer. `texts` keeps the ids of texts; if it is null, each text
+/// is encoded. Throws ModelError if the template has no place for results.
 std::vector<PromptPart> after_calls(const ModelText& model, const ToolFormat& format,
                                     const std::vector<CallResult>& results, PieceStart start,
                                     const std::stop_token& stop = {}, TextIds* texts = nullptr);

@@ -196,10 +196,10 @@ struct HeadNorms {
 /// What a row is multiplied by: another one as it is, its sigmoid, its silu, or what is positive of it.
 enum class GateFunction : std::uint8_t { none, sigmoid, silu, relu };
 
-/// The clamped SwiGLU of gpt-oss: (up + 1) * gate / (1 + exp(-slope * gate)), where the gate is clamped to `limit` from
-/// above and up to [-limit, limit].
+/// The clamped SwiGLU of gpt-oss: (u + 1) * g / (1 + exp(-slope * g)) with g = min(gate, limit) and
+/// u = clamp(up, -limit, limit).
 struct ClampedGate {
-  float limit = 0.0f;  // 0: nothing is clamped, and the gate is a silu
+  float limit = 0.0f;  // if 0, nothing is clamped and the result is silu(gate) * up
   float slope = 1.0f;
 };
 
@@ -220,7 +220,7 @@ class Operations {
   /// in f32 of the dequantised values. With int8, output n of a row is one fp32 chain over blocks b of 32 inputs in
   /// ascending order, from bias or zero:
   ///   acc = fma(float(sum of quant[c] * x_quant[c]) * x_scale[b], scale, acc) for each group of inputs with one scale,
-  ///   acc = fma(minimum, x_scale[b] * float(sum of x_quant[c]), acc) for each group where the type has minimums;
+  ///   acc = fma(minimum, x_scale[b] * float(sum of x_quant[c]), acc) for each group if the type has minimums;
   /// x_scale = max |x[c]| / 127 of the block, x_quant = x[c] * (127 / max |x[c]|) to nearest, ties to even. A device
   /// may take inputs in bf16 in place of int8 (operand_type), and sum in another order.
   virtual std::unique_ptr<Matrix> load_quantized_rows(std::span<const BlockRows> parts, Activations activations) = 0;
@@ -314,7 +314,7 @@ struct QkvRows {
 struct AttentionScores {
   AttentionScores(float factor, std::span<const float> sink_of_head = {}) : scale(factor), sinks(sink_of_head) {}
   float scale;
-  std::span<const float> sinks;  // [H], or empty: there are none
+  std::span<const float> sinks;  // [H], empty without sinks
 };
 
 /// What fills KV caches, copies them, and reads them: attention.

@@ -107,7 +107,7 @@ class SelfTest {
   std::string quantized_product(std::span<const BlockType> types, std::int64_t rows) {
     constexpr std::int64_t kOutputs = 40, kInputs = 512;
     constexpr std::uint16_t kScale = 0x1c00;  // 2^-8
-    constexpr std::byte kExponent{128 - 5};   // of MXFP4
+    constexpr std::byte kExponent{128 - 5};   // MXFP4 stores its scales as biased exponents
     std::vector<std::vector<std::byte>> blocks;
     std::vector<BlockView> parts;
     for (const BlockType type : types) {

@@ -52,11 +52,11 @@ struct RowAttentionPlan {
 };
 
 struct RowAttentionSizes {
-  std::int64_t groups;                 // of heads
-  std::int64_t heads;                  // of a group, at most
-  std::int64_t floats;                 // that a task leaves for each query and block if several tasks share a tile
-  int threads;                         // that run the tasks
-  std::int64_t queries = kMaxQueries;  // of a tile, at most
+  std::int64_t groups;                 // head groups
+  std::int64_t heads;                  // the most heads in a group
+  std::int64_t floats;                 // per query and block, what a task stores if several tasks share a tile
+  int threads;                         // threads that run the tasks
+  std::int64_t queries = kMaxQueries;  // the most queries in a tile
 };
 
 /// Fills the plan for the rows; `weights` is left as it is.

@@ -885,7 +885,7 @@ MixtureConfig nemotron_mixture(const JsonFields& fields, const NemotronLayers& l
   return mixture;
 }
 
-/// Gemma 4's mixture, beside the MLP.
+/// Reads the experts of Gemma 4, which run in addition to the MLP.
 MixtureConfig gemma4_mixture(const JsonFields& fields) {
   MixtureConfig mixture;
   if (!fields.flag_or("enable_moe_block", false)) return mixture;

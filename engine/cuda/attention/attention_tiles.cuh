@@ -42,7 +42,7 @@ __device__ __forceinline__ float* scores_of(const AttentionCall& call, const Att
   return call.scores + (before + blockIdx.y * blocks * tile.rows * call.part_heads) * kTileKeys;
 }
 
-/// The sink of a query head times log2(e), as tiles have scores; minus infinity: there is none.
+/// Returns the sink of a query head times log2(e), which is the unit of scores in tiles; -infinity without sinks.
 __device__ __forceinline__ float sink_of(const AttentionCall& call, int head) {
   return call.sinks == nullptr ? -INFINITY : call.sinks[head] * kLog2e;
 }

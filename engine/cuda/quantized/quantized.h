@@ -31,7 +31,7 @@ struct DeviceFormat : ScaledCodes {
   /// 8 bits: words 0 to 3 of each lane, then words 4 to 7 of each lane; word 4 h + 2 s + j % 2 has the codes of pairs
   /// j and j + 2, one a byte. The codes are the quants plus 128.
   constexpr std::int64_t code_bytes() const { return codes.bits == 8 ? 1024 : codes.bits >= 4 ? 512 : 256; }
-  /// Of the second plane; 0: there is none.
+  /// Returns the bytes of the second plane, 0 if the type has one plane.
   constexpr std::int64_t high_bytes() const {
     return codes.bits == 8 ? 0 : codes.bits % 2 != 0 ? 128 : codes.bits == 6 ? 256 : 0;
   }
