@@ -184,7 +184,10 @@ std::shared_ptr<const Model> make_tiny_model(Backend& backend, const TinyOptions
   for (std::int32_t layer = 0; layer < options.layers; ++layer)
     config.window.push_back(layer % 2 == 1 ? options.window : 0);
 
-  if (options.experts > 0) config.mixture = {options.experts, 2, options.ffn_width / 2, true, {0}};
+  if (options.experts > 0) {
+    config.mixture = {.experts = options.experts, .chosen = 2, .ffn_width = options.ffn_width / 2};
+    config.mixture.dense_layers = {0};
+  }
   for (std::int32_t layer = 0; options.nope && layer < options.layers; ++layer)
     config.rope_kinds.push_back(layer % 2 == 1 ? RopeKind::none : RopeKind::global);
   if (options.gemma) {

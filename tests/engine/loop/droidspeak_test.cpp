@@ -293,14 +293,17 @@ TEST_CASE("droidspeak: a prompt that has time recomputes more layers", "[reuse][
   CHECK(reason(ask(*reader, prompt, reuse)).empty());
 
   own<DroidspeakOptions>(reuse).ttft_ms = 1e9;
-  std::promise<void> arrived;
+  std::promise<void> blocked, arrived;
   GenerationRequest first;  // keeps the engine's thread until two other prompts have arrived
   first.prompt = {text(5, 9)};
   first.forced = {1, 2, 3, 4};
   first.callbacks.on_logits = [&, once = false](std::span<const float>) mutable {
-    if (!std::exchange(once, true)) arrived.get_future().wait();
+    if (std::exchange(once, true)) return;
+    blocked.set_value();
+    arrived.get_future().wait();
   };
   auto decoding = result_of(*reader, std::move(first));
+  blocked.get_future().wait();
   std::vector<std::future<Run>> both;
   for (int i = 0; i < 2; ++i) {
     GenerationRequest request;
