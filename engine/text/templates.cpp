@@ -89,6 +89,10 @@ Value message_of(const ChatMessage& message, jinja::Budget& budget) {
   dict.set("content", utf8::repaired(message.content), budget);
   if (!message.name.empty()) dict.set("name", utf8::repaired(message.name), budget);
   if (!message.call_id.empty()) dict.set("tool_call_id", utf8::repaired(message.call_id), budget);
+  if (!message.thinking.empty()) {  // families read it by different names
+    dict.set("reasoning_content", utf8::repaired(message.thinking), budget);
+    dict.set("thinking", utf8::repaired(message.thinking), budget);
+  }
   jinja::Values calls;
   for (const ChatCall& call : message.calls) {
     jinja::Dict function;
@@ -127,11 +131,20 @@ class JinjaTemplate : public ChatTemplate {
     };
     if (!options.bos_token.empty()) variables.emplace_back("bos_token", utf8::repaired(options.bos_token));
     if (!options.eos_token.empty()) variables.emplace_back("eos_token", utf8::repaired(options.eos_token));
-    for (const auto& [name, value] : options.flags) variables.emplace_back(name, Value(value));
+    for (const auto& [name, value] : options.variables) variables.emplace_back(name, value_of(name, value, budget));
     return jinja::Renderer(origin_, stop).render(block_, variables);
   }
 
  private:
+  Value value_of(const std::string& name, const std::string& json, jinja::Budget& budget) const {
+    try {
+      read_json(json);
+      return jinja::value_of_json(nlohmann::ordered_json::parse(json), budget);
+    } catch (const JsonError& error) {
+      throw ModelError(fmt::format("{}: the variable '{}': {}", origin_, name, error.what()));
+    }
+  }
+
   std::string origin_;
   jinja::Block block_;
 };

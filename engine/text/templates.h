@@ -31,13 +31,15 @@ struct ChatMessage {
   std::vector<ChatCall> calls = {};  // for an assistant
   std::string name = {};             // for a tool: whose result the content is
   std::string call_id = {};          // for a tool: ChatCall::id
+  std::string thinking = {};         // of an assistant, in front of the content; a template may leave it out
 };
 
 struct ChatOptions {
   bool add_generation_prompt = true;
   std::string bos_token;
   std::string eos_token;
-  std::vector<std::pair<std::string, bool>> flags;  // further variables, for example {"enable_thinking", false}
+  /// Further variables by name, each a value in JSON: {"enable_thinking", "false"}.
+  std::vector<std::pair<std::string, std::string>> variables;
   /// What the assistant may call, each a JSON object {"name", "description", "parameters"}, its keys in this order.
   std::vector<std::string> tools;
 };

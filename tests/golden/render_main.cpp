@@ -20,7 +20,7 @@ std::string render(const baton::ChatTemplate& chat, const Json& question) {
   options.bos_token = question.value("bos_token", "");
   options.eos_token = question.value("eos_token", "");
   const Json flags = question.value("flags", Json::object());
-  for (const auto& [name, value] : flags.items()) options.flags.emplace_back(name, value.get<bool>());
+  for (const auto& [name, value] : flags.items()) options.variables.emplace_back(name, value.dump());
   return chat.render(messages, options);
 }
 

@@ -40,7 +40,7 @@ TEST_CASE("the hand-over of many results of tools is planned in one walk over th
   const std::string yaml =
       with_header(agents(64, "tools: [python], prompt: &p {user: \"" + reads + "\"}", "tools: [python], prompt: *p") +
                   "workflow: {topology: chain, rounds: 16}\nrelay: {method: rectify}\n");
-  CHECK(seconds_of(yaml) < 0.8 * kSlowdown);  // 64,512 slots
+  CHECK(seconds_of(yaml) < 0.8 * slowdown());  // 64,512 slots
 
   const Plan made = plan(
       with_header("agents:\n"
@@ -74,7 +74,7 @@ TEST_CASE("places on a long line are found without counting from its beginning")
   const double begin = thread_seconds();
   long columns = 0;
   for (std::size_t i = 0; i < 20'000; ++i) columns += source->at(6 + 50 * i, 10).column;
-  CHECK(thread_seconds() - begin < 0.3 * kSlowdown);
+  CHECK(thread_seconds() - begin < 0.3 * slowdown());
   CHECK(columns == 50L * 19'999 * 20'000 / 2 + 20'000 - 9'999);  // those behind the letter of two bytes, one less
 
   for (const std::size_t offset : {0u, 4u, 5u, 6u, 255u, 256u, 257u, 500'006u, 500'008u, 500'009u, 1'000'008u}) {
@@ -96,7 +96,7 @@ TEST_CASE("the places of all placeholders of a text are found in one pass") {
   for (int i = 0; i < 450; ++i) text += "{{ user_question }} ";
   const std::string yaml = with_header(agents(4, "prompt: {user: &t \"" + text + "\"}", "prompt: {user: *t}") +
                                        "workflow: {topology: chain}\n");
-  CHECK(seconds_of(yaml) < 0.8 * kSlowdown);
+  CHECK(seconds_of(yaml) < 0.8 * slowdown());
 }
 
 TEST_CASE("a text whose braces are escapes is not looked for in the rest of the file") {
@@ -105,14 +105,14 @@ TEST_CASE("a text whose braces are escapes is not looked for in the rest of the 
   std::string rest;
   for (int i = 0; i < 400'000; ++i) rest += "{ ";
   CHECK(seconds_of(with_header(yaml + "workflow: {topology: chain}\ndescription: \"" + rest + "\"\n"), "E0203") <
-        0.8 * kSlowdown);
+        0.8 * slowdown());
 }
 
 TEST_CASE("openings of placeholders that are never closed cost one pass") {
   std::string text;
   for (int i = 0; i < 20'000; ++i) text += "{{ } } } ";
   CHECK(seconds_of(with_header("agents: {a: {prompt: \"" + text + "\"}}\nworkflow: {agents: [a]}\n"), "E0205") <
-        1.2 * kSlowdown);
+        1.2 * slowdown());
 }
 
 TEST_CASE("agents with the same constraint share one grammar, compiled once") {
@@ -122,7 +122,7 @@ TEST_CASE("agents with the same constraint share one grammar, compiled once") {
   const std::string yaml =
       with_header(agents(20, "prompt: hi, output: &o {regex: \"" + regex + "\"}", "prompt: hi, output: *o") +
                   "workflow: {topology: chain}\n");
-  CHECK(seconds_of(yaml) < 0.8 * kSlowdown);
+  CHECK(seconds_of(yaml) < 0.8 * slowdown());
 
   const Plan made =
       plan(with_header("agents:\n"
@@ -167,7 +167,7 @@ TEST_CASE("an agent file is read once for all agents that use it") {
 
   const double begin = thread_seconds();
   CHECK(errors_of(team(250, "large"), file).find("error[E0106]") != std::string::npos);
-  CHECK(thread_seconds() - begin < 0.8 * kSlowdown);
+  CHECK(thread_seconds() - begin < 0.8 * slowdown());
 
   const std::string many = errors_of(team(1001, "nobody"), file);  // no file is looked for
   CHECK(many.find("error[E0308]") != std::string::npos);
@@ -182,7 +182,7 @@ TEST_CASE("large maps are read and merged in time near their size") {
                   joined(16'000, "own", ": 1,") + "}\n");
   const double begin = thread_seconds();
   CHECK(errors_of(yaml, folder.path() / "team.yaml") == "");
-  CHECK(thread_seconds() - begin < 1.0 * kSlowdown);
+  CHECK(thread_seconds() - begin < 1.0 * slowdown());
 }
 
 TEST_CASE("schemas that hold together are merged in time near their size, and not without end") {
@@ -193,17 +193,17 @@ TEST_CASE("schemas that hold together are merged in time near their size, and no
   for (int i = 0; i < 10; ++i) ways += "{$ref: '#/definitions/d'},";
   CHECK(seconds_of(team("{type: string, properties: {" + joined(5000, "p", ": true,") + "}, anyOf: [" + ways +
                         "], definitions: {d: {properties: {" + joined(5000, "q", ": true,") + "}}}}")) <
-        0.8 * kSlowdown);
+        0.8 * slowdown());
   CHECK(seconds_of(team("{properties: {" + joined(5000, "p", ": true,") + "}, allOf: [" + ways +
                         "], definitions: {d: {properties: {" + joined(5000, "q", ": true,") + "}}}}"),
-                   "error[E0414]") < 2.0 * kSlowdown);
+                   "error[E0414]") < 2.0 * slowdown());
 
   std::string all;
   for (int i = 0; i < 3000; ++i) all += "true,";
   CHECK(seconds_of(team("{type: string, properties: {" + joined(8000, "p", ": true,") + "}, anyOf: [" + all + "]}")) <
-        2.0 * kSlowdown);
+        2.0 * slowdown());
   for (int i = 0; i < 7000; ++i) all += "{minimum: 1},";
-  CHECK(seconds_of(team("{type: integer, allOf: [" + all + "]}"), "error[E0414]") < 1.0 * kSlowdown);
+  CHECK(seconds_of(team("{type: integer, allOf: [" + all + "]}"), "error[E0414]") < 1.0 * slowdown());
 }
 
 }  // namespace

@@ -648,7 +648,7 @@ TEST_CASE("a mixture's list of layers with an MLP is read once, however long it 
   int mixtures = 0;
   for (int step = 0; step < 40'000; ++step) mixtures += mixture.in(step % 4) ? 1 : 0;
   CHECK(mixtures == 30'000);
-  CHECK(test::thread_seconds() - begin < 0.1 * test::kSlowdown);
+  CHECK(test::thread_seconds() - begin < 0.1 * test::slowdown());
 }
 
 TEST_CASE("a number that no double holds is no JSON") {

@@ -357,7 +357,7 @@ TEST_CASE("a GGUF file of many tokens that end an answer is refused in time in p
   const double begin = thread_seconds();
   CHECK_THAT(error_of<ModelError>([&] { gguf_eos_tokens(contents->metadata); }),
              Equals("x.gguf: 150000 tokens end an answer, expected at most 64"));
-  CHECK(thread_seconds() - begin < 0.3 * kSlowdown);
+  CHECK(thread_seconds() - begin < 0.3 * slowdown());
 }
 
 TEST_CASE("files beside a GGUF file change its configuration and its tokenizer") {

@@ -17,7 +17,7 @@ std::string render(const ChatTemplate& chat, const Json& question) {
   options.add_generation_prompt = question["add_generation_prompt"];
   options.bos_token = question["bos_token"];
   options.eos_token = question["eos_token"];
-  for (const auto& [name, value] : question["flags"].items()) options.flags.emplace_back(name, value.get<bool>());
+  for (const auto& [name, value] : question["flags"].items()) options.variables.emplace_back(name, value.dump());
   return chat.render(messages, options);
 }
 

@@ -22,7 +22,7 @@ namespace {
 
 using Catch::Matchers::Contains;
 
-constexpr double kSeconds = 2.0 * kSlowdown;        // of processor time, for one template
+const double kSeconds = 2.0 * slowdown();           // of processor time, for one template
 constexpr std::chrono::milliseconds kTimeout{250};  // after which a stop is requested
 constexpr std::int64_t kBytes = std::int64_t{512} << 20;
 

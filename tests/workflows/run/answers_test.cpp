@@ -207,7 +207,7 @@ TEST_CASE("the schema of an answer is read once for all placeholders") {
   for (int i = 0; i < 10; ++i) yaml += "  b" + std::to_string(i) + ": {prompt: '" + uses + "'}\n";
   const double begin = thread_seconds();
   CHECK(errors_of(with_header(yaml + "workflow: {topology: chain}\n")) == "");
-  CHECK(thread_seconds() - begin < 2.0 * kSlowdown);
+  CHECK(thread_seconds() - begin < 2.0 * slowdown());
 }
 
 TEST_CASE("probabilities of choices are values, and the record has them") {
