@@ -66,6 +66,9 @@ struct GenerationResult {
   double tentative_ms = 0.0;            // verified: from submit to the first tentative token; 0: there was none
   std::int64_t tentative_tokens = 0;    // verified: tokens written before the prompt had exact KV
   std::int64_t confirmed_tokens = 0;    // tentative tokens that are in the answer
+  bool thought = false;                 // GenerationRequest::thinking: the model began to think; `text` is what it
+                                        // thought, without the markers, which are in `tokens`
+  std::string thinking_rest;            // ThinkingReader::rest
   std::vector<double> choices;          // probabilities of GenerationRequest::choices (ChoiceScores)
   float expected_nats = -1.0f;          // ReuseDecision::predicted, if texts were handed over
   float guard_left = -1.0f;             // Guard::left of the prompt; below 0: nothing was measured
@@ -106,6 +109,9 @@ struct GenerationRequest {
   /// GenerationResult::choices has their probabilities. Each has at least one token; the longest must fit the context
   /// behind the prompt. Excludes `constraint`. Empty: any text.
   std::vector<std::vector<TokenId>> choices;
+  /// The request is for the model's thinking alone: it ends behind the marker of the end and the blanks there, or at
+  /// once if the model writes no marker of the beginning. Excludes `stop`, `constraint` and `choices`.
+  std::optional<ThinkingMarks> thinking;
   ReuseOptions reuse;
   EarlyId early = 0;  // the early prompt that this request takes over; submit ends it; 0: none
   /// KV that is reused as far as the prompt begins with the same tokens, by every method that reuses prefixes; by an

@@ -27,6 +27,8 @@ std::vector<SaidMessage> read_messages(std::string_view json);
 /// Immutable once it is shared.
 struct Conversation {
   TokenText tokens;                                 // all tokens, from the first prompt to the last answer
+  TokenText bare;                                   // without the thinking of the last answer, which only the next
+                                                    // prompt holds; empty: no thinking is dropped then
   ContextHandle context;                            // KV of its first tokens; may be null
   std::vector<SaidMessage> head;                    // system messages and examples, which stay
   std::vector<std::vector<SaidMessage>> exchanges;  // each ends with the answer

@@ -101,10 +101,16 @@ AnswerWriter::AnswerWriter(GenerationRequest& request, GenerationResult& result,
       tokenizer_(*model.tokenizer),
       config_(model.config),
       sampler_(request.sampling),
-      decoder_(*model.tokenizer),
+      decoder_(*model.tokenizer, !request.thinking),
       stops_(request.stop) {
+  if (request.thinking) thinking_.emplace(*request.thinking);
   if (masks) matcher_.emplace(std::move(masks));
   if (!request.choices.empty()) scores_.emplace(std::move(request.choices), model.config.eos_tokens);
+}
+
+AnswerWriter::Beginning AnswerWriter::beginning() const {
+  return {Sampler(request_.sampling), StreamDecoder(tokenizer_, !request_.thinking), StopStrings(request_.stop),
+          request_.thinking ? std::optional<ThinkingReader>(*request_.thinking) : std::nullopt};
 }
 
 void AnswerWriter::drop() noexcept {
@@ -118,6 +124,7 @@ void AnswerWriter::restart(Beginning beginning) noexcept {
   if (matcher_) matcher_->restart();
   decoder_ = std::move(beginning.decoder);
   stops_ = std::move(beginning.stops);
+  thinking_ = std::move(beginning.thinking);
 }
 
 void AnswerWriter::end_scores() {
@@ -188,11 +195,11 @@ bool AnswerWriter::append(const ChosenToken& chosen, std::vector<TokenId>& token
   result_.tokens.push_back(id);
   const std::string text = decoder_.push(id);
   text_length_.push_back((text_length_.empty() ? 0 : text_length_.back()) + text.size());
-  const std::string certain = stops_.push(text);
+  const std::string certain = certain_text(text);
   result_.text += certain;
   const auto& receiver = tentative ? request_.callbacks.on_tentative_token : request_.callbacks.on_token;
   if (receiver) receiver(id, certain);
-  if (stops_.found()) {
+  if (stops_.found() || (thinking_ && thinking_->over())) {
     reason_ = FinishReason::stop;
     return true;
   }
@@ -208,7 +215,13 @@ bool AnswerWriter::append(const ChosenToken& chosen, std::vector<TokenId>& token
 }
 
 void AnswerWriter::finish() {
-  if (stops_.found()) {  // the tokens of the stop string are not part of the answer
+  if (thinking_) {
+    if (!thinking_->over()) result_.text += thinking_->push(decoder_.finish());
+    result_.text += thinking_->finish();
+    result_.thought = thinking_->begun();
+    result_.thinking_rest = thinking_->rest();
+    result_.tokens.resize(std::min(result_.tokens.size(), thinking_->tokens()));
+  } else if (stops_.found()) {  // the tokens of the stop string are not part of the answer
     const auto kept =
         std::upper_bound(text_length_.begin(), text_length_.end(), stops_.length()) - text_length_.begin();
     result_.tokens.resize(static_cast<std::size_t>(kept));

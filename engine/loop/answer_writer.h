@@ -73,10 +73,9 @@ class AnswerWriter {
     Sampler sampler;
     StreamDecoder decoder;
     StopStrings stops;
+    std::optional<ThinkingReader> thinking;
   };
-  Beginning beginning() const {
-    return {Sampler(request_.sampling), StreamDecoder(tokenizer_), StopStrings(request_.stop)};
-  }
+  Beginning beginning() const;
   /// Drops what was written. The answer in the result is the caller's.
   void drop() noexcept;
   /// Begins the answer anew.
@@ -113,6 +112,7 @@ class AnswerWriter {
 
  private:
   bool is_constrained() const { return matcher_ && !is_forced(); }
+  std::string certain_text(const std::string& text) { return thinking_ ? thinking_->push(text) : stops_.push(text); }
 
   GenerationRequest& request_;
   GenerationResult& result_;
@@ -122,6 +122,7 @@ class AnswerWriter {
   std::optional<AnswerMatcher> matcher_;  // of the request's constraint
   StreamDecoder decoder_;
   StopStrings stops_;
+  std::optional<ThinkingReader> thinking_;  // the answer is thinking alone
   std::optional<ChoiceScores> scores_;
   std::vector<std::size_t> text_length_;  // decoded bytes after each output token
   std::vector<float> entropy_;

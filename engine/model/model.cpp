@@ -46,6 +46,7 @@ ModelText checked_text(const ModelFiles& files, const std::filesystem::path& pat
     throw ModelError(fmt::format("{}: the tokenizer has ids up to {}, but the model's vocabulary is {}",
                                  files.tokenizer_file(), text.tokenizer->size() - 1, config.vocabulary));
   text.path = path;
+  if (text.chat_template) text.thinking = thinking_form_of(*text.chat_template, text.chat_options);
   return text;
 }
 

@@ -107,7 +107,9 @@ Value message_of(const ChatMessage& message, jinja::Budget& budget) {
 class JinjaTemplate : public ChatTemplate {
  public:
   JinjaTemplate(std::string_view source, std::string origin)
-      : origin_(std::move(origin)), block_(jinja::parse_template(source, origin_)) {}
+      : origin_(std::move(origin)), source_(source), block_(jinja::parse_template(source, origin_)) {}
+
+  std::string source() const override { return source_; }
 
   std::string render(const std::vector<ChatMessage>& messages, const ChatOptions& options,
                      const std::stop_token& stop) const override {
@@ -145,7 +147,7 @@ class JinjaTemplate : public ChatTemplate {
     }
   }
 
-  std::string origin_;
+  std::string origin_, source_;
   jinja::Block block_;
 };
 

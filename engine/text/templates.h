@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <stop_token>
 #include <string>
@@ -14,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/text/thinking.h"
 #include "engine/text/tokenizer.h"
 
 namespace baton {
@@ -52,6 +54,9 @@ class ChatTemplate {
 
   virtual ~ChatTemplate() = default;
 
+  /// Its text in Jinja; empty: it is not written in Jinja.
+  virtual std::string source() const { return {}; }
+
   /// Throws ModelError for the template's own raise_exception, a member of an unknown variable, too many steps, or
   /// tools or arguments that are no JSON objects, and Interrupted soon after a stop was requested. Time, memory and
   /// stack are bounded whatever the template does.
@@ -68,6 +73,7 @@ struct ModelText {
   std::shared_ptr<const Tokenizer> tokenizer;
   std::shared_ptr<const ChatTemplate> chat_template;  // null: the model has none
   ChatOptions chat_options;                           // BOS and EOS as text
+  std::optional<ThinkingForm> thinking;               // how the model thinks; nothing: it does not, as far as known
   std::vector<std::string> warnings;                  // what speaks against the tokenizer, for the user
 };
 

@@ -78,8 +78,13 @@ class ChatView {
 
   void on_event(const Event& event) {
     if (const auto* token = std::get_if<Token>(&event); token != nullptr && token->agent == speaker_) {
+      if (std::exchange(thinking_, false)) note("\n\n");
       streamed_ += token->text;
       if (streams_) result(token->text);
+    } else if (const auto* thought = std::get_if<ThinkingToken>(&event);
+               thought != nullptr && thought->agent == speaker_ && streams_ && !quiet_) {
+      thinking_ = true;
+      note(styled(Style::dim, printable(thought->text, Lines::keep)));
     } else if (const auto* finished = std::get_if<AgentFinished>(&event)) {
       finish(finished->record);
     } else if (const auto* tool = std::get_if<ToolCalled>(&event); tool != nullptr && !quiet_) {
@@ -111,6 +116,7 @@ class ChatView {
   std::string speaker_;
   bool streams_;
   bool quiet_;
+  bool thinking_ = false;  // its thinking is the last thing that was written
   std::string streamed_, notes_;
 };
 
@@ -132,7 +138,7 @@ std::string summary(const RunRecord& record) {
   for (const AgentRecord& agent : record.agents) {
     prompt += agent.prompt_tokens;
     kept += agent.history ? agent.history->continued : 0;
-    written += agent.output_tokens;
+    written += agent.output_tokens + agent.thinking_tokens;
   }
   return fmt::format("{} prompt tokens, of which {} were kept; {} tokens written in {}", grouped(prompt), grouped(kept),
                      grouped(written), duration(record.wall_ms));

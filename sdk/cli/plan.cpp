@@ -41,6 +41,8 @@ const char* name_of(SlotInfo::Source source) {
       return "answer";
     case SlotInfo::Source::tool_result:
       return "tool";
+    case SlotInfo::Source::agent_thinking:
+      return "thinking";
     case SlotInfo::Source::empty:
       break;
   }

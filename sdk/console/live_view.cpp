@@ -123,6 +123,12 @@ class ShownTurns {
     turn->tentative = true;
     add(*turn, event.text);
   }
+  void take(const ThinkingToken& event) {
+    ShownTurn* turn = find(event.agent, event.round);
+    if (turn == nullptr) return;
+    turn->tentative = true;  // the answer replaces it
+    add(*turn, event.text);
+  }
   void take(const Confirmed& event) {
     ShownTurn* turn = find(event.agent, event.round);
     if (turn == nullptr || !std::exchange(turn->tentative, false)) return;

@@ -62,7 +62,9 @@ class PlainView : public View {
     if (record.state == TurnState::ok && record.model.empty()) {
       note(fmt::format("{}: done\n", name));
     } else if (record.state == TurnState::ok) {
-      note(fmt::format("{}: done, {} tokens at {:.1f}/s, first after {}\n", name, record.output_tokens,
+      const std::string thought =
+          record.thinking_tokens > 0 ? fmt::format("{} tokens of thinking and ", record.thinking_tokens) : "";
+      note(fmt::format("{}: done, {}{} tokens at {:.1f}/s, first after {}\n", name, thought, record.output_tokens,
                        record.tokens_per_s, duration(record.ttft_ms)));
     } else {
       note(fmt::format("{}: {}{}{}\n", name, name_of(record.state), record.error.empty() ? "" : ": ",
@@ -87,6 +89,7 @@ class PlainView : public View {
   }
 
   void show(const TentativeToken&) {}
+  void show(const ThinkingToken&) {}
   void show(const Confirmed& event) {
     if (!verbose_) return;
     note(fmt::format("{}: {} of {} tentative tokens confirmed\n", turn_name(event.agent, event.round), event.tokens,
@@ -243,6 +246,8 @@ std::string answers_text(const RunRecord& record, const NamedTexts& below) {
     });
     std::string text = repeated ? "" : printable(agent.output, Lines::keep, !terminal_is_utf8());
     while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) text.pop_back();
+    if (agent.thinking_tokens > 0)
+      out += styled(Style::dim, fmt::format("  (thought for {} tokens)\n", grouped(agent.thinking_tokens)));
     if (repeated) out += styled(Style::dim, "  (the result below)\n");
     if (!text.empty()) out += "  ";
     for (const char c : text) {

@@ -320,7 +320,11 @@ bool is_of_calls(const AgentRecord& agent) {
 }
 
 Markup answer_of(const AgentRecord& agent, bool asks, bool open, Texts& texts) {
-  Markup out = html("<details{}><summary>", open ? Markup(" open") : Markup());
+  Markup out;
+  if (agent.thinking_tokens > 0)
+    out += html("<details><summary>Thinking, {} tokens</summary>\n", grouped(agent.thinking_tokens)) +
+           texts.block(agent.thinking, Look::plain) + "</details>\n";
+  out += html("<details{}><summary>", open ? Markup(" open") : Markup());
   if (asks && is_of_calls(agent))
     out += html("Results of its calls, which took {} tokens</summary>\n", grouped(agent.output_tokens));
   else

@@ -33,7 +33,8 @@ TokenCounts tokens_of(const RunRecord& record) {
   TokenCounts tokens;
   for (const AgentRecord& agent : record.agents) {
     tokens.prompt += agent.prompt_tokens;
-    tokens.completion += agent.output_tokens;
+    tokens.completion += agent.output_tokens + agent.thinking_tokens;
+    tokens.thinking += agent.thinking_tokens;
     if (agent.kv.entries <= 0) continue;
     const double layers = static_cast<double>(agent.kv.entries) / static_cast<double>(agent.prompt_tokens);
     tokens.relayed += static_cast<std::int64_t>(static_cast<double>(agent.kv.reused) / layers);

@@ -17,7 +17,8 @@ namespace baton::serve {
 /// Tokens of all turns of a run.
 struct TokenCounts {
   std::int64_t prompt = 0;
-  std::int64_t completion = 0;
+  std::int64_t completion = 0;  // with thinking
+  std::int64_t thinking = 0;
   std::int64_t relayed = 0;  // prompt tokens whose KV was reused, the whole tokens of the fraction of entries
   std::int64_t ahead = 0;    // prompt tokens that were computed ahead of their turn
 };

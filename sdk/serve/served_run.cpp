@@ -37,7 +37,8 @@ OrderedJson usage_of(const RunRecord& record) {
   return {{"prompt_tokens", tokens.prompt},
           {"completion_tokens", tokens.completion},
           {"total_tokens", tokens.prompt + tokens.completion},
-          {"prompt_tokens_details", {{"cached_tokens", tokens.relayed}}}};
+          {"prompt_tokens_details", {{"cached_tokens", tokens.relayed}}},
+          {"completion_tokens_details", {{"reasoning_tokens", tokens.thinking}}}};
 }
 
 OrderedJson extension_of(const ChatRequest& request, const RunRecord& record) {
@@ -59,6 +60,20 @@ OrderedJson choice(const char* name, OrderedJson text, OrderedJson reason) {
 
 }  // namespace
 
+namespace {
+
+/// What the model thought before the answer; empty if the answer is not one agent's.
+std::string thinking_of(const ChatRequest& request, const RunRecord& record) {
+  if (request.workflow->answer < 0) return {};
+  const auto turn = request.workflow->workflow.turns()[static_cast<std::size_t>(request.workflow->answer)];
+  for (const AgentRecord& agent : record.agents) {
+    if (agent.agent == turn.agent && agent.round == turn.round) return agent.thinking;
+  }
+  return {};
+}
+
+}  // namespace
+
 std::string answer_of(const RunRecord& record) {
   if (record.outputs.size() == 1) return record.outputs.begin()->second;
   std::string text;
@@ -73,8 +88,10 @@ Completion::Completion(const ChatRequest& request, long long created)
 std::string Completion::whole(const RunRecord& record) const {
   OrderedJson json = reply(request_, id_, created_, false);
   const std::string text = answer_of(record);
-  json["choices"] = request_.chat ? choice("message", {{"role", "assistant"}, {"content", text}, {"refusal", nullptr}},
-                                           finish_reason(record))
+  OrderedJson message = {{"role", "assistant"}, {"content", text}, {"refusal", nullptr}};
+  if (const std::string thought = thinking_of(request_, record); !thought.empty())
+    message["reasoning_content"] = thought;
+  json["choices"] = request_.chat ? choice("message", std::move(message), finish_reason(record))
                                   : choice("text", text, finish_reason(record));
   json["usage"] = usage_of(record);
   json["baton"] = extension_of(request_, record);
@@ -91,6 +108,12 @@ std::string Completion::first() const {
 std::string Completion::text(std::string_view text) const {
   OrderedJson json = reply(request_, id_, created_, true);
   json["choices"] = request_.chat ? choice("delta", {{"content", text}}, nullptr) : choice("text", text, nullptr);
+  return json_text(json);
+}
+
+std::string Completion::thinking(std::string_view text) const {
+  OrderedJson json = reply(request_, id_, created_, true);
+  json["choices"] = choice("delta", {{"reasoning_content", text}}, nullptr);
   return json_text(json);
 }
 
@@ -201,10 +224,12 @@ class ServedRun {
     }
     const std::chrono::duration<double, std::milli> since = Clock::now() - begin_;
     if (request_.events) sink_.data(completion_.event(event, since.count()));
-    const auto* token = std::get_if<Token>(&event);
+    const auto* thought = std::get_if<ThinkingToken>(&event);
+    const Token* token = thought != nullptr ? thought : std::get_if<Token>(&event);
     if (token == nullptr || !answering_ || token->agent != answering_->agent || token->round != answering_->round)
       return;
-    say(token->text);
+    if (thought == nullptr) return say(token->text);
+    if (request_.stream && request_.chat && !token->text.empty()) sink_.data(completion_.thinking(token->text));
   }
 
   void say(std::string_view text) {

@@ -30,6 +30,8 @@ class Completion {
   /// Chunks: the first one, text, the end with its reason, then the usage.
   std::string first() const;
   std::string text(std::string_view text) const;
+  /// The same for the model's thinking, which a plain completion does not have: `request.chat` only.
+  std::string thinking(std::string_view text) const;
   std::string last(const RunRecord& record) const;
   std::string usage(const RunRecord& record) const;
   /// A chunk without choices, whose member `baton` is the event, without the path of the model.

@@ -160,6 +160,11 @@ class SessionReader {
     for (const TokenId token : fields.integers("tokens", 0, vocabulary - 1)) tokens.push_back(token);
     conversation->tokens = std::move(tokens);
     if (conversation->tokens.empty()) damaged("a conversation has no tokens");
+    if (fields.find("bare") != nullptr) {
+      std::vector<TokenId> bare;
+      for (const TokenId token : fields.integers("bare", 0, vocabulary - 1)) bare.push_back(token);
+      conversation->bare = std::move(bare);
+    }
     conversation->head = messages(fields, "head");
     const Json* exchanges = fields.find("exchanges");
     if (exchanges == nullptr || !exchanges->is_array()) damaged("a conversation has no exchanges");
@@ -229,6 +234,7 @@ void write_session(const std::filesystem::path& file, const SavedSession& sessio
       Json agent = {{"model", engine == nullptr ? key_of(*server->second) : key_of(open, name, *engine)},
                     {"tokens", conversation->tokens.ids()},
                     {"head", json_of(conversation->head)}};
+      if (!conversation->bare.empty()) agent["bare"] = conversation->bare.ids();
       agent["exchanges"] = Json::array();
       for (const auto& exchange : conversation->exchanges) agent["exchanges"].push_back(json_of(exchange));
       const ContextHandle& context = conversation->context;

@@ -67,6 +67,8 @@ SlotInfo::Source public_source(SlotSource::Kind kind) {
       return SlotInfo::Source::agent_answer;
     case SlotSource::Kind::tool_result:
       return SlotInfo::Source::tool_result;
+    case SlotSource::Kind::agent_thinking:
+      return SlotInfo::Source::agent_thinking;
     case SlotSource::Kind::empty:
       break;
   }
@@ -235,6 +237,7 @@ class Values {
     for (const auto& agent : options_.record->agents) {
       if (!is_of(agent, turn)) continue;
       if (slot.kind == Kind::agent_output) return agent.output;
+      if (slot.kind == Kind::agent_thinking) return agent.thinking;
       return answer_texts(agent.answer, {{slot.name, *parse_placeholder(slot.name)}})[slot.name];
     }
     return std::nullopt;

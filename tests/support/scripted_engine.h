@@ -61,10 +61,13 @@ class ScriptedEngine final : public InferenceEngine {
     Scripted answer = script_(prompt);
     if (!answer.refused.empty()) throw EngineError(EngineError::Kind::memory, answer.refused);
     Sequence sequence;
+    requests.push_back(request);
+    requests.back().callbacks = {};
     sequence.request = std::move(request);
     sequence.prompt_tokens = static_cast<std::int64_t>(ids.size());
     sequence.tokens =
         answer.tokens.empty() ? model_->tokenizer->encode(answer.text, SpecialTokens::as_text) : answer.tokens;
+    if (sequence.request.thinking) think(sequence, answer);
     sequence.answer = std::move(answer);
     sequence.submitted = std::chrono::steady_clock::now();
     sequence.next = sequence.submitted + sequence.answer.prefill;
@@ -100,7 +103,8 @@ class ScriptedEngine final : public InferenceEngine {
   std::function<void(const std::stop_token& stop)> on_vocabulary;  // set before the run
 
   // For the tests to look at once their runs are over.
-  std::vector<std::string> prompts;  // in the order of submit
+  std::vector<GenerationRequest> requests;  // in the order of submit, without callbacks
+  std::vector<std::string> prompts;
   std::vector<std::uint64_t> seeds;
   std::vector<std::shared_ptr<const Grammar>> constraints;
   std::vector<std::vector<std::vector<TokenId>>> choices;
@@ -113,10 +117,29 @@ class ScriptedEngine final : public InferenceEngine {
     std::vector<TokenId> tokens;
     std::size_t done = 0;
     std::int64_t prompt_tokens = 0;
+    std::optional<ThinkingReader> thinking;
+    std::string thought;
     bool prefilled = false;
     bool cancelled = false;
     std::chrono::steady_clock::time_point submitted, next;
   };
+
+  /// Leaves the tokens of the thinking, as an engine does.
+  void think(Sequence& sequence, Scripted& answer) const {
+    sequence.thinking.emplace(*sequence.request.thinking);
+    std::size_t count = 0;
+    while (count < sequence.tokens.size() && !sequence.thinking->over() &&
+           static_cast<std::int32_t>(count) < sequence.request.max_tokens) {
+      sequence.thought += sequence.thinking->push(model_->tokenizer->decode({&sequence.tokens[count], 1}, false));
+      ++count;
+    }
+    sequence.thought += sequence.thinking->finish();
+    answer.reason = sequence.thinking->over()        ? FinishReason::stop
+                    : count < sequence.tokens.size() ? FinishReason::length
+                                                     : FinishReason::eos;
+    if (sequence.thinking->ended()) answer.reason = FinishReason::stop;
+    sequence.tokens.resize(sequence.thinking->tokens());
+  }
 
   void loop() {
     std::unique_lock lock(mutex_);
@@ -165,6 +188,11 @@ class ScriptedEngine final : public InferenceEngine {
     result.reason = cut ? FinishReason::cancelled : sequence.answer.reason;
     result.tokens.assign(sequence.tokens.begin(), sequence.tokens.begin() + static_cast<std::ptrdiff_t>(sequence.done));
     result.text = model_->tokenizer->decode(result.tokens, true);
+    if (sequence.thinking) {
+      result.text = sequence.thought;
+      result.thought = sequence.thinking->begun();
+      result.thinking_rest = sequence.thinking->rest();
+    }
     result.error = sequence.answer.error;
     result.choices = sequence.answer.choices;
     result.prompt_tokens = sequence.prompt_tokens;

@@ -353,6 +353,12 @@ constexpr ErrorCode kCodes[] = {
      "agents:\n  solver: {prompt: \"{{ user_question }}\", output: {pattern: \"[0-9]+\"}}\n"
      "  judge: {prompt: \"{{ agent_solver_answer }}\"}\n"
      "workflow: {topology: chain}"},
+    {"E0210", "A placeholder would name the output of one agent and the thinking of another.",
+     "An agent's id is that of another one with '_thinking' behind it.", "Rename one of the agents.",
+     "agents:\n  judge: {prompt: \"{{ user_question }}\"}\n  judge_thinking: {prompt: \"{{ user_question }}\"}\n"
+     "workflow: {topology: chain}",
+     "agents:\n  judge: {prompt: \"{{ user_question }}\"}\n  thinker: {prompt: \"{{ user_question }}\"}\n"
+     "workflow: {topology: chain}"},
 
     {"E0301", "The agents do not fit the topology, or a key that it needs is missing.",
      "A star has no 'center', layers are missing, 'single' has two agents, or there are no agents at all.",

@@ -42,6 +42,8 @@ void add_generation(std::vector<FormatKey>& keys, const std::string& owner) {
   keys.push_back({owner, "seed", integer(0, 9e15), false, fallback("that of the run"), "Seed of sampling."});
   keys.push_back({owner, "stop", either({string(), list(string())}), false, fallback("none"),
                   "Texts that end an output; they are not part of it."});
+  keys.push_back({owner, "think", object_or(boolean(), "think", "enabled"), false, fallback("the model's own way"),
+                  "How a model that thinks before it answers does so."});
   keys.push_back({owner, "timeout", time_limit(), false, of_agent ? "that of `defaults`; with `ask` none" : "none",
                   of_agent ? "Time limit of one attempt at a turn, with its tools."
                            : "Time limit of one attempt at a turn, with its tools; not of one that asks."});
@@ -240,6 +242,17 @@ std::vector<FormatKey> make_keys(bool laboratory) {
            "With `false`, an output that still does not match after the last attempt is kept, with a warning and "
            "without an answer."},
 
+          {"think", "enabled", boolean(), false, "as the chat template has it",
+           "Whether the model thinks before it answers."},
+          {"think", "effort", choice({"low", "medium", "high"}), false, "the template's own",
+           "How much it thinks, for chat templates that have this variable (`reasoning_effort`)."},
+          {"think", "budget", integer(0), false, "4096",
+           "Tokens of thinking at most, in addition to `max_tokens`; then thinking is ended with the model's own "
+           "marker. "
+           "Thinking also leaves room for the answer in the context."},
+          {"think", "keep", choice({"none", "last", "all"}), false, "none",
+           "Sessions: which earlier answers keep their thinking in the agent's memory."},
+
           {"retry", "attempts", integer(1, 100), false, "1", "Total number of attempts."},
           {"retry", "backoff", duration(), false, "0s",
            "Pause before the second attempt; doubled before each later one."},
@@ -315,6 +328,7 @@ std::string_view format_object_title(std::string_view object) {
       {"message", "A message"},
       {"text", "A text"},
       {"output", "`output`"},
+      {"think", "`think`"},
       {"retry", "`retry`"},
       {"workflow", "`workflow`"},
       {"step", "A step of a graph"},

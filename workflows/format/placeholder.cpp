@@ -106,6 +106,20 @@ std::optional<Placeholder> parse_placeholder(std::string_view name) {
   return found;
 }
 
+namespace {
+
+/// A name of an agent's output may be one of another agent's thinking.
+template <typename HasAgent>
+std::optional<Placeholder> placeholder_of(std::optional<Placeholder> found, const HasAgent& has_agent) {
+  if (!found || has_agent(found->id)) return found;
+  if (found->kind != Placeholder::Kind::agent || !found->id.ends_with(kThinkingSuffix)) return std::nullopt;
+  found->id.resize(found->id.size() - kThinkingSuffix.size());
+  found->kind = Placeholder::Kind::thinking;
+  return has_agent(found->id) ? found : std::nullopt;
+}
+
+}  // namespace
+
 std::string placeholder_name(const Placeholder& placeholder) {
   if (placeholder.kind == Placeholder::Kind::input) return placeholder.id;
   if (placeholder.has_members()) {
@@ -114,16 +128,15 @@ std::string placeholder_name(const Placeholder& placeholder) {
     for (const std::string& member : placeholder.path) name += "." + member;
     return name;
   }
-  const char* kind = placeholder.kind == Placeholder::Kind::agent ? "agent" : "condition";
-  if (placeholder.history == 0) return fmt::format("{}_{}_current", kind, placeholder.id);
-  return fmt::format("{}_{}_history_{}", kind, placeholder.id, placeholder.history);
+  const char* kind = placeholder.kind == Placeholder::Kind::condition ? "condition" : "agent";
+  const std::string_view part = placeholder.kind == Placeholder::Kind::thinking ? kThinkingSuffix : "";
+  if (placeholder.history == 0) return fmt::format("{}_{}{}_current", kind, placeholder.id, part);
+  return fmt::format("{}_{}{}_history_{}", kind, placeholder.id, part, placeholder.history);
 }
 
 std::optional<Placeholder> find_placeholder(const WorkflowSpec& spec, const std::string& name) {
   if (is_input(spec, name)) return Placeholder{Placeholder::Kind::input, name, 0};
-  std::optional<Placeholder> found = parse_placeholder(name);
-  if (!found || spec.agent(found->id) == nullptr) return std::nullopt;
-  return found;
+  return placeholder_of(parse_placeholder(name), [&](const std::string& id) { return spec.agent(id) != nullptr; });
 }
 
 PlaceholderNames::PlaceholderNames(const WorkflowSpec& spec) {
@@ -133,8 +146,7 @@ PlaceholderNames::PlaceholderNames(const WorkflowSpec& spec) {
 
 std::optional<Placeholder> PlaceholderNames::find(const std::string& name) const {
   if (inputs_.contains(name)) return Placeholder{Placeholder::Kind::input, name, 0};
-  std::optional<Placeholder> found = parse_placeholder(name);
-  return found && agents_.contains(found->id) ? found : std::nullopt;
+  return placeholder_of(parse_placeholder(name), [&](const std::string& id) { return agents_.contains(id); });
 }
 
 void report_unknown_placeholder(const WorkflowSpec& spec, const std::string& owner, const std::string& name,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The names of placeholders: declared inputs, agent_<id>_current, agent_<id>_history_<t>, condition_<id>_current,
-// condition_<id>_history_<t>, agent_<id>_answer, agent_<id>_probabilities, and members of the latter two:
+// The names of placeholders: declared inputs, agent_<id>_current, agent_<id>_history_<t>, the same of
+// agent_<id>_thinking and condition_<id>, agent_<id>_answer, agent_<id>_probabilities, and members of the latter two:
 // agent_<id>_answer.field.0.
 #pragma once
 
@@ -17,7 +17,7 @@
 namespace baton {
 
 struct Placeholder {
-  enum class Kind : std::uint8_t { input, agent, condition, answer, probabilities };
+  enum class Kind : std::uint8_t { input, agent, condition, answer, probabilities, thinking };
   Kind kind = Kind::input;
   std::string id;                      // the agent's
   int history = 0;                     // rounds back; 0: current
@@ -27,8 +27,12 @@ struct Placeholder {
 };
 
 /// An id may itself end in "_current": the last suffix of the name counts. Empty when the name has neither form, or
-/// its number is not one of 1 to 1000.
+/// its number is not one of 1 to 1000. A name of thinking is read as that of an agent whose id ends in "_thinking":
+/// only a workflow can tell.
 std::optional<Placeholder> parse_placeholder(std::string_view name);
+
+/// What stands behind the id of an agent in the name of its thinking.
+inline constexpr std::string_view kThinkingSuffix = "_thinking";
 
 std::string placeholder_name(const Placeholder& placeholder);
 

@@ -57,6 +57,20 @@ struct ModelSpec {
 };
 
 /// Settings of a generation; defaults fill what an agent leaves open.
+/// How an agent whose model thinks is to do so. What is not given is the model's own way.
+struct ThinkSpec {
+  enum class Keep : std::uint8_t { none, last, all };
+  std::optional<bool> enabled;
+  std::optional<std::string> effort;   // low, medium, high
+  std::optional<std::int32_t> budget;  // tokens
+  std::optional<Keep> keep;            // thinking of earlier answers that a session keeps
+
+  ThinkSpec or_else(const ThinkSpec& other) const {
+    return {enabled ? enabled : other.enabled, effort ? effort : other.effort, budget ? budget : other.budget,
+            keep ? keep : other.keep};
+  }
+};
+
 struct GenerationSpec {
   std::optional<std::string> model;
   std::optional<std::int32_t> max_tokens;
@@ -65,6 +79,7 @@ struct GenerationSpec {
   std::optional<std::uint64_t> seed;
   std::optional<std::vector<std::string>> stop;
   std::optional<Milliseconds> timeout;
+  ThinkSpec think = {};
 };
 
 /// A piece of a prompt: a template, or a loop over what the topology lets the agent see.

@@ -54,7 +54,7 @@ class TopologyReader {
     };
     if (!until.expression) return check(until.agent, until.where);
     for (std::size_t i = 0; i < until.name_where.size(); ++i) {
-      if (const auto placeholder = parse_placeholder(until.expression->names()[i].name))
+      if (const auto placeholder = find_placeholder(spec_, until.expression->names()[i].name))
         check(placeholder->id, until.name_where[i]);
     }
   }
@@ -536,6 +536,11 @@ class PlaceholderChecker {
           where, "E0208",
           fmt::format("{}: '{}' is the result of a tool, and agent '{}' has none", owner_, name, found->id));
     }
+    if (found->kind == Placeholder::Kind::thinking && spec_.agent(found->id)->messages.empty()) {
+      diagnostics_.error(
+          where, "E0208",
+          fmt::format("{}: '{}' is what a model thought, and agent '{}' has no prompt", owner_, name, found->id));
+    }
     answers_.check(*found, owner_, where, diagnostics_);
   }
 
@@ -560,6 +565,14 @@ WorkflowSpec read_spec(const YamlNode& root, const ToolRegistry& tools, bool abs
 }
 
 void check_placeholders(const WorkflowSpec& spec, Diagnostics& diagnostics) {
+  for (const AgentSpec& agent : spec.agents) {
+    const std::string& id = agent.id;
+    if (!id.ends_with(kThinkingSuffix) || !spec.agent(id.substr(0, id.size() - kThinkingSuffix.size()))) continue;
+    diagnostics.error(agent.where, "E0210",
+                      fmt::format("agent '{}': '{}' would be its output and the thinking of agent '{}'", id,
+                                  placeholder_name({Placeholder::Kind::agent, id}),
+                                  id.substr(0, id.size() - kThinkingSuffix.size())));
+  }
   PlaceholderChecker checker(spec, diagnostics);
   for (const AgentSpec& agent : spec.agents) checker.check(agent);
   for (const NodeSpec& node : spec.topology.nodes) {

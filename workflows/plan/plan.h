@@ -19,7 +19,7 @@ namespace baton {
 
 /// Where a slot's value comes from.
 struct SlotSource {
-  enum class Kind : std::uint8_t { input, agent_output, agent_answer, tool_result, empty };
+  enum class Kind : std::uint8_t { input, agent_output, agent_answer, tool_result, empty, agent_thinking };
   std::string name;                       // as the prompt names it: "agent_analyst_current"
   Kind kind = Kind::empty;                // empty: a history that reaches back before the first round
   int turn = -1;                          // index into Plan::turns: whose output or answer, or whose tools ran
@@ -59,6 +59,7 @@ struct PlannedTurn {
   bool decides = false;                    // the `then` agent
   bool exact = false;                      // nothing is handed over approximately
   std::optional<int> remember;             // AgentSpec::remember
+  ThinkSpec think;                         // with what `defaults` say
   std::vector<std::string> written;        // slots of the messages as the file has them, if their order was changed
   std::string order;                       // what the changed order saves
 

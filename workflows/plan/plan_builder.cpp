@@ -285,9 +285,11 @@ class PlanBuilder {
     // Without a prompt, an output is what the tools returned.
     const bool result = own_tools || (output && spec_.agent(placeholder.id)->messages.empty());
     const bool answer = placeholder.has_members();
-    out.kind = result   ? SlotSource::Kind::tool_result
-               : answer ? SlotSource::Kind::agent_answer
-                        : SlotSource::Kind::agent_output;
+    const bool thinking = placeholder.kind == Placeholder::Kind::thinking;
+    out.kind = result     ? SlotSource::Kind::tool_result
+               : answer   ? SlotSource::Kind::agent_answer
+               : thinking ? SlotSource::Kind::agent_thinking
+                          : SlotSource::Kind::agent_output;
     if (placeholder.history == 0) {
       const bool own = own_tools && placeholder.id == node.agent;
       out.turn = own ? static_cast<int>(turns_.size()) : index_of(*visibility.node_of(placeholder.id, node), round);
@@ -373,6 +375,7 @@ class PlanBuilder {
                               [&](const ModelSpec& model) { return model.name == turn.model && model.served(); });
     turn.max_tokens = choose(own.max_tokens, defaults.max_tokens, turn.max_tokens);
     turn.stop = choose(own.stop, defaults.stop, turn.stop);
+    turn.think = own.think.or_else(defaults.think);
     SamplingParams& sampling = turn.sampling;
     sampling.temperature = choose(own.temperature, defaults.temperature, sampling.temperature);
     sampling.top_k = choose(own.top_k, defaults.top_k, sampling.top_k);

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "agents/prompts/prompt.h"
+#include "workflows/run/turn_thinking.h"
 
 namespace baton {
 namespace {
@@ -103,7 +104,7 @@ void EarlyTurns::tell(std::size_t turn) {
   const std::vector<SlotInput> values = state_.slot_inputs(turn, *model.tokenizer);
   std::vector<EarlyPart> parts;
   bool complete = true;  // every part seen so far is known
-  std::int64_t longest = planned.max_tokens + 1;
+  std::int64_t longest = planned.max_tokens + 1 + most_thinking(model, planned);
   NextPiece next(*model.tokenizer);
   for (const FramePart& part : *early.frame) {
     const SlotSource* source = part.is_known() ? nullptr : planned.slot(part.slot);

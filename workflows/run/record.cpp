@@ -158,6 +158,9 @@ void add_earlier(AgentRecord& record, const AgentRecord& earlier, int generation
   record.kv.ahead += earlier.kv.ahead;
   if (record.kv.entries > 0)
     record.kv.reuse_rate = static_cast<double>(record.kv.reused) / static_cast<double>(record.kv.entries);
+  record.thinking_tokens += earlier.thinking_tokens;
+  if (!earlier.thinking.empty())
+    record.thinking = earlier.thinking + (record.thinking.empty() ? "" : "\n\n") + record.thinking;
   record.prefill_ms += earlier.prefill_ms;
   record.decode_ms += earlier.decode_ms;
   record.ttft_ms = earlier.ttft_ms;
@@ -374,6 +377,14 @@ OrderedJson json_of_event(const PrefillProgress& event) {
 
 OrderedJson json_of_event(const TentativeToken& event) {
   return {{"type", "tentative_token"},
+          {"agent", event.agent},
+          {"round", event.round},
+          {"id", event.id},
+          {"text", event.text}};
+}
+
+OrderedJson json_of_event(const ThinkingToken& event) {
+  return {{"type", "thinking_token"},
           {"agent", event.agent},
           {"round", event.round},
           {"id", event.id},

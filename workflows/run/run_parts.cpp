@@ -231,18 +231,34 @@ std::optional<HistoryRecord> RunMemory::history(std::size_t turn, std::size_t ke
 }
 
 void RunMemory::remember(std::size_t turn, std::size_t kept, const std::vector<PromptPart>& prompt,
-                         const GenerationResult& answer, const TokenText& ids,
+                         const std::vector<PromptPart>& bare, const GenerationResult& answer, const TokenText& ids,
                          const std::shared_ptr<const Tokenizer>& tokenizer) {
   if (!remembers(turn)) return;
   auto conversation = std::make_shared<Conversation>();
-  std::vector<TokenId> tokens;
-  for (const PromptPart& part : prompt) tokens.insert(tokens.end(), part.tokens.begin(), part.tokens.end());
+  const ThinkSpec::Keep keep = plan_.turns[turn].think.keep.value_or(ThinkSpec::Keep::none);
+  const std::shared_ptr<const Conversation> before = of(turn);
+  // What was kept of the last answer's thinking goes when there is a newer answer.
+  const auto joined = [&](const std::vector<PromptPart>& parts) {
+    std::vector<TokenId> tokens;
+    for (const PromptPart& part : parts) {
+      const bool thought = tokens.empty() && before && !before->bare.empty() && part.tokens == before->tokens;
+      const TokenText& kept_part = thought ? before->bare : part.tokens;
+      tokens.insert(tokens.end(), kept_part.begin(), kept_part.end());
+    }
+    return tokens;
+  };
+  std::vector<TokenId> tokens = joined(keep == ThinkSpec::Keep::none ? bare : prompt);
   // A role marker that the model wrote is text from here on, as it is for other agents.
   const bool as_text =
       ids.empty() || std::any_of(ids.begin(), ids.end(), [&](TokenId id) { return tokenizer->is_special(id); });
   const TokenText said = as_text ? texts_->of(tokenizer, answer.text, TextIds::Kind::data) : ids;
   tokens.insert(tokens.end(), said.begin(), said.end());
   conversation->tokens = std::move(tokens);
+  if (keep == ThinkSpec::Keep::last) {
+    std::vector<TokenId> without = joined(bare);
+    without.insert(without.end(), said.begin(), said.end());
+    if (without != conversation->tokens.ids()) conversation->bare = std::move(without);
+  }
   conversation->context = answer.context;
   conversation->texts = texts_;
 

@@ -176,9 +176,9 @@ class RunMemory {
   /// The record of a turn whose prompt holds the last `kept` exchanges of what its agent remembers.
   std::optional<HistoryRecord> history(std::size_t turn, std::size_t kept) const;
 
-  /// Notes the conversation of a turn. `prompt`: that of its last generation.
+  /// Notes the conversation of a turn. `prompt`: that of its last generation; `bare`: the same without thinking.
   void remember(std::size_t turn, std::size_t kept, const std::vector<PromptPart>& prompt,
-                const GenerationResult& answer, const TokenText& ids,
+                const std::vector<PromptPart>& bare, const GenerationResult& answer, const TokenText& ids,
                 const std::shared_ptr<const Tokenizer>& tokenizer);
 
   /// Hands what is remembered over to the session, or nothing if the run did not end well.

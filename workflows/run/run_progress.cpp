@@ -37,6 +37,7 @@ std::string json_text_of(const std::vector<std::pair<std::string, double>>& prob
 std::string_view text_of(const TurnProgress& state, Placeholder::Kind kind, const std::string& name) {
   if (kind == Placeholder::Kind::condition) return state.tool_text;
   if (kind == Placeholder::Kind::agent) return state.record.output;
+  if (kind == Placeholder::Kind::thinking) return state.record.thinking;
   const auto answer = state.answers.find(name);
   return answer == state.answers.end() ? std::string_view() : answer->second;
 }
@@ -93,6 +94,8 @@ NamedValue RunProgress::value_of(const Placeholder& placeholder, const TurnProgr
     if (placeholder.has_members()) value.kind = NamedValue::Kind::undefined;
   } else if (placeholder.kind == Placeholder::Kind::agent) {
     value.text = state->record.output;
+  } else if (placeholder.kind == Placeholder::Kind::thinking) {
+    value.text = state->record.thinking;
   } else if (placeholder.kind == Placeholder::Kind::condition) {
     value.text = state->tool_text;
   } else if (!state->has_answer) {
@@ -140,7 +143,8 @@ bool RunProgress::rounds_end(int round) const {
   const std::optional<ConditionSpec>& until = plan_.spec->topology.until;
   if (!until) return false;
   if (!until->expression) return matches(*until, final_turn({Placeholder::Kind::agent, until->agent}));
-  return holds(*until, round, [&](const std::string& name) { return final_turn(*parse_placeholder(name)); });
+  return holds(*until, round,
+               [&](const std::string& name) { return final_turn(*find_placeholder(*plan_.spec, name)); });
 }
 
 /// The newest turn of an agent that a turn may see: of its own round only turns that it needs, because others may or
@@ -158,7 +162,7 @@ const TurnProgress* RunProgress::last(const std::string& agent, std::size_t turn
 /// Null: no output. The plan does not know after which round the deciding agent runs, since rounds may end early.
 const TurnProgress* RunProgress::source_turn(std::size_t turn, const SlotSource& source) const {
   const auto from = static_cast<std::size_t>(source.turn);
-  if (plan_.turns[turn].decides && from != turn) return final_turn(*parse_placeholder(source.name));
+  if (plan_.turns[turn].decides && from != turn) return final_turn(*find_placeholder(*plan_.spec, source.name));
   const Wanted wanted = source.kind == SlotSource::Kind::tool_result ? Wanted::tool_text : Wanted::output;
   return has(turns_[from], wanted) ? &turns_[from] : nullptr;
 }
@@ -176,8 +180,10 @@ std::string_view RunProgress::source_text(std::size_t turn, const SlotSource& so
   const TurnProgress* state = source_turn(turn, source);
   if (state == nullptr) return {};
   if (source.kind == SlotSource::Kind::tool_result) return text_of(*state, Placeholder::Kind::condition, source.name);
-  const bool output = source.kind == SlotSource::Kind::agent_output;
-  return text_of(*state, output ? Placeholder::Kind::agent : Placeholder::Kind::answer, source.name);
+  const auto kind = source.kind == SlotSource::Kind::agent_output     ? Placeholder::Kind::agent
+                    : source.kind == SlotSource::Kind::agent_thinking ? Placeholder::Kind::thinking
+                                                                      : Placeholder::Kind::answer;
+  return text_of(*state, kind, source.name);
 }
 
 std::vector<SlotInput> RunProgress::slot_inputs(std::size_t turn, const Tokenizer& tokenizer) const {
@@ -230,7 +236,7 @@ const TurnProgress* RunProgress::final_turn(const Placeholder& placeholder) cons
 
 std::string_view RunProgress::final_text(const std::string& name) const {
   if (const auto at = inputs_.find(name); at != inputs_.end()) return at->second;
-  const std::optional<Placeholder> placeholder = parse_placeholder(name);
+  const std::optional<Placeholder> placeholder = find_placeholder(*plan_.spec, name);
   const TurnProgress* state = placeholder ? final_turn(*placeholder) : nullptr;
   return state == nullptr ? std::string_view() : text_of(*state, placeholder->kind, name);
 }

@@ -96,7 +96,7 @@ std::vector<FramePart> frame_with(const ModelText& model, const PlannedTurn& tur
 /// many are told, and so on; those that are too long by themselves are not rendered.
 std::vector<PromptPart> remembering_prompt(const TurnInput& input, const std::vector<PromptMessage>& messages,
                                            const SlotValue& value, std::size_t& kept) {
-  const ModelText& model = input.engine->text();
+  const ModelText model = text_of(input.engine->text(), *input.turn);
   const auto too_long = [&](std::size_t tokens) {
     return is_too_long(tokens, *input.turn, input.engine->info().context);
   };
@@ -119,9 +119,10 @@ std::vector<PromptPart> remembering_prompt(const TurnInput& input, const std::ve
 
 }  // namespace
 
-std::vector<FramePart> frame_of(const ModelText& model, const PlannedTurn& turn,
+std::vector<FramePart> frame_of(const ModelText& of_engine, const PlannedTurn& turn,
                                 const std::vector<PromptMessage>& messages, const Conversation* memory,
                                 const std::stop_token& stop, TextIds* texts) {
+  const ModelText model = text_of(of_engine, turn);
   if (memory == nullptr) return build_frame(model, messages, turn.calls.get(), stop, texts);
   return frame_with(model, turn, messages, *memory, most_kept(turn, *memory), stop, texts);
 }
@@ -145,6 +146,17 @@ void ask_host(ToolInput& tool, Asked asked, const AskHost& on_ask, const std::st
   tool.tool = tool.own.get();
 }
 
+namespace {
+
+/// Finds how the answer behind the prompt begins, and adds what begins it.
+void begin_answer(const ModelText& model, const PlannedTurn& turn, PreparedTurn& prepared, TextIds* texts,
+                  const std::stop_token& stop) {
+  prepared.start = answer_start(model, turn, prepared.prompt, texts, stop);
+  append_text(model, prepared.start.text, prepared.prompt, texts, stop);
+}
+
+}  // namespace
+
 PreparedTurn prepare_turn(const TurnInput& input) {
   PreparedTurn prepared;
   prepared.tool_text = input.tool_text;
@@ -165,7 +177,7 @@ PreparedTurn prepare_turn(const TurnInput& input) {
   prepared.ready = Clock::now();
   if (!input.turn->has_prompt()) return prepared;
   try {
-    const ModelText& model = input.engine->text();
+    const ModelText model = text_of(input.engine->text(), *input.turn);
     const SlotValue value = [&](const std::string& name, PieceStart start) {
       const auto slot =
           std::find_if(input.slots.begin(), input.slots.end(), [&](const SlotInput& s) { return s.name == name; });
@@ -186,6 +198,7 @@ PreparedTurn prepare_turn(const TurnInput& input) {
               : std::make_shared<const std::vector<FramePart>>(build_frame(model, messages, calls, input.stop, texts));
       prepared.prompt = fill_frame(model, *frame, value, input.stop, texts);
     }
+    begin_answer(model, *input.turn, prepared, input.texts.get(), input.stop);
     for (const std::string& choice : input.turn->choices)  // an answer begins a text, as it does when it is decoded
       prepared.choices.push_back(
           ids_of_text(input.texts.get(), model.tokenizer, choice, TextIds::Kind::data, {}, input.stop).ids());
@@ -235,8 +248,9 @@ PreparedTurn run_calls(const CallsInput& input) {
     prepared.ready = Clock::now();
     prepared.format = input.format;
     prepared.constraint = callable.grammar(input.format, std::max(left, 0));
-    prepared.prompt =
-        after_calls(input.engine->text(), input.format, results, input.start, input.stop, input.texts.get());
+    const ModelText model = text_of(input.engine->text(), *input.turn);
+    prepared.prompt = after_calls(model, input.format, results, input.start, input.stop, input.texts.get());
+    begin_answer(model, *input.turn, prepared, input.texts.get(), input.stop);
   } catch (const std::exception& error) {
     prepared.error = message_of(error);
   }

@@ -19,6 +19,7 @@
 #include "engine/base/clock.h"
 #include "engine/engine.h"
 #include "workflows/plan/plan.h"
+#include "workflows/run/turn_thinking.h"
 
 namespace baton {
 
@@ -85,6 +86,7 @@ struct PreparedTurn {
   std::string tool_text;      // the results joined by newlines: condition_<agent>_current
   Clock::time_point ready{};  // when the last input was complete: after the tools
   std::vector<PromptPart> prompt;
+  AnswerStart start;                          // how the answer behind the prompt begins
   std::size_t kept = 0;                       // exchanges of the memory that the prompt holds
   std::vector<std::vector<TokenId>> choices;  // ids of the turn's choices
   ToolFormat format;                          // the form of calls, if the model may call tools

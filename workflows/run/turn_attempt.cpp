@@ -56,17 +56,29 @@ void TurnCalls::add(const GenerationResult& result, const CallsInput& calls, std
   record_ = record;
   record_.tools.clear();
   context_ = result.context;
+  thinking_.add_answer(result.tokens);
   prompt_ = std::move(prompt);
   if (!result.tokens.empty()) prompt_.push_back({{}, result.tokens});
 }
 
 void TurnCalls::add_results(PreparedTurn called) {
   for (const ToolOutcome& tool : called.tools) made_.try_emplace({tool.tool, tool.arguments}, tool.result);
+  thinking_.begin(std::move(called.start), called.prompt);
   for (PromptPart& part : called.prompt) prompt_.push_back(std::move(part));
   constraint_ = std::move(called.constraint);
 }
 
 namespace {
+
+constexpr const char* kBlanks = " \t\r\n";
+
+/// Blanks between thinking and an answer are no part of that.
+void trim_answer(GenerationResult& result, AgentRecord& record) {
+  const std::size_t begin = std::min(result.text.find_first_not_of(kBlanks), result.text.size());
+  if (begin == 0) return;
+  result.text.erase(0, begin);
+  record.output = result.text;
+}
 
 /// The engine generates fewer tokens than the turn may have if the context ends before.
 std::string truncation(const PlannedTurn& turn, const AgentRecord& record) {
@@ -108,6 +120,8 @@ void TurnAttempt::start(std::shared_ptr<InferenceEngine> engine) {
     state_.record.probabilities.clear();
     calls_ = {};
     state_.record.truncated = false;
+    state_.record.thinking.clear();
+    state_.record.thinking_tokens = 0;
     state_.record.error.clear();
   }
   state_.record.attempts = number_;
@@ -123,6 +137,9 @@ void TurnAttempt::start(std::shared_ptr<InferenceEngine> engine) {
 void TurnAttempt::advance() {
   try {
     if (!prepared_) return prepare();
+    TurnThinking& thinking = calls_.thinking();
+    if (calls_.generations() == 0 && !thinking.is_done()) thinking.begin(prepared_->start, prepared_->prompt);
+    if (run_.request.forced.contains(planned_.id)) thinking.leave_out();
     submit();
   } catch (const EngineError& error) {
     const bool memory = error.kind == EngineError::Kind::memory;  // the other kinds would be the same next time
@@ -223,8 +240,12 @@ void TurnAttempt::release() {
 
 void TurnAttempt::submit() {
   AgentRecord& record = state_.record;
-  const bool continues = calls_.generations() > 0;  // the prompt follows calls
-  std::vector<PromptPart>& prompt = continues ? calls_.prompt() : prepared_->prompt;
+  TurnThinking& thinking = calls_.thinking();
+  const bool behind = thinking.is_done();                     // the prompt goes on behind the thinking
+  const bool continues = calls_.generations() > 0 || behind;  // its beginning was a prompt before
+  std::vector<PromptPart>& prompt = behind                     ? thinking.prompt()
+                                    : calls_.generations() > 0 ? calls_.prompt()
+                                                               : prepared_->prompt;
   record.prompt_tokens = token_count(prompt);
 
   GenerationRequest request;
@@ -241,8 +262,12 @@ void TurnAttempt::submit() {
     request.output_slot = placeholder_name({Placeholder::Kind::agent, planned_.agent, 0});
   }
   const std::shared_ptr<const Conversation> memory = run_.memory.of(turn_);
-  request.context = continues ? calls_.context() : memory ? memory->context : nullptr;
-  request.keep_context = (planned_.calls || run_.memory.remembers(turn_)) && reuses_prefixes(*request.reuse.method);
+  request.context = behind && thinking.context() ? thinking.context()
+                    : calls_.generations() > 0   ? calls_.context()
+                    : memory                     ? memory->context
+                                                 : nullptr;
+  request.keep_context =
+      (planned_.calls || run_.memory.remembers(turn_) || thinking.is_next()) && reuses_prefixes(*request.reuse.method);
   if (!continues) {
     record.slots = slot_records(run_.progress, turn_, planned_, prompt);
     record.history = run_.memory.history(turn_, prepared_->kept);
@@ -260,8 +285,10 @@ void TurnAttempt::submit() {
   request.sampling.seed = attempt_seed(run_.request.seed.value_or(planned_.sampling.seed), planned_.id, number_);
   request.max_tokens = planned_.max_tokens;
   request.stop = planned_.stop;
-  request.constraint = continues ? calls_.constraint() : prepared_->constraint;
+  request.constraint = calls_.generations() > 0 ? calls_.constraint() : prepared_->constraint;
+  if (request.constraint && thinking.has_thought()) request.constraint = request.constraint->behind_blanks();
   request.choices = prepared_->choices;
+  if (thinking.is_next() && !thinking.ask(request, planned_, *engine_, run_.texts.get())) return submit();
   request.callbacks = callbacks();
   request.early = run_.early.take(turn_);  // last: from here on it is the engine's to forget
   times_.submitted = Clock::now();
@@ -272,8 +299,9 @@ void TurnAttempt::submit() {
 /// The request will end, so what fails here ends the run, not the attempt. After the submit, so that a slow callback
 /// does not delay the prompt; the engine's posts are still handled later.
 void TurnAttempt::submitted() {
-  run_.early.began(turn_, engine_.get(), request_);
-  if (calls_.generations() > 0) return;
+  TurnThinking& thinking = calls_.thinking();
+  if (!thinking.is_asked()) run_.early.began(turn_, engine_.get(), request_);
+  if (calls_.generations() > 0 || thinking.has_request()) return;
   const AgentRecord& record = state_.record;
   run_.events.emit(AgentStarted{record.agent, record.role, record.round, record.prompt_tokens});
 }
@@ -295,17 +323,24 @@ GenerationCallbacks TurnAttempt::callbacks() {
       tap(id, logits);
     };
   }
-  callbacks.on_token = [this, mailbox = run_.mailbox](TokenId id, const std::string& text) {
-    mailbox->post(make_task([this, id, text, when = Clock::now()] {
+  const bool thinks = calls_.thinking().is_asked();
+  const auto blank = std::make_shared<bool>(calls_.thinking().has_thought());  // nothing but blanks so far
+  callbacks.on_token = [this, thinks, blank, mailbox = run_.mailbox](TokenId id, const std::string& text) {
+    mailbox->post(make_task([this, thinks, blank, id, text, when = Clock::now()] {
       if (times_.first_token == Clock::time_point{}) times_.first_token = when;
-      run_.events.emit(Token{state_.record.agent, state_.record.round, id, text});
+      Token token{state_.record.agent, state_.record.round, id, text};
+      if (*blank) token.text.erase(0, std::min(text.find_first_not_of(kBlanks), text.size()));
+      *blank = *blank && token.text.empty();
+      run_.events.emit(thinks ? Event(ThinkingToken{std::move(token)}) : Event(std::move(token)));
     }));
   };
-  callbacks.on_tentative_token = [this, mailbox = run_.mailbox](TokenId id, const std::string& text) {
-    mailbox->post(make_task([this, id, text] {
-      run_.events.emit(TentativeToken{{state_.record.agent, state_.record.round, id, text}});
-    }));
-  };
+  if (!thinks) {
+    callbacks.on_tentative_token = [this, mailbox = run_.mailbox](TokenId id, const std::string& text) {
+      mailbox->post(make_task([this, id, text] {
+        run_.events.emit(TentativeToken{{state_.record.agent, state_.record.round, id, text}});
+      }));
+    };
+  }
   callbacks.on_confirmed = [this, mailbox = run_.mailbox](std::int64_t kept, std::int64_t tentative) {
     mailbox->post(make_task([this, kept, tentative] {
       run_.events.emit(Confirmed{state_.record.agent, state_.record.round, kept, tentative});
@@ -322,7 +357,7 @@ GenerationCallbacks TurnAttempt::callbacks() {
 
 void TurnAttempt::on_prefilled(Clock::time_point when, KvRecord kv, const std::vector<PartUse>& uses) {
   AgentRecord& record = state_.record;
-  if (calls_.generations() == 0) {
+  if (calls_.generations() == 0 && !calls_.thinking().is_done()) {
     fill_slots(record.slots, submitted_, uses, engine_->info().kv.layers());
     for (const SlotRecord& slot : record.slots) {
       const SlotSource& source = *planned_.slot(slot.name);
@@ -339,8 +374,18 @@ void TurnAttempt::on_finished(GenerationResult result) {
   phase_ = AttemptPhase::idle;
   run_.early.ended(turn_);
   fill_record(record, result, times_);
-  if (record.history && calls_.generations() == 0)
+  TurnThinking& thinking = calls_.thinking();
+  if (record.history && calls_.generations() == 0 && !thinking.is_done())
     record.history->continued = std::min(result.continued_tokens, record.history->tokens);
+  if (thinking.is_asked()) {
+    take_thinking(result);
+    if (result.reason != FinishReason::cancelled && result.reason != FinishReason::error && !run_.ending) {
+      advance();
+      return host_.schedule();
+    }
+  }
+  if (thinking.has_thought()) trim_answer(result, record);
+  thinking.add_to(record);
   if (calls_.generations() > 0) add_earlier(record, calls_.record(), calls_.generations() + 1);
   if (call_tools(result)) return;
   limit_.clear_due();
@@ -359,6 +404,14 @@ void TurnAttempt::on_finished(GenerationResult result) {
     accept(std::move(result), answer, prompt);
   }
   host_.schedule();
+}
+
+void TurnAttempt::take_thinking(const GenerationResult& result) {
+  GenerationResult prompt_only = result;
+  prompt_only.output = nullptr;
+  if (run_.plan.reuse.record) run_.segments.take(turn_, engine_.get(), submitted_, prompt_only, {});
+  calls_.thinking().take(result, std::exchange(submitted_, {}), planned_, text_of(engine_->text(), planned_),
+                         state_.record, run_.texts.get());
 }
 
 /// Returns false if the result is an answer, without calls.
@@ -400,6 +453,7 @@ void TurnAttempt::on_called(PreparedTurn called) {
     state_.record.truncated = false;
     std::vector<PromptPart>& prompt = calls_.prompt();  // as if the model had repeated the results
     prompt.insert(prompt.end(), called.prompt.begin(), called.prompt.end());
+    calls_.thinking().begin({}, called.prompt);
     result.context = calls_.context();
     accept(std::move(result), {}, prompt);
   } else {
@@ -428,10 +482,14 @@ void TurnAttempt::accept(GenerationResult result, const TokenText& answer, const
   state_.has_output = true;
   if (engine_) {
     const std::shared_ptr<const Tokenizer>& tokenizer = engine_->text().tokenizer;
-    run_.memory.remember(turn_, prepared_->kept, prompt, result, answer, tokenizer);
-    // The ids are handed on unchanged, unless the model wrote a role marker, which may only be handed on as text.
+    // The ids are handed on unchanged, unless the model wrote a role marker, which may only be handed on as text, or
+    // blanks behind its thinking, which are no part of the answer.
+    const TurnThinking& thinking = calls_.thinking();
     const bool plain =
-        std::none_of(answer.begin(), answer.end(), [&](TokenId id) { return tokenizer->is_special(id); });
+        std::none_of(answer.begin(), answer.end(), [&](TokenId id) { return tokenizer->is_special(id); }) &&
+        (!thinking.has_thought() || tokenizer->decode(answer.ids(), true) == result.text);
+    run_.memory.remember(turn_, prepared_->kept, prompt, thinking.has_bare_prompt() ? thinking.bare_prompt() : prompt,
+                         result, plain ? answer : TokenText(), tokenizer);
     if (plain) state_.tokens = answer;
     state_.tokenizer = tokenizer;
   }
@@ -486,20 +544,13 @@ void TurnAttempt::fail(const AttemptFailure& failure) {
 
 void TurnAttempt::on_timer() {
   limit_.clear_due();
-  if (phase_ != AttemptPhase::pausing) {
-    cut_off();
-  } else if (run_.ending) {
-    over(TurnState::cancelled);
-  } else {
+  if (phase_ == AttemptPhase::idle) return;
+  if (phase_ == AttemptPhase::pausing) {
+    if (run_.ending) return over(TurnState::cancelled);
     phase_ = AttemptPhase::idle;
     start(engine_);
-    host_.schedule();
+    return host_.schedule();
   }
-}
-
-/// The attempt's time is up.
-void TurnAttempt::cut_off() {
-  if (phase_ == AttemptPhase::idle) return;
   limit_.cut_off(fmt::format("the attempt took longer than {} ms", planned_.timeout.count()));
   if (phase_ == AttemptPhase::generating) try_to([&] { engine_->cancel(request_); });  // else it ends by itself
   if (phase_ != AttemptPhase::held) return;

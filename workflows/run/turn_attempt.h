@@ -15,6 +15,7 @@
 #include "workflows/run/run_loop.h"
 #include "workflows/run/run_parts.h"
 #include "workflows/run/turn.h"
+#include "workflows/run/turn_thinking.h"
 
 namespace baton {
 
@@ -88,8 +89,11 @@ class TurnCalls {
   const std::shared_ptr<const Grammar>& constraint() const { return constraint_; }
   /// The turn's record with the sums of the generations so far.
   const AgentRecord& record() const { return record_; }
+  /// That of the generation that runs.
+  TurnThinking& thinking() { return thinking_; }
 
  private:
+  TurnThinking thinking_;
   int generations_ = 0;
   int calls_ = 0;
   std::map<std::pair<std::string, std::string>, ToolResult> made_;  // results, by tool and arguments
@@ -133,13 +137,13 @@ class TurnAttempt {
   GenerationCallbacks callbacks();
   void on_prefilled(Clock::time_point when, KvRecord kv, const std::vector<PartUse>& uses);
   void on_finished(GenerationResult result);
+  void take_thinking(const GenerationResult& result);
   bool call_tools(const GenerationResult& result);
   void on_called(PreparedTurn called);
   void report(const std::vector<ToolOutcome>& tools);
   void accept(GenerationResult result, const TokenText& answer, const std::vector<PromptPart>& prompt);
   bool fits(GenerationResult& result);
   void fail(const AttemptFailure& failure);
-  void cut_off();
 
   RunParts& run_;
   TurnHost& host_;

@@ -85,6 +85,9 @@ struct PrefillProgress {
 /// then a host may show tentative text, or ignore it.
 struct TentativeToken : Token {};
 
+/// A token of the model's thinking, which comes before the tokens of the output.
+struct ThinkingToken : Token {};
+
 /// Method verified: the check is over. The first `tokens` of the `tentative` tokens are in the answer.
 struct Confirmed {
   std::string agent;
@@ -102,7 +105,7 @@ struct Asked {
 };
 
 using Event = std::variant<RunStarted, AgentStarted, Prefill, Token, ToolCalled, AgentFinished, Relayed, Warning,
-                           RunFinished, PrefillProgress, TentativeToken, Confirmed, Asked>;
+                           RunFinished, PrefillProgress, TentativeToken, Confirmed, Asked, ThinkingToken>;
 
 /// Called in order on a thread of the SDK, one call at a time for a run. It must return soon and must not throw.
 using EventCallback = std::function<void(const Event&)>;

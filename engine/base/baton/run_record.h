@@ -95,6 +95,8 @@ struct AgentRecord {
   std::vector<SlotRecord> slots;
   std::optional<HistoryRecord> history;  // in sessions, where the agent remembers something
   std::string turn{};                    // the turn's id in the workflow, "analyst#2"; empty: an older version's record
+  std::string thinking{};                // what the model thought before the output
+  std::int64_t thinking_tokens = 0;      // of it, with its markers; not in output_tokens
 };
 
 /// A server of `mcp`.

@@ -111,6 +111,8 @@ struct FieldsOf<AgentRecord> {
     fields.count("output_tokens", record.output_tokens);
     fields.text("output", record.output);
     fields.text("answer", record.answer, "");
+    fields.text("thinking", record.thinking, "");
+    fields.count("thinking_tokens", record.thinking_tokens, 0);
     fields.shares("probabilities", record.probabilities);
     fields.list_or_none("tools", record.tools);
     fields.word_or_null("finish_reason", record.finish_reason);

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <limits>
 #include <map>
+#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -55,6 +56,7 @@ namespace {
 
 constexpr std::size_t kMaxNodes = 1u << 17;
 constexpr std::size_t kMaxWrittenOut = 64;   // nodes of a repetition that is not counted
+constexpr int kMaxBlanks = 2;                // in front of an answer
 constexpr std::size_t kMaxSteps = 1u << 20;  // repetitions of what adds no node count too
 
 }  // namespace
@@ -328,36 +330,64 @@ Grammar::Grammar(std::span<const constrain::Rule> rules, std::int32_t max_depth,
 }
 
 Grammar::Grammar(const Grammar& one, const Grammar& other) : max_depth_(std::max(one.max_depth_, other.max_depth_)) {
-  Node& start = nodes_.emplace_back();
-  start.need = kNever;
+  begin_union();
+  add_to_union(one);
+  add_to_union(other);
+  find_classes();
+}
+
+std::shared_ptr<const Grammar> Grammar::behind_blanks() const {
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  if (behind_blanks_ != nullptr) return behind_blanks_;
+  auto grammar = std::shared_ptr<Grammar>(new Grammar);
+  grammar->max_depth_ = max_depth_;
+  grammar->begin_union();
+  grammar->add_to_union(*this);
+  const std::int32_t own = grammar->nodes_[0].empties.front();
+  for (std::int32_t from = 0, blank = 0; blank < kMaxBlanks; ++blank) {
+    const auto next = static_cast<std::int32_t>(grammar->nodes_.size());
+    grammar->nodes_.emplace_back().need = grammar->nodes_[0].need;
+    grammar->nodes_.back().empties.push_back(own);
+    for (const char byte : {' ', '\n'})
+      grammar->nodes_[static_cast<std::size_t>(from)].edges.push_back(
+          {static_cast<std::uint8_t>(byte), static_cast<std::uint8_t>(byte), next});
+    from = next;
+  }
+  grammar->find_classes();
+  return behind_blanks_ = std::move(grammar);
+}
+
+void Grammar::begin_union() {
+  nodes_.emplace_back().need = kNever;
   starts_.push_back(0);
   weights_.push_back(1);
-  for (const Grammar* part : {&one, &other}) {
-    const auto first_counter = static_cast<std::int32_t>(counters_.size()),
-               first_counts = static_cast<std::int32_t>(counts_.size());
-    weights_.insert(weights_.end(), part->weights_.begin(), part->weights_.end());
-    counters_.insert(counters_.end(), part->counters_.begin(), part->counters_.end());
-    counts_.insert(counts_.end(), part->counts_.begin(), part->counts_.end());
-    unenforced_.insert(unenforced_.end(), part->unenforced_.begin(), part->unenforced_.end());
-    sources_.insert(sources_.end(), part->sources_.begin(), part->sources_.end());
-    const auto first_node = static_cast<std::int32_t>(nodes_.size()),
-               first_rule = static_cast<std::int32_t>(starts_.size());
-    nodes_[0].empties.push_back(first_node + part->starts_[0]);
-    nodes_[0].need = std::min(nodes_[0].need, part->node(part->starts_[0]).need);
-    for (const std::int32_t node : part->starts_) starts_.push_back(first_node + node);
-    for (Node node : part->nodes_) {
-      for (Edge& edge : node.edges) edge.target += first_node;
-      for (std::int32_t& target : node.empties) target += first_node;
-      for (Call& call : node.calls) call = {call.rule + first_rule, call.then + first_node};
-      if (node.step != Step::none) {
-        node.counter += first_counter;
-        node.after += first_node;
-      }
-      if (node.counts >= 0) node.counts += first_counts;
-      nodes_.push_back(std::move(node));
+}
+
+void Grammar::add_to_union(const Grammar& part) {
+  const auto first_counter = static_cast<std::int32_t>(counters_.size()),
+             first_counts = static_cast<std::int32_t>(counts_.size());
+  weights_.insert(weights_.end(), part.weights_.begin(), part.weights_.end());
+  counters_.insert(counters_.end(), part.counters_.begin(), part.counters_.end());
+  counts_.insert(counts_.end(), part.counts_.begin(), part.counts_.end());
+  unenforced_.insert(unenforced_.end(), part.unenforced_.begin(), part.unenforced_.end());
+  sources_.insert(sources_.end(), part.sources_.begin(), part.sources_.end());
+  const auto first_node = static_cast<std::int32_t>(nodes_.size()),
+             first_rule = static_cast<std::int32_t>(starts_.size());
+  nodes_[0].empties.push_back(first_node + part.starts_[0]);
+  nodes_[0].need = std::min(nodes_[0].need, part.node(part.starts_[0]).need);
+  for (const std::int32_t node : part.starts_) starts_.push_back(first_node + node);
+  for (Node node : part.nodes_) {
+    for (Edge& edge : node.edges) edge.target += first_node;
+    for (std::int32_t& target : node.empties) target += first_node;
+    for (Call& call : node.calls) call = {call.rule + first_rule, call.then + first_node};
+    if (node.step != Step::none) {
+      node.counter += first_counter;
+      node.after += first_node;
     }
+    if (node.counts >= 0) node.counts += first_counts;
+    nodes_.push_back(std::move(node));
   }
-  find_classes();
 }
 
 /// Dijkstra's algorithm backwards from the ends of rules: the cost of a way is the deepest call on it.

@@ -40,6 +40,9 @@ class Grammar {
   /// The texts of both grammars.
   Grammar(const Grammar& one, const Grammar& other);
 
+  /// The same texts, with up to two blanks in front. Made once.
+  std::shared_ptr<const Grammar> behind_blanks() const;
+
   struct Edge {
     std::uint8_t low, high;  // bounds of the byte, inclusive
     std::int32_t target;
@@ -89,6 +92,9 @@ class Grammar {
   std::size_t classes() const { return class_count_; }
 
  private:
+  Grammar() = default;
+  void begin_union();
+  void add_to_union(const Grammar& part);
   void find_needs();
   void drop_dead_ends();
   void find_only_ends();
@@ -102,6 +108,7 @@ class Grammar {
   std::vector<Counts> counts_;
   std::vector<std::string> unenforced_;
   std::vector<std::vector<constrain::Rule>> sources_;
+  mutable std::shared_ptr<const Grammar> behind_blanks_;  // null: not made yet
   std::int32_t max_depth_ = 1;
   std::array<std::uint8_t, 256> classes_{};
   std::size_t class_count_ = 1;

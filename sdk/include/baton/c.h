@@ -231,7 +231,8 @@ typedef enum baton_event_type {
   BATON_EVENT_PREFILL_PROGRESS = 10,
   BATON_EVENT_TENTATIVE_TOKEN = 11,  // method verified: not checked yet; BATON_EVENT_TOKEN brings the answer
   BATON_EVENT_CONFIRMED = 12,
-  BATON_EVENT_ASKED = 13  // a step waits for the host
+  BATON_EVENT_ASKED = 13,          // a step waits for the host
+  BATON_EVENT_THINKING_TOKEN = 14  // of the model's thinking, before the tokens of the output
 } baton_event_type;
 
 /// Something that happened in a run. Immutable.

@@ -11,7 +11,14 @@ namespace baton::inline v1 {
 
 /// A placeholder of a turn's prompt and what fills it.
 struct SlotInfo {
-  enum class Source { input, agent_output, agent_answer, tool_result, empty };  // empty: a round before the first
+  enum class Source {
+    input,
+    agent_output,
+    agent_answer,
+    tool_result,
+    empty,
+    agent_thinking
+  };  // empty: a round before the first
   std::string name;
   Source source = Source::empty;
   int turn = -1;       // for outputs, answers and results: index into Workflow::turns()

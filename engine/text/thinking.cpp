@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/text/thinking.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "engine/base/errors.h"
+#include "engine/text/templates.h"
+
+namespace baton {
+namespace {
+
+constexpr std::string_view kBlanks = " \t\r\n";
+constexpr std::size_t kMaxBlanks = 8;  // tokens
+constexpr const char* kThought = "\uE0B1";
+constexpr const char* kContent = "\uE0B2";  // stand in no template
+
+/// The forms that models of today are trained with.
+struct KnownForm {
+  std::string_view begin, end;
+  std::string_view behind, no_thinking;  // where the template's own text does not say it
+};
+constexpr std::string_view kFinal = "<|channel|>final<|message|>";
+constexpr std::array kForms = {
+    KnownForm{"<think>", "</think>", "", ""},  // Qwen, DeepSeek, GLM, SmolLM, LFM, Nemotron
+    KnownForm{"<|channel|>analysis<|message|>", "<|end|>", "<|start|>assistant", kFinal},  // gpt-oss
+    KnownForm{"<|channel>thought", "<channel|>", "", ""},                                  // Gemma 4
+    KnownForm{"[THINK]", "[/THINK]", "", ""},                                              // Mistral
+    KnownForm{"<|START_THINKING|>", "<|END_THINKING|>", "", ""},                           // Command
+    KnownForm{"<seed:think>", "</seed:think>", "", ""},                                    // Seed
+    KnownForm{"◁think▷", "◁/think▷", "", ""},                                              // Kimi
+    KnownForm{"<thought>", "</thought>", "", ""},                                          // EXAONE
+    KnownForm{"<|inner_prefix|>", "<|inner_suffix|>", "", ""},                             // Apertus
+    KnownForm{"<|begin_of_thought|>", "<|end_of_thought|>", "", ""},
+    KnownForm{"<reasoning>", "</reasoning>", "", ""},
+};
+
+bool is_blank(std::string_view text) { return text.find_first_not_of(kBlanks) == std::string_view::npos; }
+
+/// What a template writes behind the end of an earlier thinking, up to the answer; nothing if it writes none.
+std::optional<std::string> text_behind(const ChatTemplate& chat, ChatOptions options, const KnownForm& form,
+                                       const std::stop_token& stop) {
+  options.add_generation_prompt = false;
+  try {
+    ChatMessage answer{"assistant", kContent};
+    answer.thinking = kThought;
+    const std::string text = chat.render({{"user", "probe"}, std::move(answer)}, options, stop);
+    const std::size_t thought = text.find(kThought), content = text.rfind(kContent);
+    const std::size_t end = thought == std::string::npos ? thought : text.find(form.end, thought);
+    if (end == std::string::npos || content == std::string::npos || content < end + form.end.size()) return {};
+    return text.substr(end + form.end.size(), content - end - form.end.size());
+  } catch (const ModelError&) {
+    return {};
+  }
+}
+
+}  // namespace
+
+ThinkingReader::ThinkingReader(const ThinkingMarks& marks) : marks_(marks), stops_({marks.end}) {
+  if (marks_.begin.empty()) stage_ = Stage::inside;
+}
+
+std::string ThinkingReader::push(std::string_view token) {
+  if (over_) return {};
+  ++pushed_;
+  if (stage_ == Stage::behind) {
+    if (!token.empty() && is_blank(token) && ++blanks_ <= kMaxBlanks) return {};
+    over_ = true;
+    kept_ = pushed_ - 1;
+    return {};
+  }
+  std::string opened;
+  if (stage_ == Stage::opening) {
+    opened = open(token);
+    if (stage_ == Stage::opening) return {};
+    token = opened;
+  }
+  last_token_ = last_.size();
+  last_ += token;
+  std::string thought = stops_.push(token);
+  if (stops_.found()) {
+    close();
+  } else if (const std::size_t most = marks_.end.size(); last_.size() > most) {
+    const std::size_t dropped = last_.size() - most;
+    last_.erase(0, dropped);
+  }
+  return thought;
+}
+
+/// Reads the marker of the beginning. Returns the text of the thinking behind it.
+std::string ThinkingReader::open(std::string_view token) {
+  opening_ += token;
+  const std::size_t first = std::min(opening_.find_first_not_of(kBlanks), opening_.size());
+  const std::string_view said = std::string_view(opening_).substr(first);
+  if (said.starts_with(marks_.begin)) {
+    stage_ = Stage::inside;
+    return std::string(said.substr(marks_.begin.size()));
+  }
+  const bool may_begin = said.empty() ? ++blanks_ <= kMaxBlanks : marks_.begin.starts_with(said);
+  over_ = !may_begin;
+  return {};
+}
+
+/// The marker of the end is complete. A token that also has text of the answer belongs to that.
+void ThinkingReader::close() {
+  stage_ = Stage::behind;
+  blanks_ = 0;
+  const std::size_t end = last_.find(marks_.end, last_token_ < marks_.end.size() ? 0 : last_token_ - marks_.end.size());
+  const std::size_t behind = end + marks_.end.size();
+  if (is_blank(std::string_view(last_).substr(behind))) return;
+  over_ = true;
+  kept_ = pushed_ - 1;
+  rest_ = last_.substr(last_token_, behind - last_token_);
+}
+
+std::string ThinkingReader::finish() {
+  if (stage_ != Stage::inside || over_) return {};
+  return stops_.finish();
+}
+
+std::string ThinkingReader::rest() const { return ended() ? rest_ : begun() ? marks_.end : std::string(); }
+
+std::optional<ThinkingForm> thinking_form_of(const ChatTemplate& chat, const ChatOptions& options,
+                                             const std::stop_token& stop) {
+  const std::string source = chat.source();
+  for (const KnownForm& known : kForms) {
+    // The marker of the end is a form's own; that of the beginning may be put together from parts.
+    if (source.find(known.end) == std::string::npos) continue;
+    const bool begins = source.find(known.begin) != std::string::npos;
+    const std::optional<std::string> behind = text_behind(chat, options, known, stop);
+    if (!begins && !behind) continue;
+    ThinkingForm form{
+        {std::string(known.begin), std::string(known.end)}, std::string(known.behind), std::string(known.no_thinking)};
+    if (known.behind.empty()) form.behind = behind && is_blank(*behind) ? *behind : "\n\n";
+    return form;
+  }
+  return std::nullopt;
+}
+
+ThinkingStart thinking_start(const ThinkingForm& form, const ChatTemplate& chat, const ChatOptions& options,
+                             const std::stop_token& stop) {
+  ChatOptions without = options;
+  without.add_generation_prompt = false;
+  const std::vector<ChatMessage> probe{{"user", kContent}};
+  const std::string prompt = chat.render(probe, options, stop), before = chat.render(probe, without, stop);
+  const auto common = std::mismatch(prompt.begin(), prompt.end(), before.begin(), before.end()).first;
+  const std::string_view own = std::string_view(prompt).substr(static_cast<std::size_t>(common - prompt.begin()));
+  const std::size_t begin = own.rfind(form.marks.begin), end = own.rfind(form.marks.end);
+  if (begin == std::string_view::npos) return ThinkingStart::model;
+  return end != std::string_view::npos && end > begin ? ThinkingStart::closed : ThinkingStart::begun;
+}
+
+std::string without_thinking(const ThinkingForm& form, ThinkingStart start, bool calls) {
+  if (start == ThinkingStart::closed) return {};
+  if (start == ThinkingStart::begun) return "\n" + form.marks.end + form.behind;
+  if (!form.no_thinking.empty() && !calls) return form.no_thinking;
+  if (!form.no_thinking.empty()) return form.marks.begin + form.marks.end + form.behind;
+  return form.marks.begin + "\n\n" + form.marks.end + form.behind;
+}
+
+}  // namespace baton
