@@ -2,6 +2,7 @@
 // Tools, the form in which a model calls them, and the calls in an answer.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <map>
@@ -123,6 +124,12 @@ struct CallLimits {
   bool repeat = false;                       // a call may be made again with the same arguments
   bool direct = false;                       // results without an error are the output
   bool fail = false;                         // a tool that fails ends the attempt; else the model reads its error
+  bool approve = false;                      // the host is asked about each call
+  std::vector<std::string> approve_tools{};  // or about those of these tools
+
+  bool needs_approval(const std::string& tool) const {
+    return approve || std::find(approve_tools.begin(), approve_tools.end(), tool) != approve_tools.end();
+  }
 };
 
 /// Tools of an MCP server, which are known once it runs.

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
@@ -63,6 +64,21 @@ AgentFinished finished_of(const nlohmann::json& json, const RecordFields& fields
   return finished;
 }
 
+/// Adds what a line says of a call to what the lines before it said.
+void add_call(const nlohmann::json& json, const RecordFields& fields, std::vector<EarlierCall>& calls) {
+  const std::int64_t number = fields.count("call");
+  if (number < 1 || number > 1'000'000) fields.fail("call", "the number of a call, from 1");
+  EarlierCall call{fields.turn_id("turn"), static_cast<int>(number), fields.text("tool"), fields.text("arguments")};
+  const auto known = std::find_if(calls.begin(), calls.end(), [&](const EarlierCall& one) {
+    return one.turn == call.turn && one.call == call.call && one.tool == call.tool && one.arguments == call.arguments;
+  });
+  EarlierCall& one = known == calls.end() ? calls.emplace_back(std::move(call)) : *known;
+  if (json.contains("answer")) one.answer = fields.text("answer");
+  one.begun = one.begun || fields.truth("begun", false);
+  if (const std::optional<RecordFields> result = fields.object_if_there("result"))
+    one.result = ToolResult{result->truth("ok"), result->text("text"), result->text("code")};
+}
+
 }  // namespace
 
 JournalContent read_journal(const fs::path& folder) {
@@ -87,10 +103,16 @@ JournalContent read_journal(const fs::path& folder) {
     const RecordFields fields(*json, place, "");
     if (number == 1)
       content.start = start_of(*json, fields);
+    else if (json->contains("call"))
+      add_call(*json, fields, content.calls);
     else
       content.finished.push_back(finished_of(*json, fields));
   }
   if (number == 0) throw Failure(kInvalidFile, where + ": the journal is empty");
+  std::erase_if(content.calls, [&](const EarlierCall& call) {
+    return std::any_of(content.finished.begin(), content.finished.end(),
+                       [&](const AgentFinished& one) { return one.record.turn == call.turn; });
+  });
   content.file = std::move(where);
   return content;
 }

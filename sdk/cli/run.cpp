@@ -45,6 +45,7 @@ struct RunArguments {
   bool verbose = false;
   std::map<std::string, std::string> given;  // resume: values in place of `inputs`
   std::vector<AgentFinished> finished;       // resume: turns that are not run again
+  std::vector<EarlierCall> calls;            // resume: what calls of other turns came to
   bool resumes = false;                      // the folder of the record may exist, and its journal does
 };
 
@@ -165,6 +166,7 @@ int run(const RunArguments& arguments) {
   options.inputs = arguments.resumes ? arguments.given : arguments.inputs.values();
   options.stop = interrupted();
   options.finished = arguments.finished;
+  options.calls = arguments.calls;
   options.answers = answers_of(arguments.answers);
   options.record = arguments.record;
   options.record_resumed = arguments.resumes;
@@ -192,6 +194,7 @@ int run(const RunArguments& arguments) {
     view->on_event(event);
     if (const auto* one = std::get_if<Asked>(&event)) asked[one->turn] = *one;
     if (const auto* one = std::get_if<ToolCalled>(&event); one != nullptr && one->tool == "ask") asked.erase(one->turn);
+    if (const auto* one = std::get_if<CallDecided>(&event)) asked.erase(fmt::format("{}/{}", one->turn, one->call));
     if (!arguments.events.empty()) {
       result(line);
       check_stdout();
@@ -303,6 +306,7 @@ int resume(const ResumeArguments& arguments) {
   run_arguments.quiet = arguments.quiet;
   run_arguments.verbose = arguments.verbose;
   run_arguments.finished = std::move(journal.finished);
+  run_arguments.calls = std::move(journal.calls);
   run_arguments.resumes = true;
   if (!arguments.quiet)
     note(fmt::format("{} turn{} of the run {} done\n", run_arguments.finished.size(),

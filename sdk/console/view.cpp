@@ -90,6 +90,11 @@ class PlainView : public View {
 
   void show(const TentativeToken&) {}
   void show(const ThinkingToken&) {}
+  void show(const CallBegun&) {}
+  void show(const CallDecided& event) {
+    note(fmt::format("{}: {} {}: {}\n", turn_name(event.agent, event.round), safe(event.tool),
+                     head(safe(event.arguments), 200), head(safe(event.answer), 200)));
+  }
   void show(const Confirmed& event) {
     if (!verbose_) return;
     note(fmt::format("{}: {} of {} tentative tokens confirmed\n", turn_name(event.agent, event.round), event.tokens,

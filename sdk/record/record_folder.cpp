@@ -110,6 +110,36 @@ std::string line_of(const AgentFinished& finished) {
   return dumped({{"turn", finished.turn}, {"tokens", finished.tokens}, {"record", event["record"]}});
 }
 
+std::string line_of(const EarlierCall& call) {
+  OrderedJson json = {{"call", call.call}, {"turn", call.turn}, {"tool", call.tool}, {"arguments", call.arguments}};
+  if (call.answer) json["answer"] = *call.answer;
+  if (call.begun) json["begun"] = true;
+  if (call.result) json["result"] = {{"ok", call.result->ok}, {"text", call.result->text}, {"code", call.result->code}};
+  return dumped(json);
+}
+
+/// What an event says of a call of a model; nothing: it says nothing.
+std::optional<EarlierCall> call_of(const Event& event) {
+  if (const auto* asked = std::get_if<Asked>(&event); asked != nullptr && !asked->tool.empty()) {
+    const std::size_t slash = asked->turn.rfind('/');
+    return EarlierCall{asked->turn.substr(0, slash), std::stoi(asked->turn.substr(slash + 1)), asked->tool,
+                       asked->arguments};
+  }
+  if (const auto* decided = std::get_if<CallDecided>(&event))
+    return EarlierCall{decided->turn, decided->call, decided->tool, decided->arguments, decided->answer};
+  if (const auto* begun = std::get_if<CallBegun>(&event))
+    return EarlierCall{begun->turn, begun->call, begun->tool, begun->arguments, {}, true};
+  const auto* called = std::get_if<ToolCalled>(&event);
+  if (called == nullptr || called->call == 0) return std::nullopt;
+  return EarlierCall{called->turn,
+                     called->call,
+                     called->tool,
+                     called->arguments,
+                     {},
+                     true,
+                     ToolResult{called->ok, called->result, called->code}};
+}
+
 fs::path with_parent(fs::path path) {
   std::error_code ignored;  // opening the journal says what is wrong
   fs::create_directories(path.parent_path(), ignored);
@@ -124,12 +154,12 @@ fs::path journal_beside(const fs::path& folder) {
   return path += ".journal";
 }
 
-RunJournal::RunJournal(const fs::path& folder, const JournalHead& head, const std::vector<AgentFinished>* resumed,
+RunJournal::RunJournal(const fs::path& folder, const JournalHead& head, const std::optional<Begun>& resumed,
                        std::function<void(const std::string& message)> on_warning)
     : path_(with_parent(journal_beside(folder))), on_warning_(std::move(on_warning)) {
   const std::string first = line_of(head);
-  lock(resumed != nullptr);
-  if (resumed == nullptr) {
+  lock(resumed.has_value());
+  if (!resumed) {
     file_ = open_file(path_, kAppend | Open::create | Open::only_new);
     if (!file_ && errno == EEXIST) {
       throw InputError(
@@ -141,10 +171,12 @@ RunJournal::RunJournal(const fs::path& folder, const JournalHead& head, const st
     return;
   }
   std::string all = first;  // whole under another name first: it may be the only copy of these turns
-  for (const AgentFinished& one : *resumed) {
+  for (const AgentFinished& one : resumed->turns) {
     all += line_of(one);
     known_.insert(one.turn);
   }
+  for (const EarlierCall& call : resumed->calls) all += line_of(call);
+  has_calls_ = !resumed->calls.empty();
   try {
     write_whole(path_, all);
   } catch (const fs::filesystem_error& error) {
@@ -174,6 +206,11 @@ void RunJournal::add(const AgentFinished& finished) {
   if ((state != TurnState::ok && state != TurnState::failed) || known_.count(finished.turn) != 0) return;
   known_.insert(finished.turn);
   write(line_of(finished));
+}
+
+void RunJournal::add(const EarlierCall& call) {
+  has_calls_ = true;
+  write(line_of(call));
 }
 
 void RunJournal::write(const std::string& line) {
@@ -233,8 +270,10 @@ RunRecorder::RunRecorder(const Engine& engine, const Workflow& workflow, const R
       path_(std::filesystem::absolute(options.record)),
       inputs_(options.inputs),
       folder_(options.record, options.record_resumed),
-      journal_(options.record, with_values(std::move(head), options),
-               options.record_resumed ? &options.finished : nullptr, std::move(on_warning)) {
+      journal_(
+          options.record, with_values(std::move(head), options),
+          options.record_resumed ? std::optional(RunJournal::Begun{options.finished, options.calls}) : std::nullopt,
+          std::move(on_warning)) {
   for (const AgentFinished& one : options.finished) {
     for (const ToolUse& use : one.record.tools) add_result(turn_name(one.record), use.result);
     if (!options.record_resumed) journal_.add(one);
@@ -256,6 +295,7 @@ void RunRecorder::add(const Event& event) {
   const std::chrono::duration<double, std::milli> since = Clock::now() - begin_;
   // A turn that the host hears of is in the journal.
   if (const auto* finished = std::get_if<AgentFinished>(&event)) journal_.add(*finished);
+  if (const std::optional<EarlierCall> call = call_of(event)) journal_.add(*call);
   lines_ += to_json(event, since.count()) + "\n";
   if (const auto* tool = std::get_if<ToolCalled>(&event)) add_result(tool->turn, tool->result);
 }

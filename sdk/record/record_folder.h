@@ -68,17 +68,24 @@ struct JournalHead {
 /// were skipped or cancelled are not in it.
 class RunJournal {
  public:
-  /// `resumed`: the turns that a journal or a record has already; null: a new run. Throws InputError when there is a
+  /// What a journal has of a run that goes on.
+  struct Begun {
+    const std::vector<AgentFinished>& turns;
+    const std::vector<EarlierCall>& calls;
+  };
+  /// `resumed`: what a journal or a record has already; nothing: a new run. Throws InputError when there is a
   /// journal of another run and when another run is writing, std::runtime_error when that of a resumed run cannot be
   /// written anew. `on_warning` may be empty.
-  RunJournal(const std::filesystem::path& folder, const JournalHead& head, const std::vector<AgentFinished>* resumed,
+  RunJournal(const std::filesystem::path& folder, const JournalHead& head, const std::optional<Begun>& resumed,
              std::function<void(const std::string& message)> on_warning);
 
   /// A write that fails is reported once; the journal on disk keeps what it has.
   void add(const AgentFinished& finished);
+  /// The same for a call of a model in a turn that has not ended, each time that more is known of it.
+  void add(const EarlierCall& call);
 
   bool is_whole() const { return !broken_; }
-  bool has_turns() const { return !known_.empty(); }
+  bool has_turns() const { return !known_.empty() || has_calls_; }
   /// All of it, for the folder of the record.
   const std::string& text() const { return text_; }
   /// The record is written, or nothing was run: removes the journal next to it, and ends the lock.
@@ -94,7 +101,8 @@ class RunJournal {
   std::optional<FileLock> lock_;  // none: the folder cannot be written, as the journal's own file will say
   UniqueFd file_;
   std::string text_;
-  std::set<int> known_;   // turns
+  std::set<int> known_;  // turns
+  bool has_calls_ = false;
   std::size_t good_ = 0;  // bytes on disk that are whole lines
   bool broken_ = false;
 };

@@ -344,7 +344,9 @@ static_assert(stands_for<BATON_EVENT_RUN_STARTED, baton::RunStarted> &&
               stands_for<BATON_EVENT_PREFILL_PROGRESS, baton::PrefillProgress> &&
               stands_for<BATON_EVENT_TENTATIVE_TOKEN, baton::TentativeToken> &&
               stands_for<BATON_EVENT_CONFIRMED, baton::Confirmed> && stands_for<BATON_EVENT_ASKED, baton::Asked> &&
-              stands_for<BATON_EVENT_THINKING_TOKEN, baton::ThinkingToken>);
+              stands_for<BATON_EVENT_THINKING_TOKEN, baton::ThinkingToken> &&
+              stands_for<BATON_EVENT_CALL_DECIDED, baton::CallDecided> &&
+              stands_for<BATON_EVENT_CALL_BEGUN, baton::CallBegun>);
 
 /// Agent and text of an event, if it has them.
 struct Parts {
@@ -362,6 +364,8 @@ struct Parts {
   void operator()(const baton::RunFinished&) {}
   void operator()(const baton::PrefillProgress& event) { agent = event.agent; }
   void operator()(const baton::TentativeToken& event) { agent = event.agent, text = event.text; }
+  void operator()(const baton::CallDecided& event) { agent = event.agent, text = event.answer; }
+  void operator()(const baton::CallBegun& event) { agent = event.agent, text = event.arguments; }
   void operator()(const baton::ThinkingToken& event) { agent = event.agent, text = event.text; }
   void operator()(const baton::Confirmed& event) { agent = event.agent; }
   void operator()(const baton::Asked& event) { agent = event.agent, text = event.question; }

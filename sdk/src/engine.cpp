@@ -387,7 +387,13 @@ Run start_run(const Engine& engine, const Workflow& workflow, const RunOptions& 
   if (options.timeout.count() < 0)
     throw InputError(fmt::format("timeout: expected at least 0 ms, found {}", options.timeout.count()));
   check_turns("forced_outputs", *plan, options.forced_outputs, [](const PlannedTurn&) { return true; });
-  check_turns("answers", *plan, options.answers, [](const PlannedTurn& turn) { return turn.asks(); });
+  std::map<std::string, std::string> to_steps, to_calls;
+  for (const auto& [name, text] : options.answers) {
+    const std::size_t slash = name.find('/');
+    (slash == std::string::npos ? to_steps : to_calls)[name.substr(0, slash)] = text;
+  }
+  check_turns("answers", *plan, to_steps, [](const PlannedTurn& turn) { return turn.asks(); });
+  check_turns("answers", *plan, to_calls, [](const PlannedTurn& turn) { return turn.calls != nullptr; });
   for (const auto& [turn, text] : options.answers) {
     if (!utf8::is_valid(text)) throw InputError(fmt::format("answers: that to '{}' is not valid UTF-8", turn));
   }
@@ -395,6 +401,7 @@ Run start_run(const Engine& engine, const Workflow& workflow, const RunOptions& 
     throw InputError("finished: " + wrong);
   request.finished = options.finished;
   request.answers = options.answers;
+  request.calls = options.calls;
   request.on_ask = options.on_ask;
   request.tools = workflow.impl().tools;
   request.seed = options.seed;

@@ -224,10 +224,17 @@ std::vector<FormatKey> make_keys(bool laboratory) {
            "(`fail`), "
            "so that the agent's `retry` and `on_error` decide. What is wrong in a call itself, the model always "
            "reads."},
+          {"calls", "approve", either({choice({"never", "always"}), object("approve")}), false, "never",
+           "Whether a person, or the program that runs the workflow, is asked before a call is made: about all calls, "
+           "or "
+           "those of some tools. The answer allows the call, denies it with a text for the model, or changes its "
+           "arguments. Without one the run is suspended."},
           {"calls", "enforce", boolean(), false, "true",
            "Decodes calls under the tools' schemas; `false`: the model writes freely, and arguments that do not fit "
            "are "
            "answered with an error."},
+
+          {"approve", "tools", list(string()), true, "", "Tools whose calls have to be approved."},
 
           {"output", "pattern", string(), false, "",
            "A regular expression (PCRE2); the first group of its last match is the answer, and an output without a "
@@ -328,6 +335,7 @@ std::string_view format_object_title(std::string_view object) {
       {"message", "A message"},
       {"text", "A text"},
       {"output", "`output`"},
+      {"approve", "`calls.approve`"},
       {"think", "`think`"},
       {"retry", "`retry`"},
       {"workflow", "`workflow`"},

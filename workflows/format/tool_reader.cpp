@@ -138,6 +138,13 @@ void ToolReader::read(const Fields& fields, const std::string& owner, AgentSpec&
           fmt::format("{}: 'calls' has no effect without a tool '{{call: NAME}}' or '{{mcp: SERVER}}'", owner));
     return;
   }
+  for (const std::string& name : limit.approve_tools) {
+    const bool known =
+        std::any_of(calls.begin(), calls.end(), [&](const CallableTool& tool) { return tool.schema.name == name; });
+    if (!known && servers.empty())
+      diagnostics_.error(fields.where("calls"), "E0204",
+                         fmt::format("{}: calls.approve: the model may call no tool '{}'", owner, name));
+  }
   agent.calls_unenforced = check_calls(calls, limit, fields, owner, agent);
   std::shared_ptr<const Grammar> answer;
   if (agent.output.enforce && agent.output.constrains()) {
@@ -162,6 +169,14 @@ CallLimits ToolReader::limits(const Fields& fields) const {
   out.repeat = calls.boolean("repeat").value_or(false);
   out.direct = calls.boolean("direct").value_or(false);
   out.fail = calls.text("on_error") == "fail";
+  if (const YamlNode* approve = calls.get("approve")) {
+    out.approve = approve->is_scalar() && approve->text == "always";
+    if (!approve->is_scalar()) {
+      if (const YamlNode* tools = Fields(*approve).get("tools")) {
+        for (const YamlNode& tool : tools->items) out.approve_tools.push_back(tool.text);
+      }
+    }
+  }
   return out;
 }
 

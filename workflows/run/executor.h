@@ -38,6 +38,7 @@ struct RunRequest {
   /// RunOptions::on_ask and answers.
   std::function<std::optional<std::string>(const Asked& asked, const std::stop_token& stop)> on_ask;
   std::map<std::string, std::string> answers;
+  std::vector<EarlierCall> calls;                      // RunOptions::calls
   std::function<std::vector<ServerRecord>()> servers;  // asked at the end; null: there are none
   std::string unready;                                 // why no turn can start; empty: they can
   std::vector<std::string> warnings;                   // warnings from before the run began

@@ -350,7 +350,8 @@ OrderedJson json_of_event(const ToolCalled& event) {
           {"turn", event.turn},     {"round", event.round},
           {"tool", event.tool},     {"arguments", event.arguments},
           {"code", event.code},     {"ok", event.ok},
-          {"result", event.result}, {"wall_ms", finite(event.wall_ms)}};
+          {"result", event.result}, {"wall_ms", finite(event.wall_ms)},
+          {"call", event.call}};
 }
 
 OrderedJson json_of_event(const AgentFinished& event) {
@@ -400,8 +401,22 @@ OrderedJson json_of_event(const Confirmed& event) {
 }
 
 OrderedJson json_of_event(const Asked& event) {
-  return {{"type", "asked"},      {"agent", event.agent},       {"turn", event.turn},
-          {"round", event.round}, {"question", event.question}, {"choices", event.choices}};
+  OrderedJson json = {{"type", "asked"},      {"agent", event.agent},       {"turn", event.turn},
+                      {"round", event.round}, {"question", event.question}, {"choices", event.choices}};
+  if (event.tool.empty()) return json;
+  json["tool"] = event.tool;
+  json["arguments"] = event.arguments;
+  return json;
+}
+
+OrderedJson json_of_event(const CallDecided& event) {
+  return {{"type", "call_decided"}, {"agent", event.agent}, {"turn", event.turn},           {"round", event.round},
+          {"call", event.call},     {"tool", event.tool},   {"arguments", event.arguments}, {"answer", event.answer}};
+}
+
+OrderedJson json_of_event(const CallBegun& event) {
+  return {{"type", "call_begun"}, {"agent", event.agent}, {"turn", event.turn},          {"round", event.round},
+          {"call", event.call},   {"tool", event.tool},   {"arguments", event.arguments}};
 }
 
 OrderedJson json_of_event(const RunFinished& event) {

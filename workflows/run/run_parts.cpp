@@ -99,7 +99,8 @@ RunParts::RunParts(const RunRequest& run_request)
       segments(plan),
       early(plan, progress, *texts),
       memory(run_request, progress, texts),
-      events(run_request.on_event) {}
+      events(run_request.on_event),
+      earlier_calls(run_request.calls) {}
 
 void RunEvents::emit(const Event& event) {
   if (!callback_ || failed_) return;

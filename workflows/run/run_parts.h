@@ -18,11 +18,13 @@
 
 #include "agents/tools/tool.h"
 #include "engine/base/clock.h"
+#include "engine/base/errors.h"
 #include "engine/engine.h"
 #include "workflows/plan/plan.h"
 #include "workflows/run/early_turns.h"
 #include "workflows/run/executor.h"
 #include "workflows/run/run_progress.h"
+#include "workflows/run/turn.h"
 
 namespace baton {
 
@@ -211,8 +213,26 @@ struct RunParts {
   RunMemory memory;
   RunEvents events;
   std::shared_ptr<const ToolRegistry> tools;
-  bool ending = false;             // no new turn starts
-  std::optional<Workers> workers;  // last: they end before the members above are destroyed
+  std::vector<EarlierCall> earlier_calls;  // those of RunRequest::calls that no call of this run stands for yet
+  bool ending = false;                     // no new turn starts
+  std::optional<Workers> workers;          // last: they end before the members above are destroyed
 };
+
+/// Calls `make` on a worker, then posts `reply`, which has the result. What `make` throws is the result's error.
+template <typename Input>
+void run_on_worker(RunParts& run, PreparedTurn (*make)(const Input&), Input input, std::shared_ptr<PreparedTurn> result,
+                   std::unique_ptr<Task> reply) {
+  run.workers->post(
+      make_task([mailbox = run.mailbox, make, input = std::move(input), result, reply = std::move(reply)]() mutable {
+        try {
+          *result = make(input);
+        } catch (const std::exception& error) {
+          if (!try_to([&] { result->error = message_of(error); })) result->error = "out of memory";
+        }
+        input = {};
+        result.reset();
+        mailbox->post(std::move(reply));
+      }));
+}
 
 }  // namespace baton

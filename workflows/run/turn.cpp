@@ -214,42 +214,35 @@ PreparedTurn prepare_turn(const TurnInput& input) {
   return prepared;
 }
 
-PreparedTurn run_calls(const CallsInput& input) {
+PreparedTurn run_call(const ToolInput& input) {
   PreparedTurn prepared;
+  prepared.tools.push_back(call_tool(input));
+  return prepared;
+}
+
+std::string failure_of(const ToolOutcome& outcome) {
+  std::string_view reason = outcome.result.text;
+  if (reason.starts_with(kError)) reason.remove_prefix(kError.size());
+  return fmt::format("tool '{}' failed: {}", outcome.tool, shown_result(std::string(reason), kMaxToldError));
+}
+
+PreparedTurn after_results(const ResultsInput& results) {
+  PreparedTurn prepared;
+  const CallsInput& input = results.calls;
   try {
     const CallableTools& callable = *input.turn->calls;
-    std::vector<CallResult> results;
-    int left = input.left;
-    for (std::size_t i = 0; i < input.calls.size(); ++i) {
-      const ModelCall& call = input.calls[i];
-      ToolOutcome outcome{call.tool, call.arguments, {false, "error: " + call.problem}, 0.0};
-      if (input.known[i]) {
-        outcome.result = *input.known[i];
-      } else if (left <= 0) {
-        outcome.result.text = fmt::format("error: no more than {} calls are allowed", callable.limits().max_calls);
-      } else if (call.problem.empty()) {
-        outcome = call_tool(input.tools[i]);
-        if (callable.limits().fail && !outcome.result.ok) {
-          std::string_view reason = outcome.result.text;
-          if (reason.starts_with(kError)) reason.remove_prefix(kError.size());
-          prepared.failed_tool =
-              fmt::format("tool '{}' failed: {}", call.tool, shown_result(std::string(reason), kMaxToldError));
-          prepared.tools.push_back(std::move(outcome));
-          return prepared;
-        }
-      }
-      --left;
+    std::vector<CallResult> shown;
+    for (const ToolOutcome& outcome : results.outcomes) {
       // Templates write the name into their own text, where markers of roles count.
       const std::string name = callable.find(outcome.tool) != nullptr ? outcome.tool : kUnknownTool;
-      results.push_back({name, shown_result(outcome.result.text, callable.limits().max_bytes)});
-      prepared.tools.push_back(std::move(outcome));
+      shown.push_back({name, shown_result(outcome.result.text, callable.limits().max_bytes)});
     }
-    if (input.goes_in_circles()) left = 0;
+    const int left = input.goes_in_circles() ? 0 : std::max(results.left, 0);
     prepared.ready = Clock::now();
     prepared.format = input.format;
-    prepared.constraint = callable.grammar(input.format, std::max(left, 0));
+    prepared.constraint = callable.grammar(input.format, left);
     const ModelText model = text_of(input.engine->text(), *input.turn);
-    prepared.prompt = after_calls(model, input.format, results, input.start, input.stop, input.texts.get());
+    prepared.prompt = after_calls(model, input.format, shown, input.start, input.stop, input.texts.get());
     begin_answer(model, *input.turn, prepared, input.texts.get(), input.stop);
   } catch (const std::exception& error) {
     prepared.error = message_of(error);

@@ -119,9 +119,19 @@ struct CallsInput {
   }
 };
 
-/// Runs the calls, one after the other, with CallLimits::fail up to the first that fails. `prompt` of the result is
-/// what follows the calls. Never throws. If all calls were made before, no more are allowed.
-PreparedTurn run_calls(const CallsInput& input);
+/// Runs a tool that a model calls: the only one of the result's `tools`. Never throws.
+PreparedTurn run_call(const ToolInput& input);
+
+struct ResultsInput {
+  CallsInput calls;
+  std::vector<ToolOutcome> outcomes;  // one for each call
+  int left = 0;                       // calls that the turn may still make
+};
+/// `prompt` of the result is what follows the calls. Never throws. If all calls were made before, no more are allowed.
+PreparedTurn after_results(const ResultsInput& input);
+
+/// Why a tool that failed ends an attempt (CallLimits::fail).
+std::string failure_of(const ToolOutcome& outcome);
 
 /// An output that did not pass its check.
 struct FailedOutput {

@@ -86,23 +86,6 @@ std::string truncation(const PlannedTurn& turn, const AgentRecord& record) {
                      record.output_tokens >= turn.max_tokens ? "its max_tokens" : "where the model's context ends");
 }
 
-/// Calls `make` on a worker, then posts `reply`, which has the result.
-template <typename Input>
-void run_on_worker(RunParts& run, PreparedTurn (*make)(const Input&), Input input, std::shared_ptr<PreparedTurn> result,
-                   std::unique_ptr<Task> reply) {
-  run.workers->post(
-      make_task([mailbox = run.mailbox, make, input = std::move(input), result, reply = std::move(reply)]() mutable {
-        try {
-          *result = make(input);
-        } catch (const std::exception& error) {
-          if (!try_to([&] { result->error = message_of(error); })) result->error = "out of memory";
-        }
-        input = {};
-        result.reset();
-        mailbox->post(std::move(reply));
-      }));
-}
-
 }  // namespace
 
 TurnAttempt::TurnAttempt(RunParts& run, TurnHost& host, std::size_t turn)
@@ -203,7 +186,7 @@ void TurnAttempt::prepare() {
 
 void TurnAttempt::on_prepared(PreparedTurn prepared) {
   phase_ = AttemptPhase::idle;
-  report(prepared.tools);
+  for (const ToolOutcome& tool : prepared.tools) report(tool, 0);
   if (prepared.waits && limit_.why().empty() && !run_.ending) {
     phase_ = AttemptPhase::asked;
     limit_.clear_due();
@@ -426,16 +409,29 @@ bool TurnAttempt::call_tools(const GenerationResult& result) {
   prompt_only.output = nullptr;
   if (run_.plan.reuse.record) run_.segments.take(turn_, engine_.get(), submitted_, prompt_only, {});
   calls_.add(result, *input, std::exchange(submitted_, {}), state_.record);
-  auto called = std::make_shared<PreparedTurn>();
-  auto reply = make_task([this, called] { on_called(std::move(*called)); });
-  run_on_worker(run_, run_calls, std::move(*input), std::move(called), std::move(reply));
+  const auto by_model = [](const ToolUse& use) { return use.generation > 0; };
+  const auto& uses = state_.record.tools;
+  const int first = 1 + static_cast<int>(std::count_if(uses.begin(), uses.end(), by_model));
+  CallRound::Hooks hooks;
+  hooks.on_outcome = [this](const ToolOutcome& outcome, int call) { report(outcome, call); };
+  hooks.on_asking = [this](bool asking) {
+    asking ? limit_.pause() : limit_.go_on();
+    if (limit_.due()) host_.wake_at(*limit_.due());
+  };
+  hooks.on_end = [this](PreparedTurn called) { on_called(std::move(called)); };
+  hooks.on_suspended = [this] {
+    phase_ = AttemptPhase::asked;
+    limit_.clear_due();
+    host_.schedule();
+  };
   phase_ = AttemptPhase::calling;
+  calls_.round() = std::make_unique<CallRound>(run_, std::move(*input), first, std::move(hooks));
+  calls_.round()->begin();
   return true;
 }
 
 void TurnAttempt::on_called(PreparedTurn called) {
   phase_ = AttemptPhase::idle;
-  report(called.tools);
   const auto ok = [](const ToolOutcome& tool) { return tool.result.ok; };
   if (run_.ending) {
     over(TurnState::cancelled);
@@ -463,16 +459,14 @@ void TurnAttempt::on_called(PreparedTurn called) {
   host_.schedule();
 }
 
-/// The record and the events of tools that have returned.
-void TurnAttempt::report(const std::vector<ToolOutcome>& tools) {
+/// The record and the event of a tool that has returned. `call`: the number of the model's call; 0: it is none.
+void TurnAttempt::report(const ToolOutcome& tool, int call) {
   AgentRecord& record = state_.record;
-  for (const ToolOutcome& tool : tools) {
-    const ToolResult& result = tool.result;
-    record.tools.push_back(
-        {tool.tool, tool.arguments, result.code, result.ok, result.text, tool.wall_ms, calls_.generations()});
-    run_.events.emit(ToolCalled{record.agent, record.round, tool.tool, result.ok, result.text, tool.wall_ms,
-                                tool.arguments, result.code, record.turn});
-  }
+  const ToolResult& result = tool.result;
+  record.tools.push_back(
+      {tool.tool, tool.arguments, result.code, result.ok, result.text, tool.wall_ms, calls_.generations()});
+  run_.events.emit(ToolCalled{record.agent, record.round, tool.tool, result.ok, result.text, tool.wall_ms,
+                              tool.arguments, result.code, record.turn, call});
 }
 
 /// `answer`: the ids of the result; `prompt`: that of the last generation.

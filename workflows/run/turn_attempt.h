@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "workflows/run/model_calls.h"
 #include "workflows/run/record.h"
 #include "workflows/run/run_loop.h"
 #include "workflows/run/run_parts.h"
@@ -46,6 +47,15 @@ class AttemptLimit {
   }
   void set_due(Clock::time_point due) { due_ = due; }
   void clear_due() { due_.reset(); }
+  /// The time stands still while the host takes its own.
+  void pause() {
+    left_ = due_ ? std::optional(*due_ - Clock::now()) : std::nullopt;
+    due_.reset();
+  }
+  void go_on() {
+    if (left_) due_ = Clock::now() + *left_;
+    left_.reset();
+  }
   /// The end of the attempt's time, or of the pause before the next one.
   const std::optional<Clock::time_point>& due() const { return due_; }
 
@@ -62,6 +72,7 @@ class AttemptLimit {
 
  private:
   std::optional<Clock::time_point> due_;
+  std::optional<Clock::duration> left_;
   std::string why_;
   std::stop_source stop_;
 };
@@ -91,9 +102,12 @@ class TurnCalls {
   const AgentRecord& record() const { return record_; }
   /// That of the generation that runs.
   TurnThinking& thinking() { return thinking_; }
+  /// The calls that run.
+  std::unique_ptr<CallRound>& round() { return round_; }
 
  private:
   TurnThinking thinking_;
+  std::unique_ptr<CallRound> round_;
   int generations_ = 0;
   int calls_ = 0;
   std::map<std::pair<std::string, std::string>, ToolResult> made_;  // results, by tool and arguments
@@ -140,7 +154,7 @@ class TurnAttempt {
   void take_thinking(const GenerationResult& result);
   bool call_tools(const GenerationResult& result);
   void on_called(PreparedTurn called);
-  void report(const std::vector<ToolOutcome>& tools);
+  void report(const ToolOutcome& tool, int call);
   void accept(GenerationResult result, const TokenText& answer, const std::vector<PromptPart>& prompt);
   bool fits(GenerationResult& result);
   void fail(const AttemptFailure& failure);

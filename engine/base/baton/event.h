@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <baton/run_record.h>
+#include <baton/tool_call.h>
 
 namespace baton {
 
@@ -51,6 +52,7 @@ struct ToolCalled {
   double wall_ms = 0.0;
   std::string arguments, code;  // as in ToolUse
   std::string turn{};           // as in AgentRecord
+  int call = 0;                 // the number of the model's call in its turn, from 1; 0: before the prompt
 };
 
 struct AgentFinished {
@@ -95,17 +97,49 @@ struct Confirmed {
   std::int64_t tokens = 0, tentative = 0;
 };
 
-/// A step waits for the host (`ask`); see RunOptions::on_ask.
+/// A step waits for the host (`ask`), or a call of a model does (`calls.approve`); see RunOptions::on_ask.
 struct Asked {
   std::string agent;
   int round = 1;
   std::string question;
   std::vector<std::string> choices{};  // the answers that `output` allows; empty: any text
-  std::string turn{};                  // as in AgentRecord, and in RunOptions::answers
+  std::string turn{};                  // as in AgentRecord, and in RunOptions::answers; of a call: "analyst#2/1"
+  std::string tool{}, arguments{};     // of a call: what is to be called; the answer is "allow", "deny", "deny: REASON"
+                                       // or a JSON object of other arguments
 };
 
-using Event = std::variant<RunStarted, AgentStarted, Prefill, Token, ToolCalled, AgentFinished, Relayed, Warning,
-                           RunFinished, PrefillProgress, TentativeToken, Confirmed, Asked, ThinkingToken>;
+/// The host has answered whether a call may be made. In the journal of a recorded run before the call begins.
+struct CallDecided {
+  std::string agent;
+  int round = 1;
+  std::string turn;
+  int call = 0;
+  std::string tool, arguments;
+  std::string answer;
+};
+
+/// A call of a model begins: the tool runs from now on. ToolCalled has what came of it.
+struct CallBegun {
+  std::string agent;
+  int round = 1;
+  std::string turn;
+  int call = 0;
+  std::string tool, arguments;  // those that the model wrote
+};
+
+/// What an earlier run, which was interrupted, did with a call of a model in a turn that had not ended.
+struct EarlierCall {
+  std::string turn;
+  int call = 0;
+  std::string tool, arguments;
+  std::optional<std::string> answer{};  // the host's
+  bool begun = false;                   // the tool may have run
+  std::optional<ToolResult> result{};   // of the tool; none for a call that was begun: its outcome is unknown
+};
+
+using Event =
+    std::variant<RunStarted, AgentStarted, Prefill, Token, ToolCalled, AgentFinished, Relayed, Warning, RunFinished,
+                 PrefillProgress, TentativeToken, Confirmed, Asked, ThinkingToken, CallDecided, CallBegun>;
 
 /// Called in order on a thread of the SDK, one call at a time for a run. It must return soon and must not throw.
 using EventCallback = std::function<void(const Event&)>;

@@ -231,8 +231,10 @@ typedef enum baton_event_type {
   BATON_EVENT_PREFILL_PROGRESS = 10,
   BATON_EVENT_TENTATIVE_TOKEN = 11,  // method verified: not checked yet; BATON_EVENT_TOKEN brings the answer
   BATON_EVENT_CONFIRMED = 12,
-  BATON_EVENT_ASKED = 13,          // a step waits for the host
-  BATON_EVENT_THINKING_TOKEN = 14  // of the model's thinking, before the tokens of the output
+  BATON_EVENT_ASKED = 13,           // a step waits for the host
+  BATON_EVENT_THINKING_TOKEN = 14,  // of the model's thinking, before the tokens of the output
+  BATON_EVENT_CALL_DECIDED = 15,    // the host has answered whether a model's call may be made
+  BATON_EVENT_CALL_BEGUN = 16       // a model's call begins; BATON_EVENT_TOOL_CALLED has what came of it
 } baton_event_type;
 
 /// Something that happened in a run. Immutable.

@@ -70,7 +70,11 @@ struct RunOptions {
   /// Answers steps that ask, on threads of the library, concurrently for several; may take its time until a stop. A
   /// throw fails the attempt. No answer: the run ends "suspended"; one with its `finished` and `answers` goes on.
   std::function<std::optional<std::string>(const Asked& asked, const std::stop_token& stop)> on_ask{};
-  std::map<std::string, std::string> answers{};  // to steps that ask, by turn; these are not asked
+  std::map<std::string, std::string> answers{};  // to steps that ask, by turn, and to calls ("solver#2/1"); not asked
+  /// What an interrupted run did with calls of models in turns that had not ended (CallBegun, CallDecided, ToolCalled).
+  /// A turn that makes such a call again gets its answer and its result; a call whose outcome is unknown is not
+  /// repeated, and the model is told so.
+  std::vector<EarlierCall> calls{};
   /// Called with the logits [V] of each token before the token is chosen, and once more after the last token; on a
   /// thread of the library, concurrently for several turns. Must return soon and not throw.
   std::function<void(const std::string& turn, std::span<const float> logits)> on_logits{};
