@@ -58,6 +58,9 @@ class ScriptedEngine final : public InferenceEngine {
     seeds.push_back(request.sampling.seed);
     constraints.push_back(request.constraint);
     choices.push_back(request.choices);
+    if (static_cast<std::int32_t>(ids.size()) >= info_.context && info_.context > 0)
+      throw EngineError(EngineError::Kind::too_long,
+                        "the prompt has " + std::to_string(ids.size()) + " tokens, which do not fit the context");
     Scripted answer = script_(prompt);
     if (!answer.refused.empty()) throw EngineError(EngineError::Kind::memory, answer.refused);
     Sequence sequence;

@@ -95,7 +95,9 @@ inline std::shared_ptr<const Model> toy_model(
                  .fingerprint = "toy-1",
                  .tokenizer = std::move(tokenizer),
                  .chat_template = std::move(chat)};
-  return std::make_shared<const Model>(Model{std::move(text), config, {}, LayerRopes(config), {}, {}});
+  ModelOptions options;
+  options.context = config.context;
+  return std::make_shared<const Model>(Model{std::move(text), config, options, LayerRopes(config), {}, {}});
 }
 
 }  // namespace baton::test

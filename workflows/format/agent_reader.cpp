@@ -48,6 +48,10 @@ AgentSpec AgentReader::agent(const YamlEntry& entry) {
                        fmt::format("{}: 'feedback' has no effect without {}", owner,
                                    prompts ? "'output', which can fail" : "'prompt'"));
   }
+  if (const auto word = fields.text("overflow"))
+    agent.overflow = *word == "error"         ? Overflow::error
+                     : *word == "drop_oldest" ? Overflow::drop_oldest
+                                              : Overflow::cut_result;
   agent.exact = fields.boolean("exact").value_or(false);
   if (const auto runs = fields.integer("remember")) agent.remember = static_cast<int>(*runs);
   if (!fields.has("prompt")) check_tools_only(fields, owner);
@@ -72,7 +76,7 @@ ToolSpec AgentReader::ask(const YamlNode& question, const Fields& fields, const 
 /// Without a prompt, the tools are the agent.
 void AgentReader::check_tools_only(const Fields& fields, const std::string& owner) {
   for (const char* key : {"model", "max_tokens", "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed",
-                          "stop", "think", "exact", "remember"}) {
+                          "stop", "think", "overflow", "exact", "remember"}) {
     if (fields.has(key))
       diagnostics_.error(fields.where(key), "E0409",
                          fmt::format("{}: '{}' has no effect without 'prompt'", owner, key));

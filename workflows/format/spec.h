@@ -145,6 +145,10 @@ struct OutputSpec {
 
 enum class OnError : std::uint8_t { fail, skip, fallback };
 
+/// What happens to a prompt that would leave no room for the answer: nothing (the turn fails), results of tools are
+/// cut, or the oldest results and exchanges are left out first.
+enum class Overflow : std::uint8_t { error, cut_result, drop_oldest };
+
 struct RetrySpec {
   int attempts = 1;  // in all
   Milliseconds backoff{0};
@@ -164,6 +168,7 @@ struct AgentSpec {
   OnError on_error = OnError::fail;
   std::string fallback;  // text that stands in for the output when on_error is fallback
   RetrySpec retry;
+  Overflow overflow = Overflow::cut_result;
   bool exact = false;                // reads exact KV only
   std::optional<int> remember = {};  // maximum earlier runs of a session; none given: what fits the context
   SourceLocation where;

@@ -60,6 +60,7 @@ struct PlannedTurn {
   bool exact = false;                      // nothing is handed over approximately
   std::optional<int> remember;             // AgentSpec::remember
   ThinkSpec think;                         // with what `defaults` say
+  Overflow overflow = Overflow::cut_result;
   std::vector<std::string> written;        // slots of the messages as the file has them, if their order was changed
   std::string order;                       // what the changed order saves
 

@@ -338,6 +338,7 @@ class PlanBuilder {
     turn.retry = agent.retry;
     turn.exact = agent.exact;
     turn.remember = agent.remember;
+    turn.overflow = agent.overflow;
     if (own == nullptr) return;
     turn.on_error = own->on_error.value_or(turn.on_error);
     turn.fallback = own->fallback.value_or(turn.fallback);

@@ -192,6 +192,7 @@ std::vector<SlotInput> RunProgress::slot_inputs(std::size_t turn, const Tokenize
     SlotInput& input = inputs.emplace_back();
     input.name = source.name;
     input.text = source_text(turn, source);
+    input.of_tools = source.kind == SlotSource::Kind::tool_result;
     input.own_tools = source.kind == SlotSource::Kind::tool_result && static_cast<std::size_t>(source.turn) == turn;
     const bool answer = source.kind == SlotSource::Kind::agent_answer && !source.is_member();
     const bool decoded = source.kind == SlotSource::Kind::agent_output || answer;

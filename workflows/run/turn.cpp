@@ -38,10 +38,18 @@ ToolOutcome call_tool(const ToolInput& input) {
   return outcome;
 }
 
-TokenText ids_of(const SlotInput& slot, const std::string& tool_text, PieceStart start, const TurnInput& input) {
+std::string_view text_of(const SlotInput& slot, const std::string& tool_text) {
+  return slot.own_tools ? std::string_view(tool_text) : slot.text;
+}
+
+/// `limit`: bytes of a result of tools.
+TokenText ids_of(const SlotInput& slot, const std::string& tool_text, std::size_t limit, PieceStart start,
+                 const TurnInput& input) {
   if (!slot.tokens.empty()) return slot.tokens;
-  const std::string_view text = slot.own_tools ? std::string_view(tool_text) : slot.text;
+  std::string_view text = text_of(slot, tool_text);
   if (text.empty()) return {};
+  std::string cut;
+  if (slot.of_tools && text.size() > limit) text = cut = shown_result(std::string(text), limit);
   return ids_of_text(input.texts.get(), input.engine->text().tokenizer, text, TextIds::Kind::data, start, input.stop);
 }
 
@@ -74,9 +82,23 @@ std::size_t most_kept(const PlannedTurn& turn, const Conversation& memory) {
   return kept;
 }
 
-/// True if a prompt of `length` tokens leaves no room for the answer that the turn may have, or for half of a context.
+constexpr std::size_t kLeastResult = 64;  // bytes
+constexpr const char* kLeftOut = "[left out: there was no room for it any more]";
+
+std::size_t count_of(const std::vector<PromptPart>& prompt) {
+  std::size_t tokens = 0;
+  for (const PromptPart& part : prompt) tokens += part.tokens.size();
+  return tokens;
+}
+
+/// Tokens that are kept for the answer: as many as it may have, and at most half of the context.
+std::size_t room_for_answer(const PlannedTurn& turn, std::int32_t context) {
+  return static_cast<std::size_t>(std::min(turn.max_tokens, context / 2));
+}
+
+/// True if a prompt of `length` tokens leaves no room for the answer.
 bool is_too_long(std::size_t length, const PlannedTurn& turn, std::int32_t context) {
-  return length + static_cast<std::size_t>(std::min(turn.max_tokens, context / 2)) > static_cast<std::size_t>(context);
+  return length + room_for_answer(turn, context) > static_cast<std::size_t>(context);
 }
 
 }  // namespace
@@ -102,7 +124,8 @@ std::vector<PromptPart> remembering_prompt(const TurnInput& input, const std::ve
   };
   const std::size_t all = kept = most_kept(*input.turn, *input.memory);
   while (true) {
-    while (kept > 0 && too_long(least_tokens(model.tokenizer, *input.memory, kept, input.texts.get(), input.stop)))
+    while (kept > 0 && input.turn->overflow != Overflow::error &&
+           too_long(least_tokens(model.tokenizer, *input.memory, kept, input.texts.get(), input.stop)))
       kept /= 2;
     TextIds* texts = input.texts.get();
     const bool is_known = input.frame && kept == all;
@@ -112,7 +135,7 @@ std::vector<PromptPart> remembering_prompt(const TurnInput& input, const std::ve
     std::vector<PromptPart> prompt = fill_frame(model, is_known ? *input.frame : made, value, input.stop, texts);
     std::size_t tokens = 0;
     for (const PromptPart& part : prompt) tokens += part.tokens.size();
-    if (kept == 0 || !too_long(tokens)) return prompt;
+    if (kept == 0 || !too_long(tokens) || input.turn->overflow == Overflow::error) return prompt;
     kept /= 2;
   }
 }
@@ -148,6 +171,16 @@ void ask_host(ToolInput& tool, Asked asked, const AskHost& on_ask, const std::st
 
 namespace {
 
+/// `limit`: bytes of a result of tools in the prompt.
+void note_cut_results(const TurnInput& input, std::size_t limit, PreparedTurn& prepared) {
+  for (const SlotInput& slot : input.slots) {
+    const std::size_t size = slot.of_tools ? text_of(slot, prepared.tool_text).size() : 0;
+    if (size > limit + 1)
+      prepared.warnings.push_back(
+          fmt::format("{} of the {} bytes of '{}' were left out", size - limit, size, slot.name));
+  }
+}
+
 /// Finds how the answer behind the prompt begins, and adds what begins it.
 void begin_answer(const ModelText& model, const PlannedTurn& turn, PreparedTurn& prepared, TextIds* texts,
                   const std::stop_token& stop) {
@@ -178,26 +211,31 @@ PreparedTurn prepare_turn(const TurnInput& input) {
   if (!input.turn->has_prompt()) return prepared;
   try {
     const ModelText model = text_of(input.engine->text(), *input.turn);
+    std::size_t limit = std::string::npos;
     const SlotValue value = [&](const std::string& name, PieceStart start) {
       const auto slot =
           std::find_if(input.slots.begin(), input.slots.end(), [&](const SlotInput& s) { return s.name == name; });
       if (slot == input.slots.end()) {
         throw std::logic_error("the plan has no source for the placeholder '" + name + "'");
       }
-      return ids_of(*slot, prepared.tool_text, start, input);
+      return ids_of(*slot, prepared.tool_text, limit, start, input);
     };
     const std::vector<PromptMessage>& messages = input.messages.empty() ? input.turn->messages : input.messages;
     const CallableTools* calls = input.turn->calls.get();
-    if (input.memory) {
-      prepared.prompt = remembering_prompt(input, messages, value, prepared.kept);
-    } else {
-      TextIds* texts = input.texts.get();
-      const PromptFrame frame =
-          input.frame
-              ? input.frame
-              : std::make_shared<const std::vector<FramePart>>(build_frame(model, messages, calls, input.stop, texts));
-      prepared.prompt = fill_frame(model, *frame, value, input.stop, texts);
+    const PromptFrame frame = input.frame || input.memory ? input.frame
+                                                          : std::make_shared<const std::vector<FramePart>>(build_frame(
+                                                                model, messages, calls, input.stop, input.texts.get()));
+    std::size_t longest = 0;
+    for (const SlotInput& slot : input.slots)
+      longest = std::max(longest, slot.of_tools ? text_of(slot, prepared.tool_text).size() : 0);
+    while (true) {
+      prepared.prompt = input.memory ? remembering_prompt(input, messages, value, prepared.kept)
+                                     : fill_frame(model, *frame, value, input.stop, input.texts.get());
+      const bool too_long = is_too_long(count_of(prepared.prompt), *input.turn, input.engine->info().context);
+      limit = std::min(limit, longest) / 2;
+      if (!too_long || input.turn->overflow == Overflow::error || limit < kLeastResult) break;
     }
+    note_cut_results(input, 2 * limit, prepared);
     begin_answer(model, *input.turn, prepared, input.texts.get(), input.stop);
     for (const std::string& choice : input.turn->choices)  // an answer begins a text, as it does when it is decoded
       prepared.choices.push_back(
@@ -226,24 +264,87 @@ std::string failure_of(const ToolOutcome& outcome) {
   return fmt::format("tool '{}' failed: {}", outcome.tool, shown_result(std::string(reason), kMaxToldError));
 }
 
+namespace {
+
+/// The results as the model gets them, and how many bytes of each it does not.
+std::vector<CallResult> shown_results(const ResultsInput& results, std::size_t limit,
+                                      std::vector<std::int64_t>& left_out) {
+  std::vector<CallResult> shown;
+  left_out.clear();
+  for (const ToolOutcome& outcome : results.outcomes) {
+    // Templates write the name into their own text, where markers of roles count.
+    const bool known = results.calls.turn->calls->find(outcome.tool) != nullptr;
+    const std::size_t size = outcome.result.text.size();
+    shown.push_back({known ? outcome.tool : kUnknownTool, shown_result(outcome.result.text, limit)});
+    left_out.push_back(static_cast<std::int64_t>(size - std::min(size, limit)));
+  }
+  return shown;
+}
+
+/// Tokens that are saved by what takes the places of the oldest results.
+std::size_t saved_by(const CallsInput& input, const PreparedTurn& prepared) {
+  std::size_t saved = 0;
+  for (std::size_t i = 0; i < prepared.shorter.size(); ++i)
+    saved += input.earlier[i].tokens - std::min(input.earlier[i].tokens, count_of(prepared.shorter[i]));
+  return saved;
+}
+
+/// Leaves out the oldest results of the turn until the new ones fit as they are.
+void drop_oldest(const ModelText& model, const ResultsInput& results, PreparedTurn& prepared) {
+  const CallsInput& input = results.calls;
+  std::vector<std::int64_t> ignored;
+  const std::size_t wanted =
+      count_of(after_calls(model, input.format, shown_results(results, input.turn->calls->limits().max_bytes, ignored),
+                           input.start, input.stop, input.texts.get()));
+  for (const EarlierResults& one : input.earlier) {
+    if (!is_too_long(input.used + wanted - saved_by(input, prepared), *input.turn, input.engine->info().context)) break;
+    std::vector<CallResult> without;
+    for (const std::string& tool : one.tools) without.push_back({tool, kLeftOut});
+    prepared.shorter.push_back(after_calls(model, input.format, without, one.start, input.stop, input.texts.get()));
+  }
+  if (!prepared.shorter.empty())
+    prepared.warnings.push_back(fmt::format("the results of the first {} of its {} earlier outputs were left out",
+                                            prepared.shorter.size(), input.earlier.size()));
+}
+
+}  // namespace
+
 PreparedTurn after_results(const ResultsInput& results) {
   PreparedTurn prepared;
   const CallsInput& input = results.calls;
   try {
     const CallableTools& callable = *input.turn->calls;
-    std::vector<CallResult> shown;
-    for (const ToolOutcome& outcome : results.outcomes) {
-      // Templates write the name into their own text, where markers of roles count.
-      const std::string name = callable.find(outcome.tool) != nullptr ? outcome.tool : kUnknownTool;
-      shown.push_back({name, shown_result(outcome.result.text, callable.limits().max_bytes)});
-    }
     const int left = input.goes_in_circles() ? 0 : std::max(results.left, 0);
+    const Overflow policy = input.turn->overflow;
     prepared.ready = Clock::now();
     prepared.format = input.format;
     prepared.constraint = callable.grammar(input.format, left);
     const ModelText model = text_of(input.engine->text(), *input.turn);
-    prepared.prompt = after_calls(model, input.format, shown, input.start, input.stop, input.texts.get());
-    begin_answer(model, *input.turn, prepared, input.texts.get(), input.stop);
+    if (policy == Overflow::drop_oldest) drop_oldest(model, results, prepared);
+    const std::size_t used = input.used - saved_by(input, prepared);
+    const auto fits = [&] {
+      return !is_too_long(used + count_of(prepared.prompt), *input.turn, input.engine->info().context);
+    };
+    for (std::size_t limit = callable.limits().max_bytes;; limit /= 2) {
+      prepared.prompt = after_calls(model, input.format, shown_results(results, limit, prepared.left_out), input.start,
+                                    input.stop, input.texts.get());
+      begin_answer(model, *input.turn, prepared, input.texts.get(), input.stop);
+      if (fits() || policy == Overflow::error) break;
+      std::size_t longest = 0;
+      for (const ToolOutcome& outcome : results.outcomes) longest = std::max(longest, outcome.result.text.size());
+      limit = std::min(limit, longest);
+      if (limit / 2 < kLeastResult)
+        throw std::runtime_error(fmt::format(
+            "the results of its tools do not fit: the context has {} tokens, of which "
+            "{} are the prompt's and {} are kept for the answer",
+            input.engine->info().context, used, room_for_answer(*input.turn, input.engine->info().context)));
+    }
+    for (std::size_t i = 0; i < results.outcomes.size(); ++i) {
+      if (prepared.left_out[i] > 0)
+        prepared.warnings.push_back(fmt::format("{} of the {} bytes of the result of '{}' were left out",
+                                                prepared.left_out[i], results.outcomes[i].result.text.size(),
+                                                results.outcomes[i].tool));
+    }
   } catch (const std::exception& error) {
     prepared.error = message_of(error);
   }

@@ -29,6 +29,7 @@ struct SlotInput {
   std::string_view text;
   TokenText tokens;        // the ids that stand for the text in this model; none: encode the text
   bool own_tools = false;  // the result of this turn's tools, known only once they ran
+  bool of_tools = false;   // the result of some turn's tools
 };
 
 struct ToolInput {
@@ -86,19 +87,29 @@ struct PreparedTurn {
   std::string tool_text;      // the results joined by newlines: condition_<agent>_current
   Clock::time_point ready{};  // when the last input was complete: after the tools
   std::vector<PromptPart> prompt;
-  AnswerStart start;                          // how the answer behind the prompt begins
-  std::size_t kept = 0;                       // exchanges of the memory that the prompt holds
-  std::vector<std::vector<TokenId>> choices;  // ids of the turn's choices
-  ToolFormat format;                          // the form of calls, if the model may call tools
-  std::shared_ptr<const Grammar> constraint;  // what may be generated next; null: any text
-  bool waits = false;                         // a tool threw NoAnswer; it is not in `tools`
-  std::string failed_tool;                    // what a tool said that ended the attempt (CallLimits::fail)
-  std::string error;                          // why there is no prompt
-  bool may_retry = false;                     // another attempt may have no such error
+  AnswerStart start;                             // how the answer behind the prompt begins
+  std::size_t kept = 0;                          // exchanges of the memory that the prompt holds
+  std::vector<std::vector<TokenId>> choices;     // ids of the turn's choices
+  ToolFormat format;                             // the form of calls, if the model may call tools
+  std::shared_ptr<const Grammar> constraint;     // what may be generated next; null: any text
+  bool waits = false;                            // a tool threw NoAnswer; it is not in `tools`
+  std::string failed_tool;                       // what a tool said that ended the attempt (CallLimits::fail)
+  std::vector<std::int64_t> left_out;            // bytes of each of the tools' results that the model does not get
+  std::vector<std::vector<PromptPart>> shorter;  // what takes the places of the oldest results of the turn
+  std::vector<std::string> warnings;             // of what did not fit
+  std::string error;                             // why there is no prompt
+  bool may_retry = false;                        // another attempt may have no such error
 };
 
 /// Takes as long as the tools do. Never throws: a failed tool is a result, anything else is in `error`.
 PreparedTurn prepare_turn(const TurnInput& input);
+
+/// The results of an earlier output's calls, in the prompt.
+struct EarlierResults {
+  std::vector<std::string> tools;
+  PieceStart start;
+  std::size_t tokens = 0;
+};
 
 /// The calls that a model wrote in place of an answer; the first `left` of them are run.
 struct CallsInput {
@@ -109,6 +120,8 @@ struct CallsInput {
   std::vector<ToolInput> tools;                  // one for each call
   std::vector<std::optional<ToolResult>> known;  // results of calls that were made before and are not made again
   int left = 0;                                  // calls that the turn may still make
+  std::size_t used = 0;                          // tokens of the prompt and the calls
+  std::vector<EarlierResults> earlier;           // that may be left out, the oldest first
   PieceStart start;                              // of a text behind the calls
   std::shared_ptr<TextIds> texts;                // the run's
   std::stop_token stop;

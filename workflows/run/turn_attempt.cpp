@@ -57,6 +57,7 @@ void TurnCalls::add(const GenerationResult& result, const CallsInput& calls, std
   record_.tools.clear();
   context_ = result.context;
   thinking_.add_answer(result.tokens);
+  start_ = calls.start;
   prompt_ = std::move(prompt);
   if (!result.tokens.empty()) prompt_.push_back({{}, result.tokens});
 }
@@ -64,8 +65,44 @@ void TurnCalls::add(const GenerationResult& result, const CallsInput& calls, std
 void TurnCalls::add_results(PreparedTurn called) {
   for (const ToolOutcome& tool : called.tools) made_.try_emplace({tool.tool, tool.arguments}, tool.result);
   thinking_.begin(std::move(called.start), called.prompt);
+  leave_out(called.shorter);
+  Results& results = results_.emplace_back();
+  results.begin = prompt_.size();
+  results.end = prompt_.size() + called.prompt.size();
+  for (const ToolOutcome& tool : called.tools) results.tools.push_back(tool.tool);
+  if (!prompt_.empty()) results.start = start_;
   for (PromptPart& part : called.prompt) prompt_.push_back(std::move(part));
   constraint_ = std::move(called.constraint);
+}
+
+std::vector<EarlierResults> TurnCalls::earlier() const {
+  std::vector<EarlierResults> all;
+  for (const Results& results : results_) {
+    if (results.left_out) continue;
+    EarlierResults& one = all.emplace_back(EarlierResults{results.tools, results.start, 0});
+    for (std::size_t part = results.begin; part < results.end; ++part) one.tokens += prompt_[part].tokens.size();
+  }
+  return all;
+}
+
+/// The first results that are still there are replaced.
+void TurnCalls::leave_out(std::vector<std::vector<PromptPart>>& shorter) {
+  std::size_t next = 0;
+  std::ptrdiff_t moved = 0;
+  for (Results& results : results_) {
+    results.begin += moved;
+    results.end += moved;
+    if (results.left_out || next == shorter.size()) continue;
+    std::vector<PromptPart>& parts = shorter[next++];
+    const auto begin = prompt_.begin() + static_cast<std::ptrdiff_t>(results.begin);
+    const auto size = static_cast<std::ptrdiff_t>(results.end - results.begin);
+    const auto grown = static_cast<std::ptrdiff_t>(parts.size()) - size;
+    prompt_.erase(begin, begin + size);
+    prompt_.insert(prompt_.begin() + static_cast<std::ptrdiff_t>(results.begin), parts.begin(), parts.end());
+    results.end += grown;
+    moved += grown;
+    results.left_out = true;
+  }
 }
 
 namespace {
@@ -187,6 +224,7 @@ void TurnAttempt::prepare() {
 void TurnAttempt::on_prepared(PreparedTurn prepared) {
   phase_ = AttemptPhase::idle;
   for (const ToolOutcome& tool : prepared.tools) report(tool, 0);
+  warn_of(prepared);
   if (prepared.waits && limit_.why().empty() && !run_.ending) {
     phase_ = AttemptPhase::asked;
     limit_.clear_due();
@@ -397,6 +435,13 @@ void TurnAttempt::take_thinking(const GenerationResult& result) {
                          state_.record, run_.texts.get());
 }
 
+/// Nothing is left out in silence.
+void TurnAttempt::warn_of(const PreparedTurn& prepared) {
+  for (const std::string& warning : prepared.warnings)
+    run_.events.warn(
+        fmt::format("agent '{}': {}; the context has {} tokens", planned_.id, warning, engine_->info().context));
+}
+
 /// Returns false if the result is an answer, without calls.
 bool TurnAttempt::call_tools(const GenerationResult& result) {
   const bool ended = result.reason == FinishReason::cancelled || result.reason == FinishReason::error;
@@ -405,6 +450,8 @@ bool TurnAttempt::call_tools(const GenerationResult& result) {
       calls_.read(result, planned_, engine_, prepared_->format, *run_.tools, limit_.token());
   if (!input) return false;
   input->texts = run_.texts;
+  input->used = static_cast<std::size_t>(token_count(submitted_)) + result.tokens.size();
+  input->earlier = calls_.earlier();
   GenerationResult prompt_only = result;  // nobody reads calls
   prompt_only.output = nullptr;
   if (run_.plan.reuse.record) run_.segments.take(turn_, engine_.get(), submitted_, prompt_only, {});
@@ -432,6 +479,10 @@ bool TurnAttempt::call_tools(const GenerationResult& result) {
 
 void TurnAttempt::on_called(PreparedTurn called) {
   phase_ = AttemptPhase::idle;
+  warn_of(called);
+  std::vector<ToolUse>& uses = state_.record.tools;
+  for (std::size_t i = 0; i < called.left_out.size() && called.left_out.size() <= uses.size(); ++i)
+    uses[uses.size() - called.left_out.size() + i].left_out = called.left_out[i];
   const auto ok = [](const ToolOutcome& tool) { return tool.result.ok; };
   if (run_.ending) {
     over(TurnState::cancelled);

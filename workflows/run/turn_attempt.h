@@ -91,6 +91,8 @@ class TurnCalls {
            const AgentRecord& record);
   /// Notes what the tools returned: the next prompt ends with it.
   void add_results(PreparedTurn called);
+  /// The results in the prompt that may be left out, the oldest first.
+  std::vector<EarlierResults> earlier() const;
 
   /// Generations that ended in calls.
   int generations() const { return generations_; }
@@ -106,11 +108,22 @@ class TurnCalls {
   std::unique_ptr<CallRound>& round() { return round_; }
 
  private:
+  void leave_out(std::vector<std::vector<PromptPart>>& shorter);
+
   TurnThinking thinking_;
   std::unique_ptr<CallRound> round_;
   int generations_ = 0;
   int calls_ = 0;
   std::map<std::pair<std::string, std::string>, ToolResult> made_;  // results, by tool and arguments
+  /// The results of an output's calls, in the prompt.
+  struct Results {
+    std::size_t begin = 0, end = 0;  // parts
+    std::vector<std::string> tools;
+    PieceStart start;
+    bool left_out = false;
+  };
+  std::vector<Results> results_;
+  PieceStart start_;  // of what follows the last output
   std::vector<PromptPart> prompt_;
   ContextHandle context_;                      // the context of the generation before
   std::shared_ptr<const Grammar> constraint_;  // for the next generation
@@ -155,6 +168,7 @@ class TurnAttempt {
   bool call_tools(const GenerationResult& result);
   void on_called(PreparedTurn called);
   void report(const ToolOutcome& tool, int call);
+  void warn_of(const PreparedTurn& prepared);
   void accept(GenerationResult result, const TokenText& answer, const std::vector<PromptPart>& prompt);
   bool fits(GenerationResult& result);
   void fail(const AttemptFailure& failure);

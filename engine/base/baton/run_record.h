@@ -52,7 +52,8 @@ struct ToolUse {
   bool ok = true;
   std::string result;
   double wall_ms = 0.0;
-  int generation = 0;  // the number of the model's output that holds the call; 0: before the prompt
+  int generation = 0;         // the number of the model's output that holds the call; 0: before the prompt
+  std::int64_t left_out = 0;  // bytes of the result that the model did not get: it was too long
 };
 
 /// What an agent remembered of earlier runs of its session.

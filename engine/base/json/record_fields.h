@@ -81,6 +81,7 @@ struct FieldsOf<ToolUse> {
     fields.text("result", record.result);
     fields.number("wall_ms", record.wall_ms);
     fields.count("generation", record.generation);
+    fields.count("left_out", record.left_out, 0);
   }
 };
 

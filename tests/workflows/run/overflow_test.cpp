@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+// Contexts that end: results of tools that would leave no room for an answer.
+#include <catch2/catch.hpp>
+
+#include <fmt/format.h>
+
+#include "engine/base/random.h"
+#include "tests/support/function_tool.h"
+#include "tests/support/plans.h"
+#include "workflows/run/executor.h"
+
+namespace baton::test::overflow_test {
+namespace {
+
+using Catch::Matchers::Contains;
+
+constexpr const char* kQuestion = "what is the point of it all?";
+
+std::shared_ptr<const Model> model_of(std::int32_t context) {
+  Model model = *toy_model();
+  model.options.context = model.config.context = context;
+  return std::make_shared<const Model>(std::move(model));
+}
+
+/// An agent that calls `read` once for each of the results, and then answers.
+struct Loop {
+  Loop(std::int32_t context, std::vector<std::string> all, Overflow policy) : results(std::move(all)) {
+    engine = std::make_shared<ScriptedEngine>(
+        [this](const std::string&) {
+          const std::size_t call = said++;
+          if (call >= results.size()) return Scripted{.text = "Done."};
+          return Scripted{.text = fmt::format("<tool_call>\n{{\"name\": \"read\", \"arguments\": {{\"n\": {}}}}}\n"
+                                              "</tool_call>",
+                                              call)};
+        },
+        model_of(context));
+    auto registry = std::make_shared<ToolRegistry>();
+    registry->add(std::make_shared<FunctionTool>("read", [this](const ToolCall&) {
+      return ToolResult{true, results.at(made++), ""};
+    }));
+    builder.tools = registry;
+    std::vector<CallableTool> tools = {{{"read", "Reads.", R"({"type": "object"})"}, {}, nullptr}};
+    PlannedTurn& turn = builder.add("a", {});
+    turn.calls = std::make_shared<const CallableTools>(std::move(tools), CallLimits{.max_bytes = 64 << 10}, nullptr);
+    turn.overflow = policy;
+    turn.max_tokens = 64;
+  }
+
+  RunRecord run() {
+    RunRequest request = builder.request(engine);
+    request.inputs["question"] = kQuestion;
+    request.on_event = [this](const Event& event) {
+      if (const auto* one = std::get_if<Warning>(&event)) warnings.push_back(one->message);
+    };
+    return run_plan(request);
+  }
+
+  PlanBuilder builder;
+  std::shared_ptr<ScriptedEngine> engine;
+  std::vector<std::string> results, warnings;
+  std::size_t said = 0, made = 0;
+};
+
+std::string text_of_size(std::size_t bytes, char letter) { return std::string(bytes, letter); }
+
+TEST_CASE("the newest results are cut in their middle if they would leave no room for the answer") {
+  Loop loop(1024, {text_of_size(5000, 'x')}, Overflow::cut_result);
+  const RunRecord record = loop.run();
+  REQUIRE(record.state == RunState::ok);
+  CHECK(record.agents[0].output == "Done.");
+  REQUIRE(loop.engine->prompts.size() == 2);
+  CHECK_THAT(loop.engine->prompts[1], Contains("bytes left out ...]"));
+  CHECK(loop.engine->prompts[1].size() < 1024 - 64);
+  REQUIRE(record.agents[0].tools.size() == 1);
+  CHECK(record.agents[0].tools[0].result.size() == 5000);  // the record has all of it
+  CHECK(record.agents[0].tools[0].left_out > 4000);
+  REQUIRE(loop.warnings.size() == 1);
+  CHECK_THAT(loop.warnings[0],
+             Contains("agent 'a'") && Contains("of the 5000 bytes of the result of 'read'") && Contains("1024 tokens"));
+}
+
+TEST_CASE("the oldest results are left out before the newest are cut") {
+  Loop loop(1024, {text_of_size(500, 'x'), text_of_size(500, 'y')}, Overflow::drop_oldest);
+  const RunRecord record = loop.run();
+  REQUIRE(record.state == RunState::ok);
+  REQUIRE(loop.engine->prompts.size() == 3);
+  CHECK(loop.engine->prompts[1].find("xxxx") != std::string::npos);
+  CHECK(loop.engine->prompts[2].find("xxxx") == std::string::npos);
+  CHECK_THAT(loop.engine->prompts[2], Contains("[left out: there was no room for it any more]"));
+  CHECK_THAT(loop.engine->prompts[2], Contains(text_of_size(500, 'y')));
+  REQUIRE(loop.warnings.size() == 1);
+  CHECK_THAT(loop.warnings[0], Contains("the results of the first 1 of its 1 earlier outputs were left out"));
+}
+
+TEST_CASE("with the policy `error` a turn fails whose results do not fit") {
+  Loop loop(1024, {text_of_size(5000, 'x')}, Overflow::error);
+  const RunRecord record = loop.run();
+  CHECK(record.state == RunState::failed);
+  CHECK_THAT(record.error, Contains("context"));
+}
+
+TEST_CASE("the result of a tool that runs before the prompt is cut, too, and an input never is") {
+  PlanBuilder builder;
+  auto registry = std::make_shared<ToolRegistry>();
+  registry->add(std::make_shared<FunctionTool>("fetch", [](const ToolCall&) {
+    return ToolResult{true, text_of_size(20'000, 'z'), ""};
+  }));
+  builder.tools = registry;
+  PlannedTurn& turn = builder.add("a", {});
+  ToolSpec tool;
+  tool.tool = "fetch";
+  turn.tools = {tool};
+  turn.max_tokens = 64;
+  turn.slots.push_back({"condition_a_current", SlotSource::Kind::tool_result, 0, &full_method(), ""});
+  turn.messages[0].pieces.push_back({"", "condition_a_current"});
+  auto engine =
+      std::make_shared<ScriptedEngine>([](const std::string&) { return Scripted{.text = "Done."}; }, model_of(1024));
+  RunRequest request = builder.request(engine);
+  request.inputs["question"] = kQuestion;
+  std::vector<std::string> warnings;
+  request.on_event = [&](const Event& event) {
+    if (const auto* one = std::get_if<Warning>(&event)) warnings.push_back(one->message);
+  };
+  CHECK(run_plan(request).state == RunState::ok);
+  REQUIRE(engine->prompts.size() == 1);
+  CHECK_THAT(engine->prompts[0], Contains(kQuestion) && Contains("bytes left out ...]"));
+  REQUIRE(warnings.size() == 1);
+  CHECK_THAT(warnings[0], Contains("of the 20000 bytes of 'condition_a_current' were left out"));
+
+  request.inputs["question"] = text_of_size(3000, 'q');
+  warnings.clear();
+  const RunRecord record = run_plan(request);
+  CHECK(record.state == RunState::failed);
+  CHECK_THAT(record.error, Contains("context"));
+}
+
+TEST_CASE("random loops lose no result in silence, and never the question") {
+  std::uint64_t random = 1;
+  for (int i = 0; i < 200; ++i) {
+    const auto context = static_cast<std::int32_t>(512 + next_random(random) % 3585);
+    std::vector<std::string> results;
+    for (std::uint64_t n = next_random(random) % 6; n > 0; --n) {
+      const std::uint64_t scale = 1ull << (next_random(random) % 17);
+      results.push_back(text_of_size(next_random(random) % (scale + 1), static_cast<char>('A' + results.size())));
+    }
+    const auto policy = static_cast<Overflow>(next_random(random) % 3);
+    INFO("loop " << i << ", context " << context << ", policy " << static_cast<int>(policy));
+    Loop loop(context, results, policy);
+    const RunRecord record = loop.run();
+    const bool ended = record.state == RunState::ok;
+    if (!ended) CHECK_THAT(record.error, Contains("context") || Contains("do not fit"));
+    for (const std::string& prompt : loop.engine->prompts) {
+      CHECK(prompt.find(kQuestion) != std::string::npos);
+      CHECK(prompt.size() < 2 * static_cast<std::size_t>(context));
+    }
+    if (!ended) continue;
+    REQUIRE(record.agents[0].tools.size() == results.size());
+    const std::string& last = loop.engine->prompts.back();
+    for (std::size_t n = 0; n < results.size(); ++n) {
+      CHECK(record.agents[0].tools[n].result == results[n]);
+      if (results[n].empty() || last.find(results[n]) != std::string::npos) continue;
+      CHECK(!loop.warnings.empty());
+      CHECK(policy != Overflow::error);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace baton::test::overflow_test
