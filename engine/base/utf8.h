@@ -11,6 +11,16 @@
 
 namespace baton::utf8 {
 
+/// Blanks of a text in ASCII.
+inline constexpr std::string_view kBlanks = " \t\r\n";
+
+/// The text without blanks at its ends.
+inline std::string_view trimmed(std::string_view text) {
+  const std::size_t begin = text.find_first_not_of(kBlanks);
+  return begin == std::string_view::npos ? std::string_view()
+                                         : text.substr(begin, text.find_last_not_of(kBlanks) - begin + 1);
+}
+
 enum class Scan : std::uint8_t { valid, broken, unfinished };
 
 struct CharacterStep {

@@ -170,6 +170,9 @@ void check(const GenerationRequest& request, const Model& model) {
     }
   }
   if (request.constraint && !request.choices.empty()) invalid("choices exclude a constraint; found both");
+  if (request.thinking && (request.constraint || !request.choices.empty() || !request.stop.empty()))
+    invalid("thinking excludes a constraint, choices and stop strings; found one of these");
+  if (request.thinking && request.thinking->end.empty()) invalid("thinking: the marker of its end is empty");
   if (length + 1 > context) {
     throw EngineError(
         EngineError::Kind::too_long,

@@ -6,13 +6,13 @@
 #include <utility>
 
 #include "engine/base/errors.h"
+#include "engine/base/utf8.h"
 #include "engine/text/templates.h"
 
 namespace baton {
 namespace {
 
-constexpr std::string_view kBlanks = " \t\r\n";
-constexpr std::size_t kMaxBlanks = 8;  // tokens
+constexpr std::size_t kMaxBlankTokens = 8;  // tokens
 constexpr const char* kThought = "\uE0B1";
 constexpr const char* kContent = "\uE0B2";  // stand in no template
 
@@ -36,7 +36,7 @@ constexpr std::array kForms = {
     KnownForm{"<reasoning>", "</reasoning>", "", ""},
 };
 
-bool is_blank(std::string_view text) { return text.find_first_not_of(kBlanks) == std::string_view::npos; }
+bool is_blank(std::string_view text) { return utf8::trimmed(text).empty(); }
 
 /// What a template writes behind the end of an earlier thinking, up to the answer; nothing if it writes none.
 std::optional<std::string> text_behind(const ChatTemplate& chat, ChatOptions options, const KnownForm& form,
@@ -65,7 +65,7 @@ std::string ThinkingReader::push(std::string_view token) {
   if (over_) return {};
   ++pushed_;
   if (stage_ == Stage::behind) {
-    if (!token.empty() && is_blank(token) && ++blanks_ <= kMaxBlanks) return {};
+    if (!token.empty() && is_blank(token) && ++blanks_ <= kMaxBlankTokens) return {};
     over_ = true;
     kept_ = pushed_ - 1;
     return {};
@@ -91,13 +91,13 @@ std::string ThinkingReader::push(std::string_view token) {
 /// Reads the marker of the beginning. Returns the text of the thinking behind it.
 std::string ThinkingReader::open(std::string_view token) {
   opening_ += token;
-  const std::size_t first = std::min(opening_.find_first_not_of(kBlanks), opening_.size());
+  const std::size_t first = std::min(opening_.find_first_not_of(utf8::kBlanks), opening_.size());
   const std::string_view said = std::string_view(opening_).substr(first);
   if (said.starts_with(marks_.begin)) {
     stage_ = Stage::inside;
     return std::string(said.substr(marks_.begin.size()));
   }
-  const bool may_begin = said.empty() ? ++blanks_ <= kMaxBlanks : marks_.begin.starts_with(said);
+  const bool may_begin = said.empty() ? ++blanks_ <= kMaxBlankTokens : marks_.begin.starts_with(said);
   over_ = !may_begin;
   return {};
 }

@@ -83,18 +83,19 @@ class ChatMl : public ChatTemplate {
 
 inline std::shared_ptr<const Model> toy_model(
     std::shared_ptr<const ChatTemplate> chat = std::make_shared<ChatMl>(),
-    std::shared_ptr<const Tokenizer> tokenizer = std::make_shared<ByteTokenizer>()) {
+    std::shared_ptr<const Tokenizer> tokenizer = std::make_shared<ByteTokenizer>(), std::int32_t context = 1 << 24) {
   ModelConfig config;
   config.architecture = "Toy";
   config.layers = 2;
   config.heads = config.kv_heads = 1;
   config.head_dim = 8;
   config.vocabulary = 259;
-  config.context = 4096;
+  config.context = context;
   ModelText text{.path = "models/toy",
                  .fingerprint = "toy-1",
                  .tokenizer = std::move(tokenizer),
                  .chat_template = std::move(chat)};
+  if (text.chat_template) text.thinking = thinking_form_of(*text.chat_template, text.chat_options);
   ModelOptions options;
   options.context = config.context;
   return std::make_shared<const Model>(Model{std::move(text), config, options, LayerRopes(config), {}, {}});

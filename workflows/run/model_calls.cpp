@@ -10,21 +10,15 @@
 #include "engine/base/errors.h"
 #include "engine/base/json/json_parts.h"
 #include "engine/base/json/json_reader.h"
+#include "engine/base/utf8.h"
 #include "engine/text/schema/schema.h"
 
 namespace baton {
 namespace {
 
-constexpr std::string_view kBlanks = " \t\r\n";
 constexpr std::size_t kMaxReason = 1000;  // bytes
 constexpr const char* kUnknownOutcome =
     "error: this call was begun before the run was interrupted. Its outcome is unknown, and it was not repeated";
-
-std::string_view trimmed(std::string_view text) {
-  const std::size_t begin = text.find_first_not_of(kBlanks);
-  if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(kBlanks) - begin + 1);
-}
 
 bool is_object(std::string_view text) {
   try {
@@ -37,12 +31,12 @@ bool is_object(std::string_view text) {
 }  // namespace
 
 CallDecision read_decision(std::string_view answer) {
-  const std::string_view said = trimmed(answer);
+  const std::string_view said = utf8::trimmed(answer);
   if (said == "allow" || said == "yes") return {.allowed = true};
   if (said == "deny" || said == "no" || said.empty()) return {};
   if (is_object(said)) return {.allowed = true, .arguments = std::string(said)};
   constexpr std::string_view kDeny = "deny:";
-  const std::string_view reason = said.starts_with(kDeny) ? trimmed(said.substr(kDeny.size())) : said;
+  const std::string_view reason = said.starts_with(kDeny) ? utf8::trimmed(said.substr(kDeny.size())) : said;
   return {.reason = beginning(std::string(reason), kMaxReason)};
 }
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "engine/base/errors.h"
+#include "engine/base/utf8.h"
 #include "workflows/format/output.h"
 #include "workflows/format/placeholder.h"
 #include "workflows/run/run_parts.h"
@@ -69,8 +70,9 @@ void TurnCalls::add_results(PreparedTurn called) {
   Results& results = results_.emplace_back();
   results.begin = prompt_.size();
   results.end = prompt_.size() + called.prompt.size();
-  for (const ToolOutcome& tool : called.tools) results.tools.push_back(tool.tool);
-  if (!prompt_.empty()) results.start = start_;
+  for (const ToolOutcome& tool : called.tools) results.what.tools.push_back(tool.tool);
+  results.what.start = start_;
+  results.what.tokens = static_cast<std::size_t>(token_count(called.prompt));
   for (PromptPart& part : called.prompt) prompt_.push_back(std::move(part));
   constraint_ = std::move(called.constraint);
 }
@@ -78,9 +80,7 @@ void TurnCalls::add_results(PreparedTurn called) {
 std::vector<EarlierResults> TurnCalls::earlier() const {
   std::vector<EarlierResults> all;
   for (const Results& results : results_) {
-    if (results.left_out) continue;
-    EarlierResults& one = all.emplace_back(EarlierResults{results.tools, results.start, 0});
-    for (std::size_t part = results.begin; part < results.end; ++part) one.tokens += prompt_[part].tokens.size();
+    if (!results.left_out) all.push_back(results.what);
   }
   return all;
 }
@@ -107,11 +107,9 @@ void TurnCalls::leave_out(std::vector<std::vector<PromptPart>>& shorter) {
 
 namespace {
 
-constexpr const char* kBlanks = " \t\r\n";
-
 /// Blanks between thinking and an answer are no part of that.
 void trim_answer(GenerationResult& result, AgentRecord& record) {
-  const std::size_t begin = std::min(result.text.find_first_not_of(kBlanks), result.text.size());
+  const std::size_t begin = std::min(result.text.find_first_not_of(utf8::kBlanks), result.text.size());
   if (begin == 0) return;
   result.text.erase(0, begin);
   record.output = result.text;
@@ -350,7 +348,7 @@ GenerationCallbacks TurnAttempt::callbacks() {
     mailbox->post(make_task([this, thinks, blank, id, text, when = Clock::now()] {
       if (times_.first_token == Clock::time_point{}) times_.first_token = when;
       Token token{state_.record.agent, state_.record.round, id, text};
-      if (*blank) token.text.erase(0, std::min(text.find_first_not_of(kBlanks), text.size()));
+      if (*blank) token.text.erase(0, std::min(text.find_first_not_of(utf8::kBlanks), text.size()));
       *blank = *blank && token.text.empty();
       run_.events.emit(thinks ? Event(ThinkingToken{std::move(token)}) : Event(std::move(token)));
     }));

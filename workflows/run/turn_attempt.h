@@ -118,8 +118,7 @@ class TurnCalls {
   /// The results of an output's calls, in the prompt.
   struct Results {
     std::size_t begin = 0, end = 0;  // parts
-    std::vector<std::string> tools;
-    PieceStart start;
+    EarlierResults what;
     bool left_out = false;
   };
   std::vector<Results> results_;

@@ -4,21 +4,16 @@
 #include <algorithm>
 
 #include "engine/base/errors.h"
+#include "engine/base/utf8.h"
 #include "engine/text/constrain/grammar.h"
 
 namespace baton {
 namespace {
 
-constexpr std::string_view kBlanks = " \t\r\n";
 constexpr std::int32_t kDefaultBudget = 4096;  // tokens
 constexpr std::int32_t kRoomForMarkers = 32;   // tokens
 constexpr const char* kContent = "\uE0B2";     // stands in no template
 constexpr const char* kNext = "\uE0B4";
-
-std::string trimmed(const std::string& text) {
-  const std::size_t begin = text.find_first_not_of(kBlanks);
-  return begin == std::string::npos ? "" : text.substr(begin, text.find_last_not_of(kBlanks) - begin + 1);
-}
 
 std::size_t common_beginning(const std::string& a, const std::string& b) {
   return static_cast<std::size_t>(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin());
@@ -156,7 +151,7 @@ bool TurnThinking::ask(GenerationRequest& request, const PlannedTurn& turn, cons
 
 void TurnThinking::take(const GenerationResult& result, std::vector<PromptPart> prompt, const PlannedTurn& turn,
                         const ModelText& model, AgentRecord& record, TextIds* texts) {
-  record.thinking = trimmed(result.text);
+  record.thinking = utf8::trimmed(result.text);
   record.thinking_tokens = static_cast<std::int64_t>(result.tokens.size());
   record.output.clear();
   record.output_tokens = 0;
@@ -174,7 +169,7 @@ void TurnThinking::close(bool ended, const std::string& rest, const PlannedTurn&
                          TextIds* texts) {
   stage_ = Stage::done;
   const ThinkingForm& form = *start_.form;
-  const bool always = form.behind.find_first_not_of(kBlanks) != std::string::npos;  // it is no matter of blanks
+  const bool always = form.behind.find_first_not_of(utf8::kBlanks) != std::string::npos;  // it is no matter of blanks
   std::string text = rest;
   if (!ended && !always) text = "\n" + text;
   if (!ended && !thought_ && !start_.begun) text = form.marks.begin + text;

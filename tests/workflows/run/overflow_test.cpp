@@ -17,9 +17,7 @@ using Catch::Matchers::Contains;
 constexpr const char* kQuestion = "what is the point of it all?";
 
 std::shared_ptr<const Model> model_of(std::int32_t context) {
-  Model model = *toy_model();
-  model.options.context = model.config.context = context;
-  return std::make_shared<const Model>(std::move(model));
+  return toy_model(std::make_shared<ChatMl>(), std::make_shared<ByteTokenizer>(), context);
 }
 
 /// An agent that calls `read` once for each of the results, and then answers.
@@ -61,6 +59,12 @@ struct Loop {
   std::size_t said = 0, made = 0;
 };
 
+std::size_t tokens_of(const GenerationRequest& request) {
+  std::size_t tokens = 0;
+  for (const PromptPart& part : request.prompt) tokens += part.tokens.size();
+  return tokens;
+}
+
 std::string text_of_size(std::size_t bytes, char letter) { return std::string(bytes, letter); }
 
 TEST_CASE("the newest results are cut in their middle if they would leave no room for the answer") {
@@ -70,7 +74,7 @@ TEST_CASE("the newest results are cut in their middle if they would leave no roo
   CHECK(record.agents[0].output == "Done.");
   REQUIRE(loop.engine->prompts.size() == 2);
   CHECK_THAT(loop.engine->prompts[1], Contains("bytes left out ...]"));
-  CHECK(loop.engine->prompts[1].size() < 1024 - 64);
+  CHECK(tokens_of(loop.engine->requests[1]) <= 1024 - 64);
   REQUIRE(record.agents[0].tools.size() == 1);
   CHECK(record.agents[0].tools[0].result.size() == 5000);  // the record has all of it
   CHECK(record.agents[0].tools[0].left_out > 4000);
@@ -80,14 +84,14 @@ TEST_CASE("the newest results are cut in their middle if they would leave no roo
 }
 
 TEST_CASE("the oldest results are left out before the newest are cut") {
-  Loop loop(1024, {text_of_size(500, 'x'), text_of_size(500, 'y')}, Overflow::drop_oldest);
+  Loop loop(2048, {text_of_size(900, 'x'), text_of_size(900, 'y')}, Overflow::drop_oldest);
   const RunRecord record = loop.run();
   REQUIRE(record.state == RunState::ok);
   REQUIRE(loop.engine->prompts.size() == 3);
   CHECK(loop.engine->prompts[1].find("xxxx") != std::string::npos);
   CHECK(loop.engine->prompts[2].find("xxxx") == std::string::npos);
   CHECK_THAT(loop.engine->prompts[2], Contains("[left out: there was no room for it any more]"));
-  CHECK_THAT(loop.engine->prompts[2], Contains(text_of_size(500, 'y')));
+  CHECK_THAT(loop.engine->prompts[2], Contains(text_of_size(900, 'y')));
   REQUIRE(loop.warnings.size() == 1);
   CHECK_THAT(loop.warnings[0], Contains("the results of the first 1 of its 1 earlier outputs were left out"));
 }
@@ -149,10 +153,9 @@ TEST_CASE("random loops lose no result in silence, and never the question") {
     const RunRecord record = loop.run();
     const bool ended = record.state == RunState::ok;
     if (!ended) CHECK_THAT(record.error, Contains("context") || Contains("do not fit"));
-    for (const std::string& prompt : loop.engine->prompts) {
-      CHECK(prompt.find(kQuestion) != std::string::npos);
-      CHECK(prompt.size() < 2 * static_cast<std::size_t>(context));
-    }
+    for (const std::string& prompt : loop.engine->prompts) CHECK(prompt.find(kQuestion) != std::string::npos);
+    for (const GenerationRequest& request : loop.engine->requests)
+      CHECK(tokens_of(request) < static_cast<std::size_t>(context));
     if (!ended) continue;
     REQUIRE(record.agents[0].tools.size() == results.size());
     const std::string& last = loop.engine->prompts.back();

@@ -51,7 +51,7 @@ Session talk(const std::shared_ptr<const Tokenizer>& tokenizer, int turns, bool 
         scripted.tokens = std::vector<TokenId>(answer.begin(), answer.end());
         return scripted;
       },
-      test::toy_model(std::make_shared<test::ChatMl>(), tokenizer));
+      test::toy_model(std::make_shared<test::ChatMl>(), tokenizer, 4096));
   Session session;
   SessionMemory memory;
   for (int i = 0; i < turns; ++i) {

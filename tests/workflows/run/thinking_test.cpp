@@ -19,10 +19,8 @@ constexpr const char* kTemplate =
     "{% if add_generation_prompt %}<|im_start|>assistant\n"
     "{% if enable_thinking is defined and not enable_thinking %}<think>\n\n</think>\n\n{% endif %}{% endif %}";
 
-std::shared_ptr<const Model> thinking_model(const std::string& chat = kTemplate) {
-  Model model = *toy_model(ChatTemplate::parse(chat, "t"));
-  model.thinking = thinking_form_of(*model.chat_template, model.chat_options);
-  return std::make_shared<const Model>(std::move(model));
+std::shared_ptr<const Model> thinking_model(const std::string& chat = kTemplate, std::int32_t context = 1 << 24) {
+  return toy_model(ChatTemplate::parse(chat, "t"), std::make_shared<ByteTokenizer>(), context);
 }
 
 bool is_behind_thinking(const std::string& prompt) {
@@ -31,7 +29,7 @@ bool is_behind_thinking(const std::string& prompt) {
 
 /// A thinker whose output is `whole`, and a reader of it.
 struct Team {
-  explicit Team(const std::string& whole, const std::string& chat = kTemplate) {
+  explicit Team(const std::string& whole, const std::string& chat = kTemplate, std::int32_t context = 1 << 24) {
     engine = std::make_shared<ScriptedEngine>(
         [whole](const std::string& prompt) {
           if (agent_of(prompt) == "reader") return Scripted{.text = "read"};
@@ -40,7 +38,7 @@ struct Team {
           return Scripted{.text =
                               end == std::string::npos ? whole : whole.substr(whole.find_first_not_of("\n", end + 8))};
         },
-        thinking_model(chat));
+        thinking_model(chat, context));
     builder.add("thinker", {}).id = "thinker";
     builder.add("reader", {0});
     builder.output("result", "agent_thinker_current");
@@ -73,7 +71,7 @@ TEST_CASE("an answer is what follows the thinking, for the output, its readers a
   const AgentRecord& thinker = record.agents[0];
   CHECK(thinker.output == "Paris");
   CHECK(thinker.thinking == "Rome? No.");
-  CHECK(thinker.thinking_tokens == 29);  // bytes, with the markers and the blanks
+  CHECK(thinker.thinking_tokens == 28);  // bytes, with the markers and the blanks
   CHECK(thinker.output_tokens == 5);
   CHECK(record.outputs.at("result") == "Paris");
   CHECK(record.outputs.at("thought") == "Rome? No.");
@@ -82,7 +80,7 @@ TEST_CASE("an answer is what follows the thinking, for the output, its readers a
   CHECK(team.started == 2);
 
   const std::vector<std::string>& prompts = team.engine->prompts;
-  REQUIRE(prompts.size() == 3);
+  REQUIRE(prompts.size() == 4);  // the reader's model is asked to think, too
   CHECK(prompts[1] == prompts[0] + "<think>\nRome? No.\n</think>\n\n");
   CHECK_THAT(prompts[2], Contains("|Paris|") && !Contains("Rome"));
   const auto ids = team.engine->text().tokenizer->encode(prompts[0], SpecialTokens::recognise);
@@ -96,7 +94,7 @@ TEST_CASE("a model that does not think answers at once") {
   CHECK(record.agents[0].output == "Paris");
   CHECK(record.agents[0].thinking.empty());
   CHECK(record.agents[0].thinking_tokens == 0);
-  REQUIRE(team.engine->prompts.size() == 3);
+  REQUIRE(team.engine->prompts.size() == 4);
   CHECK(team.engine->prompts[1] == team.engine->prompts[0]);
 }
 
@@ -261,6 +259,28 @@ TEST_CASE("a session keeps of the thinking what it is told to") {
         user + assistant + answer + user + assistant + thought + answer + user + assistant);
 }
 
+TEST_CASE("what a session remembers is the template's own rendering, for 30 runs") {
+  Team team("<think>\nhm\n</think>\n\nParis");
+  team.builder.plan.turns.resize(1);
+  SessionMemory memory;
+  std::vector<ChatMessage> said;
+  for (int i = 0; i < 30; ++i) {
+    RunRequest request = team.builder.request(team.engine);
+    request.memory = memory;
+    request.on_memory = [&](const SessionMemory* kept) {
+      if (kept != nullptr) memory = *kept;
+    };
+    request.inputs["question"] = "question " + std::to_string(i);
+    REQUIRE(run_plan(request).state == RunState::ok);
+    said.push_back({"user", "role:thinker|question " + std::to_string(i) + "|"});
+    const ModelText& model = team.engine->text();
+    CHECK(team.engine->prompts[2 * static_cast<std::size_t>(i)] ==
+          model.chat_template->render(said, model.chat_options));
+    said.push_back({"assistant", "Paris"});
+    said.back().thinking = "hm";
+  }
+}
+
 TEST_CASE("a session keeps no empty thinking that only a new answer has") {
   Team team("Paris");
   team.builder.plan.turns.resize(1);
@@ -280,17 +300,17 @@ TEST_CASE("a session keeps no empty thinking that only a new answer has") {
 }
 
 TEST_CASE("thinking leaves room for the answer, and there may be none for it") {
-  Team team("<think>" + std::string(3000, 'x') + "</think>\n\nParis");
+  Team team("<think>" + std::string(3000, 'x') + "</think>\n\nParis", kTemplate, 4096);
   team.thinker().max_tokens = 100;
   RunRecord record = team.run();
   CHECK(team.engine->requests[0].max_tokens < 4096 - 100);
   CHECK(record.agents[0].output == "Paris");
 
-  Team full("<think>x</think>\n\nParis");
+  Team full("<think>x</think>\n\nParis", kTemplate, 4096);
   full.builder.plan.turns.resize(1);
   full.thinker().max_tokens = 2000;
   RunRequest request = full.builder.request(full.engine);
-  request.inputs["question"] = std::string(2030, 'q');
+  request.inputs["question"] = std::string(2060, 'q');
   record = run_plan(request);
   REQUIRE(full.engine->prompts.size() == 1);
   CHECK_THAT(full.engine->prompts[0], Catch::Matchers::EndsWith("<think>\n</think>\n\n"));
