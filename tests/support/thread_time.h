@@ -42,7 +42,7 @@ inline double unit_seconds() {
 /// What a limit in seconds is multiplied by: kSlowdown, and up to 4 x of it on a processor that is slower, or busier,
 /// than those that the limits were written for. Measured once in a process.
 inline double slowdown() {
-  constexpr double kExpected = 0.025; // seconds of the unit, in an optimised build
+  constexpr double kExpected = 0.025;  // seconds of the unit, in an optimised build
   static const double factor = kSlowdown * std::clamp(unit_seconds() / (kExpected * kSlowdown), 1.0, 4.0);
   return factor;
 }

@@ -61,8 +61,8 @@ struct PlannedTurn {
   std::optional<int> remember;             // AgentSpec::remember
   ThinkSpec think;                         // with what `defaults` say
   Overflow overflow = Overflow::cut_result;
-  std::vector<std::string> written;        // slots of the messages as the file has them, if their order was changed
-  std::string order;                       // what the changed order saves
+  std::vector<std::string> written;  // slots of the messages as the file has them, if their order was changed
+  std::string order;                 // what the changed order saves
 
   const SlotSource* slot(const std::string& name) const;
   bool has_prompt() const { return !messages.empty(); }
