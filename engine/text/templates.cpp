@@ -6,7 +6,9 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
+#include <ctime>
 #include <limits>
 #include <optional>
 #include <set>
@@ -15,6 +17,7 @@
 
 #include "engine/base/errors.h"
 #include "engine/base/json/json_reader.h"
+#include "engine/base/system/file.h"
 #include "engine/base/utf8.h"
 #include "engine/text/jinja/parser.h"
 #include "engine/text/jinja/renderer.h"
@@ -132,7 +135,8 @@ class JinjaTemplate : public ChatTemplate {
     if (!options.bos_token.empty()) variables.emplace_back("bos_token", utf8::repaired(options.bos_token));
     if (!options.eos_token.empty()) variables.emplace_back("eos_token", utf8::repaired(options.eos_token));
     for (const auto& [name, value] : options.variables) variables.emplace_back(name, value_of(name, value, budget));
-    return jinja::Renderer(origin_, stop).render(block_, variables);
+    const std::int64_t now = options.local_seconds ? *options.local_seconds : local_seconds_now();
+    return jinja::Renderer(origin_, stop, now).render(block_, variables);
   }
 
  private:
@@ -150,6 +154,12 @@ class JinjaTemplate : public ChatTemplate {
 };
 
 }  // namespace
+
+std::int64_t local_seconds_now() {
+  const std::tm now = local_time(std::time(nullptr));
+  const std::chrono::sys_days day = std::chrono::year(now.tm_year + 1900) / (now.tm_mon + 1) / now.tm_mday;
+  return day.time_since_epoch().count() * std::int64_t{86'400} + now.tm_hour * 3600 + now.tm_min * 60 + now.tm_sec;
+}
 
 std::shared_ptr<const ChatTemplate> ChatTemplate::parse(std::string_view source, const std::string& origin) {
   if (source.size() > kMaxTemplateBytes)

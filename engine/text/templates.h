@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <stop_token>
 #include <string>
@@ -40,9 +41,14 @@ struct ChatOptions {
   std::string eos_token;
   /// Further variables by name, each a value in JSON: {"enable_thinking", "false"}.
   std::vector<std::pair<std::string, std::string>> variables;
+  /// What strftime_now shows: the local time in seconds since 1970-01-01 00:00 of the same clock; none: the host's.
+  std::optional<std::int64_t> local_seconds = std::nullopt;
   /// What the assistant may call, each a JSON object {"name", "description", "parameters"}, its keys in this order.
   std::vector<std::string> tools;
 };
+
+/// The host's local time now, as ChatOptions::local_seconds.
+std::int64_t local_seconds_now();
 
 /// Immutable after parse and safe from any thread.
 class ChatTemplate {

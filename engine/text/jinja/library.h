@@ -31,8 +31,9 @@ Value slice_of(const Value& value, const Value& from, const Value& to, const Val
 /// The method of a string, or an undefined value when Python's str has none of this name.
 Value string_method(const Value& text, const std::string& name, Budget& budget);
 
-/// range, dict, raise_exception, strftime_now; an undefined value for other names. namespace() is the renderer's.
-Value global_function(const std::string& name, Budget& budget);
+/// range, dict, joiner, raise_exception, strftime_now; an undefined value for other names. namespace() is the
+/// renderer's. `local_seconds`: what strftime_now shows (ChatOptions::local_seconds).
+Value global_function(const std::string& name, std::int64_t local_seconds, Budget& budget);
 
 /// Arguments of a call by the names of the parameters. Throws Fault for too many, unknown or repeated ones.
 class Parameters {
@@ -63,6 +64,20 @@ std::string title_words(const std::string& text, Budget& budget);
 std::string stripped(const std::string& text, const std::string* characters, bool left, bool right, Budget& budget);
 std::string with_replacements(const std::string& text, const std::string& old_text, const std::string& new_text,
                               std::int64_t most, Budget& budget);
-std::vector<std::string> lines_of(const std::string& text, Budget& budget);
+/// `keep_ends`: each line holds what ends it.
+std::vector<std::string> lines_of(const std::string& text, Budget& budget, bool keep_ends = false);
+/// As the filter "escape" writes HTML; a safe text as it is.
+std::string escaped(const Value& value, Budget& budget);
+/// `text` between blanks, or other characters of one byte, that make it `width` characters long. Python's str.center,
+/// ljust (`left` is 0) and rjust (`right` is 0) by the shares of the blanks.
+std::string centered(const std::string& text, std::int64_t width, char fill, bool left, bool right, Budget& budget);
+
+// Python's formats.
+/// format % values.
+std::string percent_formatted(const std::string& format, const Value& values, Budget& budget);
+/// format.format(arguments), without members and elements of the values.
+std::string brace_formatted(const std::string& format, const Arguments& arguments, Budget& budget);
+/// strftime in English. `local_seconds`: since 1970-01-01 00:00 of the same clock.
+std::string date_text(const std::string& format, std::int64_t local_seconds, Budget& budget);
 
 }  // namespace baton::jinja

@@ -7,6 +7,7 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <optional>
 
 #include "engine/base/utf8.h"
 #include "engine/text/jinja/library.h"
@@ -96,9 +97,9 @@ void add_representation(Growing& out, const Value& value) {
   if (const auto* whole = value.get<std::int64_t>()) return out.add(fmt::format("{}", *whole));
   if (const double* number = value.get<double>()) return out.add(number_text(*number));
   if (value.is_string()) {
-    if (value.is_safe()) throw Fault("the representation of a safe string is not supported");
     out.budget().spend_characters(value.text().size());
-    return out.add(quoted_string(value.text()));
+    const std::string quoted = quoted_string(value.text());
+    return out.add(value.is_safe() ? "Markup(" + quoted + ")" : quoted);
   }
   if (const Dict* dict = value.as_dict()) {
     bool first = true;
@@ -159,7 +160,9 @@ class JsonWriter {
 
  private:
   void new_line(int level) {
-    if (style_.indent >= 0) out_.add("\n" + std::string(static_cast<std::size_t>(style_.indent * level), ' '));
+    if (style_.indent < 0) return;
+    out_.add("\n");
+    for (int i = 0; i < style_.indent * level; ++i) out_.add(style_.indent_text);
   }
 
   void write_string(const std::string& text) {
@@ -409,7 +412,8 @@ Value joined(const std::string& separator, const Value& parts, Budget& budget) {
   std::string out;
   bool first = true;
   for (const Value& part : elements(parts, budget)) {
-    if (!part.is_string() || part.is_safe()) throw Fault(fmt::format("join needs str, not {}", type_name(part)));
+    if (!part.is_string()) throw Fault(fmt::format("join needs str, not {}", type_name(part)));
+    if (part.is_safe()) throw Fault("join of a safe string is not supported");
     if (!first) out += separator;
     first = false;
     budget.spend_bytes(part.text().size() + separator.size());
@@ -425,25 +429,151 @@ Value strings(std::vector<std::string> items) {
   return Value::sequence(SequenceKind::list, std::move(out));
 }
 
-/// Applies a method of `text`.
-Value call_method(const std::string& text, const std::string& name, const Arguments& arguments, Budget& budget) {
-  budget.spend_bytes(text.size());  // for copies of it
+/// Where a method's arguments "start" and "end" lie.
+struct Part {
+  std::string text;
+  std::int64_t begin = 0;  // in characters
+  bool is_beyond = false;  // begins behind the text
+};
+
+Part part_of(const std::string& text, const Parameters& given, std::size_t first, Budget& budget) {
+  if (!given.given(first) && !given.given(first + 1)) return {text};
+  const Value whole(text), none;
+  const Value from = given.given(first) ? *given[first] : none, to = given.given(first + 1) ? *given[first + 1] : none;
+  const auto size = static_cast<std::int64_t>(length(whole, budget));
+  const std::int64_t begin = given.integer(first, 0);
+  return {slice_of(whole, from, to, none, budget).text(), begin < 0 ? std::max<std::int64_t>(begin + size, 0) : begin,
+          begin > size};
+}
+
+Value place_in(const std::string& text, const std::string& name, const Arguments& arguments, Budget& budget) {
+  const Parameters given(name, arguments, {"sub", "start", "end"});
+  const Part part = part_of(text, given, 1, budget);
+  budget.spend_bytes(2 * (part.text.size() + given.text(0).size()));
+  const StringSearch search(given.text(0));
+  const bool from_right = name == "rfind" || name == "rindex";
+  const std::size_t at = part.is_beyond ? std::string::npos : from_right ? search.rfind(part.text) : search.find(part.text);
+  if (at == std::string::npos && name.ends_with("index")) throw Fault("the str does not hold the other one");
+  const std::int64_t before = characters_before(part.text, at, budget);
+  return before < 0 ? before : part.begin + before;
+}
+
+/// isalpha() and its like: whether each character is of a kind. Nothing for other names.
+std::optional<bool> has_kind(const std::string& text, const std::string& name, Budget& budget) {
+  static constexpr std::array<std::string_view, 8> kNames = {"isalnum", "isalpha", "isascii", "isdecimal",
+                                                             "islower", "isnumeric", "isspace", "isupper"};
+  if (std::find(kNames.begin(), kNames.end(), name) == kNames.end()) return std::nullopt;
+  budget.spend_characters(text.size());
+  bool any = false, all = true;
+  for (std::size_t i = 0; i < text.size();) {
+    const auto [c, bytes] = utf8::at(text, i);
+    i += bytes;
+    const auto category = utf8proc_category(static_cast<utf8proc_int32_t>(c));
+    const bool letter = is_cased(c) || category == UTF8PROC_CATEGORY_LM || category == UTF8PROC_CATEGORY_LO;
+    const bool numeric = category == UTF8PROC_CATEGORY_ND || category == UTF8PROC_CATEGORY_NL ||
+                         category == UTF8PROC_CATEGORY_NO;
+    if (name == "islower" || name == "isupper") {
+      if (is_cased(c) && c >= 0x80 && category == UTF8PROC_CATEGORY_LT) return false;
+      any = any || is_cased(c);
+      all = all && (!is_cased(c) || (category == UTF8PROC_CATEGORY_LU) == (name == "isupper"));
+      continue;
+    }
+    if (name == "isnumeric" && c >= 0x80 && letter) throw Fault("isnumeric of this character is not supported");
+    any = true;
+    all = all && (name == "isalpha"     ? letter
+                  : name == "isalnum"   ? letter || numeric
+                  : name == "isascii"   ? c < 0x80
+                  : name == "isdecimal" ? category == UTF8PROC_CATEGORY_ND
+                  : name == "isnumeric" ? numeric
+                                        : is_python_space(c));
+  }
+  return all && (any || name == "isascii");
+}
+
+std::string with_swapped_case(const std::string& text, Budget& budget) {
+  std::string out;
+  for (std::size_t i = 0; i < text.size();) {
+    const std::string character = text.substr(i, utf8::at(text, i).bytes);
+    const bool is_upper =
+        utf8proc_category(static_cast<utf8proc_int32_t>(utf8::at(text, i).value)) == UTF8PROC_CATEGORY_LU;
+    out += with_case(character, !is_upper, budget);
+    i += character.size();
+  }
+  return out;
+}
+
+std::string filled_with_zeros(const std::string& text, std::int64_t width, Budget& budget) {
+  const bool sign = text.starts_with('+') || text.starts_with('-');
+  const std::string digits = text.substr(sign ? 1 : 0);
+  return text.substr(0, sign ? 1 : 0) + centered(digits, width - (sign ? 1 : 0), '0', true, false, budget);
+}
+
+/// Applies a method of `text` that gives a text; nothing for other methods.
+std::optional<std::string> changed(const std::string& text, const std::string& name, const Arguments& arguments,
+                                   Budget& budget) {
   const auto none = [&] { return Parameters(name, arguments, {}); };
   if (name == "upper") return none(), upper(text, budget);
   if (name == "lower") return none(), lower(text, budget);
   if (name == "title") return none(), titled(text, budget);
   if (name == "capitalize") return none(), capitalized(text, budget);
-  if (name == "isdigit") budget.spend_bytes(4 * text.size());
-  if (name == "isdigit") return none(), Value(all_digits(text));
+  if (name == "swapcase") return none(), with_swapped_case(text, budget);
   if (name == "strip" || name == "lstrip" || name == "rstrip") {
     const Parameters given(name, arguments, {"chars"});
     const std::string* characters = given.given(0) ? &given.text(0) : nullptr;
     return stripped(text, characters, name != "rstrip", name != "lstrip", budget);
   }
-  if (name == "startswith" || name == "endswith") {
-    const Parameters given(name, arguments, {"prefix"});
-    return begins_or_ends(text, given.required(0), name == "startswith", budget);
+  if (name == "center" || name == "ljust" || name == "rjust") {
+    const Parameters given(name, arguments, {"width", "fillchar"});
+    const std::string fill = given[1] ? given.text(1) : " ";
+    given.required(0);
+    if (fill.size() != 1) throw Fault(fmt::format("{} with this character is not supported", name));
+    return centered(text, given.integer(0, 0), fill[0], name != "ljust", name != "rjust", budget);
   }
+  if (name == "zfill") {
+    const Parameters given(name, arguments, {"width"});
+    given.required(0);
+    return filled_with_zeros(text, given.integer(0, 0), budget);
+  }
+  if (name == "replace") {
+    const Parameters given(name, arguments, {"old", "new", "count"});
+    return with_replacements(text, given.text(0), given.text(1), given.integer(2, -1), budget);
+  }
+  if (name == "removeprefix" || name == "removesuffix") {
+    const Parameters parameters(name, arguments, {"affix"});
+    const std::string& affix = parameters.text(0);
+    if (name == "removeprefix") return text.starts_with(affix) ? text.substr(affix.size()) : text;
+    return text.ends_with(affix) ? text.substr(0, text.size() - affix.size()) : text;
+  }
+  if (name == "join") return joined(text, Parameters(name, arguments, {"iterable"}).required(0), budget);
+  if (name == "format") return brace_formatted(text, arguments, budget);
+  return std::nullopt;
+}
+
+/// Applies a method of `text` that gives a number or a truth value.
+Value asked(const std::string& text, const std::string& name, const Arguments& arguments, Budget& budget) {
+  if (name == "startswith" || name == "endswith") {
+    const Parameters given(name, arguments, {"prefix", "start", "end"});
+    return begins_or_ends(part_of(text, given, 1, budget).text, given.required(0), name == "startswith", budget);
+  }
+  if (name == "count") {
+    const Parameters given(name, arguments, {"sub", "start", "end"});
+    return occurrences(part_of(text, given, 1, budget).text, given.text(0), budget);
+  }
+  if (name == "isdigit") {
+    const Parameters none(name, arguments, {});
+    budget.spend_bytes(4 * text.size());
+    return all_digits(text);
+  }
+  if (const auto kind = has_kind(text, name, budget)) {
+    const Parameters none(name, arguments, {});
+    return *kind;
+  }
+  return place_in(text, name, arguments, budget);
+}
+
+/// Applies a method of `text` that gives a list or a tuple of texts; nothing for other methods.
+std::optional<Value> parts_of(const std::string& text, const std::string& name, const Arguments& arguments,
+                              Budget& budget) {
   if (name == "split" || name == "rsplit") {
     const Parameters given(name, arguments, {"sep", "maxsplit"});
     const std::int64_t most = given.integer(1, -1);
@@ -454,32 +584,39 @@ Value call_method(const std::string& text, const std::string& name, const Argume
     if (name == "rsplit" && most >= 0) throw Fault("rsplit at spaces with a limit is not supported");
     return Value::sequence(SequenceKind::list, split_at_spaces(text, most, budget));
   }
-  if (name == "splitlines") return none(), strings(lines_of(text, budget));
-  if (name == "replace") {
-    const Parameters given(name, arguments, {"old", "new", "count"});
-    return with_replacements(text, given.text(0), given.text(1), given.integer(2, -1), budget);
-  }
-  if (name == "find" || name == "rfind") {
-    const Parameters given(name, arguments, {"sub"});
-    budget.spend_bytes(2 * (text.size() + given.text(0).size()));
-    const StringSearch search(given.text(0));
-    return characters_before(text, name == "find" ? search.find(text) : search.rfind(text), budget);
-  }
-  if (name == "count") return Value(occurrences(text, Parameters(name, arguments, {"sub"}).text(0), budget));
-  if (name == "join") return joined(text, Parameters(name, arguments, {"iterable"}).required(0), budget);
+  if (name == "splitlines")
+    return strings(lines_of(text, budget, Parameters(name, arguments, {"keepends"}).flag(0, false)));
   if (name == "partition" || name == "rpartition") {
     return partition(text, Parameters(name, arguments, {"sep"}).text(0), name == "rpartition", budget);
   }
-  const Parameters parameters(name, arguments, {"affix"});  // removeprefix, removesuffix
-  const std::string& affix = parameters.text(0);
-  if (name == "removeprefix") return text.starts_with(affix) ? text.substr(affix.size()) : text;
-  return text.ends_with(affix) ? text.substr(0, text.size() - affix.size()) : text;
+  return std::nullopt;
 }
 
-constexpr std::array<std::string_view, 23> kMethods = {
-    "capitalize", "count",        "endswith",     "find",    "isdigit", "join",       "lower",  "lstrip",
-    "partition",  "removeprefix", "removesuffix", "replace", "rfind",   "rpartition", "rsplit", "rstrip",
-    "split",      "splitlines",   "startswith",   "strip",   "title",   "upper",      "upper"};
+/// Applies a method of a text. What a safe text gives is safe, and what is put into it is escaped.
+Value call_method(const Value& self, const std::string& name, Arguments arguments, Budget& budget) {
+  const std::string& text = self.text();
+  budget.spend_bytes(text.size());  // for copies of it
+  if (self.is_safe()) {
+    if (name == "format" || name == "join") throw Fault(fmt::format("{} of a safe string is not supported", name));
+    if (name == "replace" && arguments.positional.size() > 1 && arguments.positional[1].is_string())
+      arguments.positional[1] = Value(escaped(arguments.positional[1], budget));
+  }
+  if (std::optional<std::string> out = changed(text, name, arguments, budget))
+    return Value(std::move(*out), self.is_safe());
+  const std::optional<Value> parts = parts_of(text, name, arguments, budget);
+  if (!parts) return asked(text, name, arguments, budget);
+  if (!self.is_safe()) return *parts;
+  Values safe;
+  for (const Value& part : parts->as_sequence()->items) safe.emplace_back(part.text(), true);
+  return Value::sequence(parts->as_sequence()->kind, std::move(safe));
+}
+
+constexpr std::array<std::string_view, 38> kMethods = {
+    "capitalize", "center",     "count",   "endswith", "find",      "format",       "index",        "isalnum",
+    "isalpha",    "isascii",    "isdecimal", "isdigit", "islower",  "isnumeric",    "isspace",      "isupper",
+    "join",       "ljust",      "lower",   "lstrip",   "partition", "removeprefix", "removesuffix", "replace",
+    "rfind",      "rindex",     "rjust",   "rpartition", "rsplit",  "rstrip",       "split",        "splitlines",
+    "startswith", "strip",      "swapcase", "title",   "upper", "zfill"};
 
 }  // namespace
 
@@ -560,7 +697,7 @@ std::string with_replacements(const std::string& text, const std::string& old_te
   return out;
 }
 
-std::vector<std::string> lines_of(const std::string& text, Budget& budget) {
+std::vector<std::string> lines_of(const std::string& text, Budget& budget, bool keep_ends) {
   budget.spend_characters(2 * text.size());
   std::vector<std::string> out;
   std::size_t begin = 0;
@@ -572,11 +709,46 @@ std::vector<std::string> lines_of(const std::string& text, Budget& budget) {
     if (!ends) continue;
     if (c == '\r' && i < text.size() && text[i] == '\n') ++i;
     budget.spend(2);
-    out.push_back(text.substr(begin, line_end - begin));
+    out.push_back(text.substr(begin, (keep_ends ? i : line_end) - begin));
     begin = i;
   }
   if (begin < text.size()) out.push_back(text.substr(begin));
   return out;
+}
+
+std::string escaped(const Value& value, Budget& budget) {
+  std::string text = to_text(value, budget);
+  if (value.is_safe()) return text;
+  budget.spend_characters(text.size());
+  std::string out;
+  for (const char c : text) {
+    if (c == '&') {
+      out += "&amp;";
+    } else if (c == '<') {
+      out += "&lt;";
+    } else if (c == '>') {
+      out += "&gt;";
+    } else if (c == '"') {
+      out += "&#34;";
+    } else if (c == '\'') {
+      out += "&#39;";
+    } else {
+      out += c;
+    }
+  }
+  if (out.size() > kMaxStringBytes) throw Fault("a string becomes too long");
+  return out;
+}
+
+std::string centered(const std::string& text, std::int64_t width, char fill, bool left, bool right, Budget& budget) {
+  const auto size = static_cast<std::int64_t>(length(Value(text), budget));
+  if (width <= size) return text;
+  if (width > static_cast<std::int64_t>(kMaxStringBytes)) throw Fault("a string becomes too long");
+  const auto missing = static_cast<std::size_t>(width - size);
+  budget.spend_bytes(text.size() + missing);
+  // Python puts the odd character in front if the width is odd.
+  const std::size_t before = !left ? 0 : !right ? missing : missing / 2 + (missing & static_cast<std::size_t>(width) & 1);
+  return std::string(before, fill) + text + std::string(missing - before, fill);
 }
 
 Value string_method(const Value& text, const std::string& name, Budget& budget) {
@@ -586,9 +758,8 @@ Value string_method(const Value& text, const std::string& name, Budget& budget) 
     }
     return Value::undefined(fmt::format("the str has no member '{}'", name));
   }
-  if (text.is_safe()) throw Fault("methods of a safe string are not supported");
   return bound_method(name, text, [name, &budget](const Value& self, const Arguments& arguments) {
-    return call_method(self.text(), name, arguments, budget);
+    return call_method(self, name, arguments, budget);
   });
 }
 

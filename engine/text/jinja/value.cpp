@@ -114,6 +114,7 @@ std::string type_name(const Value& value) {
   if (const SequenceValue* sequence = value.as_sequence()) {
     if (sequence->kind == SequenceKind::list) return "list";
     if (sequence->kind == SequenceKind::tuple) return "tuple";
+    if (sequence->kind == SequenceKind::range) return "range";
     return sequence->kind == SequenceKind::view ? "view" : "generator";
   }
   if (value.get<std::shared_ptr<const Loop>>()) return "loop";

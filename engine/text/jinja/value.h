@@ -67,7 +67,8 @@ struct String {
 enum class SequenceKind : std::uint8_t {
   list,
   tuple,
-  view,       // range, dict.items() and their like: may be walked again, not indexed or printed
+  range,      // what range gives: an immutable list that is not printed
+  view,       // dict.items() and its like: may be walked again, not indexed or printed
   generator,  // what select, map and items give: may be walked once
 };
 struct SequenceValue {
@@ -109,6 +110,7 @@ struct Loop {
 
   Values items;
   std::size_t index = 0;
+  std::int64_t depth = 1;  // of a recursive loop: how many of it are under way
 };
 
 struct Arguments {
@@ -208,7 +210,8 @@ std::string number_text(double value);
 
 /// json.dumps as Transformers calls it. `indent` < 0: on one line.
 struct JsonStyle {
-  int indent = -1;
+  int indent = -1;                // how often `indent_text` stands there for one level
+  std::string indent_text = " ";
   std::string item_separator = ", ";
   std::string key_separator = ": ";
   bool ascii = false;
