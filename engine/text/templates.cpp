@@ -89,7 +89,10 @@ Value function_of(Value function, const std::string* id, jinja::Budget& budget) 
 Value message_of(const ChatMessage& message, jinja::Budget& budget) {
   jinja::Dict dict;
   dict.set("role", utf8::repaired(message.role), budget);
-  dict.set("content", utf8::repaired(message.content), budget);
+  dict.set("content",
+           message.values.empty() ? Value(utf8::repaired(message.content))
+                                  : Value(ChatText{message.content, message.values}, false),
+           budget);
   if (!message.name.empty()) dict.set("name", utf8::repaired(message.name), budget);
   if (!message.call_id.empty()) dict.set("tool_call_id", utf8::repaired(message.call_id), budget);
   if (!message.thinking.empty()) {  // families read it by different names
@@ -114,6 +117,17 @@ class JinjaTemplate : public ChatTemplate {
 
   std::string render(const std::vector<ChatMessage>& messages, const ChatOptions& options,
                      const std::stop_token& stop) const override {
+    return render_text(messages, options, stop).text;
+  }
+
+  std::optional<ChatText> render_values(const std::vector<ChatMessage>& messages, const ChatOptions& options,
+                                        const std::stop_token& stop) const override {
+    return render_text(messages, options, stop);
+  }
+
+ private:
+  ChatText render_text(const std::vector<ChatMessage>& messages, const ChatOptions& options,
+                       const std::stop_token& stop) const {
     jinja::Budget budget(stop);
     jinja::Values list, tools;
     try {
@@ -139,7 +153,6 @@ class JinjaTemplate : public ChatTemplate {
     return jinja::Renderer(origin_, stop, now).render(block_, variables);
   }
 
- private:
   Value value_of(const std::string& name, const std::string& json, jinja::Budget& budget) const {
     try {
       read_json(json);

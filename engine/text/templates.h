@@ -26,6 +26,22 @@ struct ChatCall {
   std::string arguments;  // a JSON object
 };
 
+/// Bytes of a text that come from a value: from something that neither a chat template nor the author of a prompt wrote.
+struct ValueSpan {
+  std::size_t begin = 0;  // in the text
+  std::size_t end = 0;
+  std::size_t value = 0;    // which value
+  std::size_t offset = 0;   // of the first byte, in the value
+  bool is_verbatim = true;  // the bytes are those of the value from `offset` on, not changed ones
+  bool operator==(const ValueSpan&) const = default;
+};
+
+/// A text and what in it comes from values, in the order of the text.
+struct ChatText {
+  std::string text;
+  std::vector<ValueSpan> values = {};
+};
+
 struct ChatMessage {
   std::string role;  // system, user, assistant, tool
   std::string content;
@@ -33,6 +49,7 @@ struct ChatMessage {
   std::string name = {};             // for a tool: whose result the content is
   std::string call_id = {};          // for a tool: ChatCall::id
   std::string thinking = {};         // of an assistant, in front of the content; a template may leave it out
+  std::vector<ValueSpan> values = {};  // what in the content comes from values; the content is valid UTF-8 then
 };
 
 struct ChatOptions {
@@ -63,6 +80,14 @@ class ChatTemplate {
   /// stack are bounded whatever the template does.
   virtual std::string render(const std::vector<ChatMessage>& messages, const ChatOptions& options,
                              const std::stop_token& stop = {}) const = 0;
+
+  /// As `render`, and where the values of the messages stand in the text, whatever the template does to them. Nothing if
+  /// this kind of template cannot tell.
+  virtual std::optional<ChatText> render_values(const std::vector<ChatMessage>& /*messages*/,
+                                                const ChatOptions& /*options*/,
+                                                const std::stop_token& /*stop*/ = {}) const {
+    return std::nullopt;
+  }
 };
 
 // ModelText: the text side of a model, which is all that building a prompt needs (agents/prompt.h).

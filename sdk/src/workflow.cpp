@@ -276,14 +276,15 @@ TurnPreview preview_of(const PlannedTurn& turn, const ShownModel& shown_model, c
   const ModelText& model = shown_model.text();
   // Slots without tokens have no part in a prompt, so an unknown one gets one for now.
   std::map<std::string, std::int64_t> unknown;
-  const auto value = [&](const std::string& name, PieceStart start) -> std::vector<TokenId> {
+  std::map<std::string, std::string> known;
+  const SlotContents contents = [&](const std::string& name) {
     const SlotSource* slot = turn.slot(name);
-    const auto text = slot == nullptr ? std::nullopt : values.text(*slot);
-    if (text) return model.tokenizer->encode_piece(*text, SpecialTokens::as_text, start);
+    if (auto text = slot == nullptr ? std::nullopt : values.text(*slot))
+      return SlotContent{known[name] = std::move(*text)};
     unknown[name] = slot == nullptr ? 0 : values.bound(*slot);
-    return {0};
+    return SlotContent{"unknown", {0}};
   };
-  const auto parts = build_prompt(model, turn.messages, value, turn.calls.get());
+  const auto parts = prompt_with_values(model, turn.messages, contents, nullptr, turn.calls.get());
 
   TurnPreview preview;
   preview.turn = turn.id;

@@ -38,13 +38,6 @@ ToolOutcome call_tool(const ToolInput& input) {
   return outcome;
 }
 
-TokenText ids_of(const SlotInput& slot, const std::string& tool_text, PieceStart start, const TurnInput& input) {
-  if (!slot.tokens.empty()) return slot.tokens;
-  const std::string_view text = slot.own_tools ? std::string_view(tool_text) : slot.text;
-  if (text.empty()) return {};
-  return ids_of_text(input.texts.get(), input.engine->text().tokenizer, text, TextIds::Kind::data, start, input.stop);
-}
-
 using AskHost = std::function<std::optional<std::string>(const Asked& asked, const std::stop_token& stop)>;
 
 /// The question of one attempt.
@@ -79,37 +72,26 @@ bool is_too_long(std::size_t length, const PlannedTurn& turn, std::int32_t conte
   return length + static_cast<std::size_t>(std::min(turn.max_tokens, context / 2)) > static_cast<std::size_t>(context);
 }
 
-}  // namespace
-
-namespace {
-
-/// The frame of a turn that remembers the last `kept` exchanges of `memory`.
-std::vector<FramePart> frame_with(const ModelText& model, const PlannedTurn& turn,
-                                  const std::vector<PromptMessage>& messages, const Conversation& memory,
-                                  std::size_t kept, const std::stop_token& stop, TextIds* texts) {
-  const std::vector<PromptMessage> next = messages_of(messages).next;
-  return kept == memory.exchanges.size() ? continuing_frame(model, memory, next, turn.calls.get(), stop, texts)
-                                         : shortened_frame(model, memory, kept, next, turn.calls.get(), stop, texts);
-}
-
 /// The prompt of a turn whose agent remembers something, and how many exchanges it holds. If it is too long, half as
 /// many are told, and so on; those that are too long by themselves are not rendered.
 std::vector<PromptPart> remembering_prompt(const TurnInput& input, const std::vector<PromptMessage>& messages,
-                                           const SlotValue& value, std::size_t& kept) {
+                                           const SlotContents& contents, std::size_t& kept) {
   const ModelText& model = input.engine->text();
+  const Conversation& memory = *input.memory;
   const auto too_long = [&](std::size_t tokens) {
     return is_too_long(tokens, *input.turn, input.engine->info().context);
   };
-  const std::size_t all = kept = most_kept(*input.turn, *input.memory);
+  const std::vector<PromptMessage> next = messages_of(messages).next;
+  const CallableTools* calls = input.turn->calls.get();
+  TextIds* texts = input.texts.get();
+  kept = most_kept(*input.turn, memory);
   while (true) {
-    while (kept > 0 && too_long(least_tokens(model.tokenizer, *input.memory, kept, input.texts.get(), input.stop)))
-      kept /= 2;
-    TextIds* texts = input.texts.get();
-    const bool is_known = input.frame && kept == all;
-    const std::vector<FramePart> made =
-        is_known ? std::vector<FramePart>()
-                 : frame_with(model, *input.turn, messages, *input.memory, kept, input.stop, texts);
-    std::vector<PromptPart> prompt = fill_frame(model, is_known ? *input.frame : made, value, input.stop, texts);
+    while (kept > 0 && too_long(least_tokens(model.tokenizer, memory, kept, texts, input.stop))) kept /= 2;
+    std::vector<PromptPart> prompt =
+        kept == memory.exchanges.size()
+            ? continuing_prompt(model, memory, next, contents, calls, input.stop, texts)
+            : prompt_with_values(model, shortened_messages(memory, kept, next), contents, nullptr, calls, input.stop,
+                                 texts);
     std::size_t tokens = 0;
     for (const PromptPart& part : prompt) tokens += part.tokens.size();
     if (kept == 0 || !too_long(tokens)) return prompt;
@@ -123,7 +105,10 @@ std::vector<FramePart> frame_of(const ModelText& model, const PlannedTurn& turn,
                                 const std::vector<PromptMessage>& messages, const Conversation* memory,
                                 const std::stop_token& stop, TextIds* texts) {
   if (memory == nullptr) return build_frame(model, messages, turn.calls.get(), stop, texts);
-  return frame_with(model, turn, messages, *memory, most_kept(turn, *memory), stop, texts);
+  const std::size_t kept = most_kept(turn, *memory);
+  const std::vector<PromptMessage> next = messages_of(messages).next;
+  if (kept == memory->exchanges.size()) return continuing_frame(model, *memory, next, turn.calls.get(), stop, texts);
+  return build_frame(model, shortened_messages(*memory, kept, next), turn.calls.get(), stop, texts);
 }
 
 std::string filled_option(const std::string& option, const PromptItem& text,
@@ -166,25 +151,21 @@ PreparedTurn prepare_turn(const TurnInput& input) {
   if (!input.turn->has_prompt()) return prepared;
   try {
     const ModelText& model = input.engine->text();
-    const SlotValue value = [&](const std::string& name, PieceStart start) {
+    const SlotContents contents = [&](const std::string& name) {
       const auto slot =
           std::find_if(input.slots.begin(), input.slots.end(), [&](const SlotInput& s) { return s.name == name; });
       if (slot == input.slots.end()) {
         throw std::logic_error("the plan has no source for the placeholder '" + name + "'");
       }
-      return ids_of(*slot, prepared.tool_text, start, input);
+      return SlotContent{slot->own_tools ? std::string_view(prepared.tool_text) : slot->text, slot->tokens};
     };
     const std::vector<PromptMessage>& messages = input.messages.empty() ? input.turn->messages : input.messages;
     const CallableTools* calls = input.turn->calls.get();
     if (input.memory) {
-      prepared.prompt = remembering_prompt(input, messages, value, prepared.kept);
+      prepared.prompt = remembering_prompt(input, messages, contents, prepared.kept);
     } else {
-      TextIds* texts = input.texts.get();
-      const PromptFrame frame =
-          input.frame
-              ? input.frame
-              : std::make_shared<const std::vector<FramePart>>(build_frame(model, messages, calls, input.stop, texts));
-      prepared.prompt = fill_frame(model, *frame, value, input.stop, texts);
+      prepared.prompt = prompt_with_values(model, messages, contents, input.frame.get(), calls, input.stop,
+                                           input.texts.get());
     }
     for (const std::string& choice : input.turn->choices)  // an answer begins a text, as it does when it is decoded
       prepared.choices.push_back(

@@ -26,10 +26,14 @@ std::span<const NamedFilter> list_filters();
 
 namespace {
 
+/// str(value), which a string is already.
+Value text_value(const Value& value, Budget& budget) {
+  return value.is_string() ? value : Value(traced_text(value, budget), false);
+}
+
 Value trim(const Value& value, const Arguments& arguments, Budget& budget) {
   const Parameters given("trim", arguments, {"chars"});
-  return Value(stripped(to_text(value, budget), given.given(0) ? &given.text(0) : nullptr, true, true, budget),
-               value.is_safe());
+  return stripped(text_value(value, budget), given.given(0) ? &given.text(0) : nullptr, true, true, budget);
 }
 
 template <std::string (*change)(const std::string&, Budget&)>
@@ -40,18 +44,19 @@ Value changed_text(const Value& value, const Arguments& arguments, Budget& budge
 
 Value replace(const Value& value, const Arguments& arguments, Budget& budget) {
   const Parameters given("replace", arguments, {"old", "new", "count"});
-  return with_replacements(to_text(value, budget), to_text(given.required(0), budget),
-                           to_text(given.required(1), budget), given.integer(2, -1), budget);
+  return Value(with_replacements(traced_text(value, budget), to_text(given.required(0), budget),
+                                 traced_text(given.required(1), budget), given.integer(2, -1), budget),
+               false);
 }
 
 Value string(const Value& value, const Arguments& arguments, Budget& budget) {
   const Parameters none("string", arguments, {});
-  return value.is_safe() ? value : Value(to_text(value, budget));
+  return text_value(value, budget);
 }
 
 Value safe(const Value& value, const Arguments& arguments, Budget& budget) {
   const Parameters none("safe", arguments, {});
-  return Value(to_text(value, budget), true);
+  return Value(traced_text(value, budget), true);
 }
 
 Value escape(const Value& value, const Arguments& arguments, Budget& budget) {
@@ -61,7 +66,7 @@ Value escape(const Value& value, const Arguments& arguments, Budget& budget) {
 
 Value forced_escape(const Value& value, const Arguments& arguments, Budget& budget) {
   const Parameters none("forceescape", arguments, {});
-  return Value(escaped(Value(to_text(value, budget)), budget), true);
+  return Value(escaped(Value(traced_text(value, budget), false), budget), true);
 }
 
 Value center(const Value& value, const Arguments& arguments, Budget& budget) {
@@ -74,20 +79,23 @@ Value format(const Value& value, const Arguments& arguments, Budget& budget) {
   if (!arguments.positional.empty() && !arguments.named.empty())
     throw Fault("format takes positional or named arguments, not both");
   if (arguments.named.empty())
-    return percent_formatted(to_text(value, budget), Value::sequence(SequenceKind::tuple, arguments.positional), budget);
+    return Value(
+        percent_formatted(to_text(value, budget), Value::sequence(SequenceKind::tuple, arguments.positional), budget),
+        false);
   Dict named;
   for (const auto& [name, argument] : arguments.named) named.set(Value(name), argument, budget);
-  return percent_formatted(to_text(value, budget), Value::dict(std::move(named)), budget);
+  return Value(percent_formatted(to_text(value, budget), Value::dict(std::move(named)), budget), false);
 }
 
 Value truncate(const Value& value, const Arguments& arguments, Budget& budget) {
   const Parameters given("truncate", arguments, {"length", "killwords", "end", "leeway"});
   if (!value.is_string() || value.is_safe()) throw Fault("truncate needs a str");
   const std::string end = given[2] ? given.text(2) : "...";
-  const std::int64_t most = given.integer(0, 255), leeway = given.integer(3, 5);
+  constexpr std::int64_t kLongest = kMaxStringBytes;
+  const std::int64_t most = std::min(given.integer(0, 255), kLongest), leeway = std::min(given.integer(3, 5), kLongest);
   const auto end_size = static_cast<std::int64_t>(length(Value(end), budget));
   if (most < end_size || leeway < 0) throw Fault("truncate needs room for its end, and a leeway of 0 at least");
-  if (static_cast<std::int64_t>(length(value, budget)) <= most + std::min(leeway, most)) return value;
+  if (static_cast<std::int64_t>(length(value, budget)) <= most + leeway) return value;
   const Value none;
   const Value kept = slice_of(value, none, Value(most - end_size), none, budget);
   if (given.flag(1, false)) return Value(kept.text() + end);
@@ -104,17 +112,15 @@ Value indent(const Value& value, const Arguments& arguments, Budget& budget) {
     space = std::string(static_cast<std::size_t>(std::clamp<std::int64_t>(given.integer(0, 4), 0, 1000)), ' ');
   }
   const bool blank = given.flag(2, false);
-  std::string out;
+  TextBuilder out;
   bool first = true;
-  for (const std::string& line : lines_of(value.text() + "\n", budget)) {
-    budget.spend_bytes(line.size() + space.size());
-    if (!first) out += '\n';
-    if (first ? given.flag(1, false) : blank || !line.empty()) out += space;
+  for (const auto& [begin, size] : lines_of(value.text() + "\n", budget)) {
+    if (!first) out.add("\n", budget);
+    if (first ? given.flag(1, false) : blank || size > 0) out.add(space, budget);
     first = false;
-    out += line;
-    if (out.size() > kMaxStringBytes) throw Fault("a string becomes too long");
+    out.add(value.traced(), begin, size, budget);
   }
-  return Value(std::move(out), value.is_safe());
+  return Value(out.take(), value.is_safe());
 }
 
 Value tojson(const Value& value, const Arguments& arguments, Budget& budget) {
@@ -140,7 +146,7 @@ Value tojson(const Value& value, const Arguments& arguments, Budget& budget) {
     style.item_separator = two->items[0].text();
     style.key_separator = two->items[1].text();
   }
-  return to_json(value, style, budget);
+  return Value(to_json(value, style, budget), false);
 }
 
 Value to_int(const Value& value, const Arguments& arguments, Budget& budget) {
@@ -152,7 +158,7 @@ Value to_int(const Value& value, const Arguments& arguments, Budget& budget) {
   double number = 0;
   if (value.is_string()) {
     budget.spend_characters(value.text().size());
-    const std::string text = stripped(value.text(), nullptr, true, true, budget);
+    const std::string text = stripped(Value(value.text()), nullptr, true, true, budget).text();
     const char* begin = text.data() + (text.starts_with('+') ? 1 : 0);
     const char* const end = text.data() + text.size();
     std::int64_t whole = 0;
@@ -178,7 +184,7 @@ Value to_float(const Value& value, const Arguments& arguments, Budget& budget) {
   if (value.is_number()) return value.number();
   if (!value.is_string()) return otherwise;
   budget.spend_characters(value.text().size());
-  const std::string text = stripped(value.text(), nullptr, true, true, budget);
+  const std::string text = stripped(Value(value.text()), nullptr, true, true, budget).text();
   const char* begin = text.data() + (text.starts_with('+') ? 1 : 0);
   const char* const end = text.data() + text.size();
   double number = 0;
@@ -262,7 +268,7 @@ bool is_filter(std::string_view name) { return find_filter(name) != nullptr; }
 
 Value apply_filter(std::string_view name, const Value& value, const Arguments& arguments, Budget& budget) {
   budget.spend(1);
-  return find_filter(name)->apply(value, arguments, budget);
+  return made_of(find_filter(name)->apply(value, arguments, budget), value, arguments);
 }
 
 // The filters of lists and of other iterable values.
@@ -321,17 +327,15 @@ Value last(const Value& value, const Arguments& arguments, Budget& budget) {
 
 Value join(const Value& value, const Arguments& arguments, Budget& budget) {
   const Parameters given("join", arguments, {"d", "attribute"});
-  const std::string separator = given[0] ? to_text(*given[0], budget) : "";
-  std::string out;
+  const ChatText separator = given[0] ? traced_text(*given[0], budget) : ChatText();
+  TextBuilder out;
   bool is_first = true;
   for (const Value& item : elements(value, budget)) {
-    if (!is_first) out += separator;
+    if (!is_first) out.add(separator, budget);
     is_first = false;
-    budget.spend_bytes(separator.size());
-    out += to_text(given.given(1) ? by_path(item, *given[1], budget) : item, budget);
-    if (out.size() > kMaxStringBytes) throw Fault("a string becomes too long");
+    out.add(given.given(1) ? by_path(item, *given[1], budget) : item, budget);
   }
-  return out;
+  return Value(out.take(), false);
 }
 
 /// Lists of `size` items; the last one is filled up with `fill`.
@@ -382,9 +386,9 @@ Value reverse(const Value& value, const Arguments& arguments, Budget& budget) {
   Values items = elements(value, budget);
   std::reverse(items.begin(), items.end());
   if (!value.is_string()) return generator(std::move(items));
-  std::string out;
-  for (const Value& item : items) out += item.text();
-  return Value(std::move(out), value.is_safe());
+  TextBuilder out;
+  for (const Value& item : items) out.add(item, budget);
+  return Value(out.take(), value.is_safe());
 }
 
 Value items(const Value& value, const Arguments& arguments, Budget& budget) {

@@ -115,7 +115,7 @@ std::string formatted(const Conversion& how, const Value& value, Budget& budget)
       return formatted_real(how, value, budget);
     case 's':
     case 'r': {
-      std::string text = how.type == 's' ? to_text(value, budget) : representation(value, budget);
+      std::string text = how.type == 's' ? to_text(value, budget) : representation(value, budget).text;
       if (how.precision) text = beginning_of(text, *how.precision, budget);
       return how.padded("", text, false, budget);
     }
@@ -149,7 +149,7 @@ Conversion conversion_at(const std::string& format, std::size_t& at) {
 
 }  // namespace
 
-std::string percent_formatted(const std::string& format, const Value& values, Budget& budget) {
+ChatText percent_formatted(const std::string& format, const Value& values, Budget& budget) {
   budget.spend_characters(format.size());
   const SequenceValue* several = values.as_sequence();
   if (several != nullptr && several->kind != SequenceKind::tuple) several = nullptr;
@@ -157,12 +157,8 @@ std::string percent_formatted(const std::string& format, const Value& values, Bu
   const Values& given = several == nullptr ? one : several->items;
   std::size_t used = 0;
   bool named = false;
-  std::string out;
-  const auto add = [&](std::string_view text) {
-    budget.spend_bytes(text.size());
-    if (out.size() + text.size() > kMaxStringBytes) throw Fault("a string becomes too long");
-    out += text;
-  };
+  TextBuilder out;
+  const auto add = [&](std::string_view text) { out.add(text, budget); };
   for (std::size_t at = 0; at < format.size();) {
     const std::size_t mark = std::min(format.find('%', at), format.size());
     add(std::string_view(format).substr(at, mark - at));
@@ -186,11 +182,18 @@ std::string percent_formatted(const std::string& format, const Value& values, Bu
       if (used == given.size()) throw Fault("there are not enough values for the format");
       value = &given[used++];
     }
-    add(formatted(how, *value, budget));
+    const ChatText traced = how.type == 's' || how.type == 'r' ? traced_text(*value, budget) : ChatText();
+    if (traced.values.empty()) {
+      add(formatted(how, *value, budget));
+    } else if (how.type == 's' && how.width == 0 && !how.precision) {
+      out.add(traced, budget);
+    } else {
+      out.add_changed(formatted(how, *value, budget), traced.values.front().value, budget);
+    }
   }
   const bool may_rest = named || (several == nullptr && (values.as_dict() || values.as_sequence()));
   if (used < given.size() && !may_rest) throw Fault("there are more values than the format takes");
-  return out;
+  return out.take();
 }
 
 namespace {
@@ -240,9 +243,9 @@ std::string field_text(const Value& value, const std::string& spec, Budget& budg
 
 }  // namespace
 
-std::string brace_formatted(const std::string& format, const Arguments& arguments, Budget& budget) {
+ChatText brace_formatted(const std::string& format, const Arguments& arguments, Budget& budget) {
   budget.spend_characters(format.size());
-  std::string out;
+  TextBuilder out;
   std::size_t next = 0;
   for (std::size_t at = 0; at < format.size();) {
     const char c = format[at];
@@ -257,17 +260,25 @@ std::string brace_formatted(const std::string& format, const Arguments& argument
       const bool shown = name.ends_with("!r");
       if (shown || name.ends_with("!s")) name.remove_suffix(2);
       const Value& value = field_value(name, arguments, next);
-      out += shown ? field_text(Value(representation(value, budget)), spec, budget) : field_text(value, spec, budget);
-      if (out.size() > kMaxStringBytes) throw Fault("a string becomes too long");
+      const ChatText traced = traced_text(value, budget);
+      const std::string text =
+          shown ? field_text(Value(representation(value, budget), false), spec, budget) : field_text(value, spec, budget);
+      if (traced.values.empty()) {
+        out.add(text, budget);
+      } else if (text == traced.text) {
+        out.add(traced, budget);
+      } else {
+        out.add_changed(text, traced.values.front().value, budget);
+      }
       at = close + 1;
     } else if (c == '}' && !twice) {
       throw Fault("format() has a '}' without '{'");
     } else {
-      out += c;
+      out.add(std::string_view(&format[at], 1), budget);
       at += twice && (c == '{' || c == '}') ? 2 : 1;
     }
   }
-  return out;
+  return out.take();
 }
 
 namespace {

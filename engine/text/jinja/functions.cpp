@@ -78,6 +78,11 @@ Value repeated(const Value& value, std::int64_t times, Budget& budget) {
     if (text.empty()) return value;
     if (count != 0 && text.size() > kMaxStringBytes / count) throw Fault("a string becomes too long");
     budget.spend_bytes(text.size() * count);
+    if (!value.traced().values.empty()) {
+      TextBuilder out;
+      for (std::size_t i = 0; i < count; ++i) out.add(value, budget);
+      return Value(out.take(), value.is_safe());
+    }
     std::string out;
     for (std::size_t i = 0; i < count; ++i) out += text;
     return Value(std::move(out), value.is_safe());
@@ -97,15 +102,12 @@ bool is_list(const Value& value) {
 }
 
 Value sum(const Value& a, const Value& b, Budget& budget) {
-  if (a.is_string() && (a.is_safe() || b.is_safe())) {
-    std::string out = escaped(a, budget) + escaped(b, budget);
-    if (out.size() > kMaxStringBytes) throw Fault("a string becomes too long");
-    return Value(std::move(out), true);
-  }
   if (a.is_string()) {
-    if (a.text().size() + b.text().size() > kMaxStringBytes) throw Fault("a string becomes too long");
-    budget.spend_bytes(a.text().size() + b.text().size());
-    return a.text() + b.text();
+    const bool safe = a.is_safe() || b.is_safe();
+    TextBuilder out;
+    out.add(safe ? Value(escaped(a, budget), true) : a, budget);
+    out.add(safe ? Value(escaped(b, budget), true) : b, budget);
+    return Value(out.take(), safe);
   }
   Values out = a.as_sequence()->items;
   const Values& more = b.as_sequence()->items;
@@ -119,6 +121,14 @@ std::optional<std::size_t> position(std::int64_t index, std::size_t size) {
   if (index < 0) index += static_cast<std::int64_t>(size);
   if (index < 0 || index >= static_cast<std::int64_t>(size)) return std::nullopt;
   return static_cast<std::size_t>(index);
+}
+
+/// Where each character of a text begins, and the text's end.
+std::vector<std::size_t> character_starts(const std::string& text) {
+  std::vector<std::size_t> starts;
+  for (std::size_t i = 0; i < text.size(); i += utf8::at(text, i).bytes) starts.push_back(i);
+  starts.push_back(text.size());
+  return starts;
 }
 
 /// Returns the positions that a slice selects from a sequence of this size.
@@ -157,7 +167,7 @@ Value binary(std::string_view operation, const Value& a, const Value& b, Budget&
   }
   if (operation == "%" && a.is_string()) {
     if (a.is_safe()) throw Fault("formatting a safe string is not supported");
-    return percent_formatted(a.text(), b, budget);
+    return made_of(Value(percent_formatted(a.text(), b, budget), false), {&a});
   }
   std::int64_t x = 0, y = 0;
   const auto *whole_a = a.integer(x), *whole_b = b.integer(y);
@@ -194,8 +204,10 @@ Value element_of(const Value& value, const Value& key, Budget& budget) {
       return Value::undefined(fmt::format("the list has no element {}", *index));
     }
     if (value.is_string()) {
-      const Values characters = elements(value, budget);
-      if (const auto at = position(*index, characters.size())) return Value(characters[*at].text(), value.is_safe());
+      budget.spend(value.text().size());
+      const std::vector<std::size_t> starts = character_starts(value.text());
+      if (const auto at = position(*index, starts.size() - 1))
+        return cut(value, starts[*at], starts[*at + 1] - starts[*at], budget);
       return Value::undefined(fmt::format("the string has no character {}", *index));
     }
   }
@@ -206,7 +218,7 @@ Value element_of(const Value& value, const Value& key, Budget& budget) {
     const bool method = std::find(std::begin(kMethods), std::end(kMethods), key.text()) != std::end(kMethods);
     if (method) return member_of(value, key.text(), budget);
   }
-  return Value::undefined(fmt::format("the {} has no element {}", type_name(value), representation(key, budget)));
+  return Value::undefined(fmt::format("the {} has no element {}", type_name(value), representation(key, budget).text));
 }
 
 Value slice_of(const Value& value, const Value& from, const Value& to, const Value& step, Budget& budget) {
@@ -215,14 +227,22 @@ Value slice_of(const Value& value, const Value& from, const Value& to, const Val
     if (value.as_sequence() && value.as_sequence()->kind == SequenceKind::range) throw Fault(fmt::format("a slice of a {} is not supported", type_name(value)));
     return Value::undefined(fmt::format("a {} has no slices", type_name(value)));
   }
+  if (value.is_string()) {
+    budget.spend(2 * value.text().size());
+    const std::vector<std::size_t> starts = character_starts(value.text());
+    const auto positions = slice_positions(from, to, step, starts.size() - 1);
+    if (positions.empty()) return Value(std::string(), value.is_safe());
+    if (positions.back() - positions.front() + 1 == positions.size()) {  // one part of the text
+      const std::size_t begin = starts[positions.front()];
+      return cut(value, begin, starts[positions.back() + 1] - begin, budget);
+    }
+    TextBuilder out;
+    for (const std::size_t i : positions) out.add(value.traced(), starts[i], starts[i + 1] - starts[i], budget);
+    return Value(out.take(), value.is_safe());
+  }
   const Values items = elements(value, budget);
   budget.spend(items.size());
   const auto positions = slice_positions(from, to, step, items.size());
-  if (value.is_string()) {
-    std::string out;
-    for (const std::size_t i : positions) out += items[i].text();
-    return Value(std::move(out), value.is_safe());
-  }
   Values out;
   for (const std::size_t i : positions) out.push_back(items[i]);
   return Value::sequence(value.as_sequence()->kind, std::move(out));

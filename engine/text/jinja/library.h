@@ -60,23 +60,24 @@ std::string lower(const std::string& text, Budget& budget);
 std::string capitalized(const std::string& text, Budget& budget);
 /// Jinja's filter "title", which cuts words elsewhere than str.title() does.
 std::string title_words(const std::string& text, Budget& budget);
-/// Without the characters of `characters` (nullptr: spaces) at the ends.
-std::string stripped(const std::string& text, const std::string* characters, bool left, bool right, Budget& budget);
-std::string with_replacements(const std::string& text, const std::string& old_text, const std::string& new_text,
-                              std::int64_t most, Budget& budget);
-/// `keep_ends`: each line holds what ends it.
-std::vector<std::string> lines_of(const std::string& text, Budget& budget, bool keep_ends = false);
+/// `string` without the characters of `characters` (nullptr: spaces) at the ends.
+Value stripped(const Value& string, const std::string* characters, bool left, bool right, Budget& budget);
+ChatText with_replacements(const ChatText& text, const std::string& old_text, const ChatText& new_text,
+                           std::int64_t most, Budget& budget);
+/// The lines of a text, by their first byte and size. `keep_ends`: each line holds what ends it.
+std::vector<std::pair<std::size_t, std::size_t>> lines_of(const std::string& text, Budget& budget,
+                                                          bool keep_ends = false);
 /// As the filter "escape" writes HTML; a safe text as it is.
-std::string escaped(const Value& value, Budget& budget);
+ChatText escaped(const Value& value, Budget& budget);
 /// `text` between blanks, or other characters of one byte, that make it `width` characters long. Python's str.center,
-/// ljust (`left` is 0) and rjust (`right` is 0) by the shares of the blanks.
+/// ljust (`left` is false) and rjust (`right` is false).
 std::string centered(const std::string& text, std::int64_t width, char fill, bool left, bool right, Budget& budget);
 
 // Python's formats.
 /// format % values.
-std::string percent_formatted(const std::string& format, const Value& values, Budget& budget);
+ChatText percent_formatted(const std::string& format, const Value& values, Budget& budget);
 /// format.format(arguments), without members and elements of the values.
-std::string brace_formatted(const std::string& format, const Arguments& arguments, Budget& budget);
+ChatText brace_formatted(const std::string& format, const Arguments& arguments, Budget& budget);
 /// strftime in English. `local_seconds`: since 1970-01-01 00:00 of the same clock.
 std::string date_text(const std::string& format, std::int64_t local_seconds, Budget& budget);
 

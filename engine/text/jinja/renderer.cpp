@@ -60,10 +60,10 @@ Renderer::~Renderer() {
   for (const auto& scope : scopes_with_macros_) scope->clear();
 }
 
-std::string Renderer::render(const Block& block, const std::vector<std::pair<std::string, Value>>& variables) {
-  std::string out;
+ChatText Renderer::render(const Block& block, const std::vector<std::pair<std::string, Value>>& variables) {
+  TextBuilder out;
   run(out, block, scope_of(variables));
-  return out;
+  return out.take();
 }
 
 bool Renderer::holds(const Expression& expression, const std::vector<std::pair<std::string, Value>>& variables) {
@@ -77,13 +77,7 @@ ScopePtr Renderer::scope_of(const std::vector<std::pair<std::string, Value>>& va
   return scope;
 }
 
-void Renderer::write(std::string& out, std::string_view text) {
-  budget_.spend_bytes(text.size());
-  if (out.size() + text.size() > kMaxStringBytes) throw Fault("the output becomes too long");
-  out += text;
-}
-
-Renderer::Flow Renderer::run(std::string& out, const Block& block, const ScopePtr& scope) {
+Renderer::Flow Renderer::run(TextBuilder& out, const Block& block, const ScopePtr& scope) {
   for (const StatementPtr& statement : block) {
     Flow flow = Flow::normal;
     try {
@@ -98,13 +92,13 @@ Renderer::Flow Renderer::run(std::string& out, const Block& block, const ScopePt
   return Flow::normal;
 }
 
-Renderer::Flow Renderer::run(std::string& out, const Statement& statement, const ScopePtr& scope) {
+Renderer::Flow Renderer::run(TextBuilder& out, const Statement& statement, const ScopePtr& scope) {
   switch (statement.kind) {
     case StatementKind::data:
-      write(out, statement.text);
+      out.add(statement.text, budget_);
       break;
     case StatementKind::print:
-      write(out, to_text(evaluate(*statement.value, scope), budget_));
+      out.add(evaluate(*statement.value, scope), budget_);
       break;
     case StatementKind::if_:
       return run(out, truth(evaluate(*statement.value, scope)) ? statement.body : statement.otherwise, scope);
@@ -117,7 +111,7 @@ Renderer::Flow Renderer::run(std::string& out, const Statement& statement, const
       assign(statement, filtered_block(statement, scope), scope);
       break;
     case StatementKind::filter_block:
-      write(out, to_text(filtered_block(statement, scope), budget_));
+      out.add(filtered_block(statement, scope), budget_);
       break;
     case StatementKind::macro:
       run_macro_definition(statement, scope);
@@ -140,11 +134,11 @@ Renderer::Flow Renderer::run(std::string& out, const Statement& statement, const
   return Flow::normal;
 }
 
-Renderer::Flow Renderer::run_for(std::string& out, const Statement& statement, const ScopePtr& scope) {
+Renderer::Flow Renderer::run_for(TextBuilder& out, const Statement& statement, const ScopePtr& scope) {
   return run_loop(out, statement, evaluate(*statement.value, scope), scope);
 }
 
-Renderer::Flow Renderer::run_loop(std::string& out, const Statement& statement, const Value& value,
+Renderer::Flow Renderer::run_loop(TextBuilder& out, const Statement& statement, const Value& value,
                                   const ScopePtr& scope) {
   Values items = elements(value, budget_);
   if (statement.condition) {
@@ -179,9 +173,9 @@ Value Renderer::call_loop(const Loop* loop, const Arguments& arguments) {
   if (open == open_loops_.end()) throw Fault("this loop is not recursive");
   const Parameters given("loop", arguments, {"iterable"});
   const OpenLoop one = *open;
-  std::string out;
+  TextBuilder out;
   run_loop(out, one.statement, given.required(0), one.scope);
-  return Value(std::move(out));
+  return Value(out.take(), false);
 }
 
 void Renderer::assign(const Statement& statement, Value value, const ScopePtr& scope) {
@@ -213,11 +207,12 @@ void Renderer::run_set(const Statement& statement, const ScopePtr& scope) {
 }
 
 Value Renderer::filtered_block(const Statement& statement, const ScopePtr& scope) {
-  std::string text;
-  run(text, statement.body, std::make_shared<Scope>(scope));
-  if (!statement.value) return Value(std::move(text));
+  TextBuilder out;
+  run(out, statement.body, std::make_shared<Scope>(scope));
+  Value text(out.take(), false);
+  if (!statement.value) return text;
   const auto inner = std::make_shared<Scope>(scope);
-  inner->set(kBlockText, Value(std::move(text)), budget_);
+  inner->set(kBlockText, std::move(text), budget_);
   return evaluate(*statement.value, inner);
 }
 
@@ -233,9 +228,9 @@ void Renderer::run_macro_definition(const Statement& statement, const ScopePtr& 
   scope->set(statement.text, macro_of(statement, scope), budget_);
 }
 
-void Renderer::run_call(std::string& out, const Statement& statement, const ScopePtr& scope) {
+void Renderer::run_call(TextBuilder& out, const Statement& statement, const ScopePtr& scope) {
   const Value caller = macro_of(statement, scope);
-  write(out, to_text(compute_call(*statement.value, scope, &caller), budget_));
+  out.add(compute_call(*statement.value, scope, &caller), budget_);
 }
 
 /// What a macro is given beyond its parameters. Throws Fault if it does not take that.
@@ -281,9 +276,9 @@ Value Renderer::call_macro(const Statement& macro, const ScopePtr& defined_in, c
                                                : Value::undefined(fmt::format("the argument '{}' was not given", name)),
                budget_);
   }
-  std::string out;
+  TextBuilder out;
   run(out, macro.body, scope);
-  return Value(std::move(out));
+  return Value(out.take(), false);
 }
 
 // The half of the renderer that evaluates expressions.
@@ -400,9 +395,9 @@ Value Renderer::compute_comparison(const Expression& expression, const ScopePtr&
 }
 
 Value Renderer::compute_joined(const Expression& expression, const ScopePtr& scope) {
-  std::string out;
-  for (const ExpressionPtr& item : expression.items) write(out, to_text(evaluate(*item, scope), budget_));
-  return Value(std::move(out));
+  TextBuilder out;
+  for (const ExpressionPtr& item : expression.items) out.add(evaluate(*item, scope), budget_);
+  return Value(out.take(), false);
 }
 
 Value Renderer::compute_slice(const Expression& expression, const ScopePtr& scope) {

@@ -38,7 +38,7 @@ class Renderer {
   Renderer& operator=(const Renderer&) = delete;
 
   /// Throws ModelError with line and column, and Interrupted after a stop was requested.
-  std::string render(const Block& block, const std::vector<std::pair<std::string, Value>>& variables);
+  ChatText render(const Block& block, const std::vector<std::pair<std::string, Value>>& variables);
   /// The truth of an expression, in which what is undefined equals nothing; throws the same.
   bool holds(const Expression& expression, const std::vector<std::pair<std::string, Value>>& variables);
 
@@ -48,19 +48,18 @@ class Renderer {
   ScopePtr scope_of(const std::vector<std::pair<std::string, Value>>& variables);
 
   // Statements append to `out`.
-  Flow run(std::string& out, const Block& block, const ScopePtr& scope);
-  Flow run(std::string& out, const Statement& statement, const ScopePtr& scope);
-  Flow run_for(std::string& out, const Statement& statement, const ScopePtr& scope);
-  Flow run_loop(std::string& out, const Statement& statement, const Value& value, const ScopePtr& scope);
+  Flow run(TextBuilder& out, const Block& block, const ScopePtr& scope);
+  Flow run(TextBuilder& out, const Statement& statement, const ScopePtr& scope);
+  Flow run_for(TextBuilder& out, const Statement& statement, const ScopePtr& scope);
+  Flow run_loop(TextBuilder& out, const Statement& statement, const Value& value, const ScopePtr& scope);
   void run_set(const Statement& statement, const ScopePtr& scope);
   void run_macro_definition(const Statement& statement, const ScopePtr& scope);
-  void run_call(std::string& out, const Statement& statement, const ScopePtr& scope);
+  void run_call(TextBuilder& out, const Statement& statement, const ScopePtr& scope);
   Value macro_of(const Statement& statement, const ScopePtr& scope);
   Value call_macro(const Statement& macro, const ScopePtr& defined_in, const Arguments& arguments);
   void set_other_arguments(const Statement& macro, const Arguments& arguments, const ScopePtr& scope);
   Value filtered_block(const Statement& statement, const ScopePtr& scope);
   void assign(const Statement& statement, Value value, const ScopePtr& scope);
-  void write(std::string& out, std::string_view text);
 
   Value evaluate(const Expression& expression, const ScopePtr& scope);
   Value compute(const Expression& expression, const ScopePtr& scope);

@@ -17,23 +17,6 @@
 namespace baton::jinja {
 namespace {
 
-/// A text that grows up to the limits.
-class Growing {
- public:
-  explicit Growing(Budget& budget) : budget_(budget) {}
-  void add(std::string_view piece) {
-    budget_.spend_bytes(piece.size());
-    if (text_.size() + piece.size() > kMaxStringBytes) throw Fault("a string becomes too long");
-    text_ += piece;
-  }
-  std::string take() { return std::move(text_); }
-  Budget& budget() { return budget_; }
-
- private:
-  Budget& budget_;
-  std::string text_;
-};
-
 bool printable(char32_t c) {
   if (c == ' ') return true;
   switch (utf8proc_category(static_cast<utf8proc_int32_t>(c))) {
@@ -51,9 +34,9 @@ bool printable(char32_t c) {
   }
 }
 
-std::string quoted_string(const std::string& text) {
-  const char quote = text.find('\'') != std::string::npos && text.find('"') == std::string::npos ? '"' : '\'';
-  std::string out(1, quote);
+/// What stands between the quotes of repr(text).
+std::string quotable(std::string_view text, char quote) {
+  std::string out;
   for (std::size_t i = 0; i < text.size();) {
     const auto [c, bytes] = utf8::at(text, i);
     if (c == static_cast<unsigned char>(quote) || c == '\\') {
@@ -66,7 +49,7 @@ std::string quoted_string(const std::string& text) {
     } else if (c == '\t') {
       out += "\\t";
     } else if (printable(c)) {
-      out += std::string_view(text).substr(i, bytes);
+      out += text.substr(i, bytes);
     } else if (c < 0x100) {
       out += fmt::format("\\x{:02x}", static_cast<unsigned>(c));
     } else if (c < 0x10000) {
@@ -76,59 +59,84 @@ std::string quoted_string(const std::string& text) {
     }
     i += bytes;
   }
-  return out + quote;
+  return out;
 }
 
-void add_representation(Growing& out, const Value& value);
+class Representation {
+ public:
+  explicit Representation(Budget& budget) : budget_(budget) {}
 
-void add_items(Growing& out, const Values& items) {
-  bool first = true;
-  for (const Value& item : items) {
-    if (!first) out.add(", ");
-    first = false;
-    add_representation(out, item);
+  ChatText run(const Value& value) {
+    write(value);
+    return out_.take();
   }
-}
 
-void add_representation(Growing& out, const Value& value) {
-  if (value.is_undefined()) return out.add("Undefined");
-  if (value.is_none()) return out.add("None");
-  if (const bool* flag = value.get<bool>()) return out.add(*flag ? "True" : "False");
-  if (const auto* whole = value.get<std::int64_t>()) return out.add(fmt::format("{}", *whole));
-  if (const double* number = value.get<double>()) return out.add(number_text(*number));
-  if (value.is_string()) {
-    out.budget().spend_characters(value.text().size());
-    const std::string quoted = quoted_string(value.text());
-    return out.add(value.is_safe() ? "Markup(" + quoted + ")" : quoted);
-  }
-  if (const Dict* dict = value.as_dict()) {
+ private:
+  void add(std::string_view text) { out_.add(text, budget_); }
+
+  void write_items(const Values& items) {
     bool first = true;
-    out.add("{");
-    for (const auto& [key, item] : dict->items) {
-      if (!first) out.add(", ");
+    for (const Value& item : items) {
+      if (!first) add(", ");
       first = false;
-      add_representation(out, key);
-      out.add(": ");
-      add_representation(out, item);
+      write(item);
     }
-    return out.add("}");
   }
-  const SequenceValue* sequence = value.as_sequence();
-  if (sequence && sequence->kind == SequenceKind::list) {
-    out.add("[");
-    add_items(out, sequence->items);
-    return out.add("]");
-  }
-  if (sequence && sequence->kind == SequenceKind::tuple) {
-    out.add("(");
-    add_items(out, sequence->items);
-    return out.add(sequence->items.size() == 1 ? ",)" : ")");
-  }
-  throw Fault(fmt::format("printing a {} is not supported", type_name(value)));
-}
 
-std::string json_string(const std::string& text, bool ascii) {
-  std::string out = "\"";
+  void write_string(const Value& value) {
+    const std::string& text = value.text();
+    budget_.spend_characters(text.size());
+    const bool has_single = text.find('\'') != std::string::npos;
+    const char quote = has_single && text.find('"') == std::string::npos ? '"' : '\'';
+    const std::string_view mark(&quote, 1);
+    if (value.is_safe()) add("Markup(");
+    add(mark);
+    out_.add(changed_parts(value.traced(), [&](std::string_view part) { return quotable(part, quote); }, budget_),
+             budget_);
+    add(mark);
+    if (value.is_safe()) add(")");
+  }
+
+  void write(const Value& value) {
+    if (value.is_undefined()) return add("Undefined");
+    if (value.is_none()) return add("None");
+    if (const bool* flag = value.get<bool>()) return add(*flag ? "True" : "False");
+    if (const auto* whole = value.get<std::int64_t>()) return add(fmt::format("{}", *whole));
+    if (const double* number = value.get<double>()) return add(number_text(*number));
+    if (value.is_string()) return write_string(value);
+    if (const Dict* dict = value.as_dict()) {
+      bool first = true;
+      add("{");
+      for (const auto& [key, item] : dict->items) {
+        if (!first) add(", ");
+        first = false;
+        write(key);
+        add(": ");
+        write(item);
+      }
+      return add("}");
+    }
+    const SequenceValue* sequence = value.as_sequence();
+    if (sequence && sequence->kind == SequenceKind::list) {
+      add("[");
+      write_items(sequence->items);
+      return add("]");
+    }
+    if (sequence && sequence->kind == SequenceKind::tuple) {
+      add("(");
+      write_items(sequence->items);
+      return add(sequence->items.size() == 1 ? ",)" : ")");
+    }
+    throw Fault(fmt::format("printing a {} is not supported", type_name(value)));
+  }
+
+  Budget& budget_;
+  TextBuilder out_;
+};
+
+/// What stands between the quotes of a text in JSON.
+std::string in_json(std::string_view text, bool ascii) {
+  std::string out;
   for (std::size_t i = 0; i < text.size();) {
     const auto [c, bytes] = utf8::at(text, i);
     static constexpr std::string_view kShort = "\"\\\b\f\n\r\t", kLetters = "\"\\bfnrt";
@@ -142,32 +150,36 @@ std::string json_string(const std::string& text, bool ascii) {
       const auto rest = static_cast<unsigned>(c) - 0x10000;
       out += fmt::format("\\u{:04x}\\u{:04x}", 0xD800 + (rest >> 10), 0xDC00 + (rest & 0x3FF));
     } else {
-      out += std::string_view(text).substr(i, bytes);
+      out += text.substr(i, bytes);
     }
     i += bytes;
   }
-  return out + '"';
+  return out;
 }
 
 class JsonWriter {
  public:
-  JsonWriter(const JsonStyle& style, Budget& budget) : style_(style), out_(budget) {}
+  JsonWriter(const JsonStyle& style, Budget& budget) : style_(style), budget_(budget) {}
 
-  std::string run(const Value& value) {
+  ChatText run(const Value& value) {
     write(value, 0);
     return out_.take();
   }
 
  private:
+  void add(std::string_view text) { out_.add(text, budget_); }
+
   void new_line(int level) {
     if (style_.indent < 0) return;
-    out_.add("\n");
-    for (int i = 0; i < style_.indent * level; ++i) out_.add(style_.indent_text);
+    add("\n");
+    for (int i = 0; i < style_.indent * level; ++i) add(style_.indent_text);
   }
 
-  void write_string(const std::string& text) {
-    out_.budget().spend_characters(text.size());
-    out_.add(json_string(text, style_.ascii));
+  void write_string(const ChatText& text) {
+    budget_.spend_characters(text.text.size());
+    add("\"");
+    out_.add(changed_parts(text, [&](std::string_view part) { return in_json(part, style_.ascii); }, budget_), budget_);
+    add("\"");
   }
 
   std::string scalar(const Value& value) const {
@@ -184,42 +196,43 @@ class JsonWriter {
 
   template <typename Items, typename WriteItem>
   void write_all(const Items& items, char open, char close, int level, const WriteItem& write_item) {
-    out_.add(std::string(1, open));
+    add(std::string_view(&open, 1));
     bool first = true;
     for (const auto& item : items) {
-      if (!first) out_.add(style_.item_separator);
+      if (!first) add(style_.item_separator);
       first = false;
       new_line(level + 1);
       write_item(item);
     }
     if (!first) new_line(level);
-    out_.add(std::string(1, close));
+    add(std::string_view(&close, 1));
   }
 
   void write(const Value& value, int level) {
-    if (value.is_string()) return write_string(value.text());
+    if (value.is_string()) return write_string(value.traced());
     const SequenceValue* sequence = value.as_sequence();
     if (sequence && (sequence->kind == SequenceKind::list || sequence->kind == SequenceKind::tuple)) {
       return write_all(sequence->items, '[', ']', level, [&](const Value& item) { write(item, level + 1); });
     }
     const Dict* dict = value.as_dict();
-    if (dict == nullptr) return out_.add(scalar(value));
-    out_.budget().spend(2 * dict->items.size());
+    if (dict == nullptr) return add(scalar(value));
+    budget_.spend(2 * dict->items.size());
     std::vector<const std::pair<Value, Value>*> items;
     for (const auto& item : dict->items) items.push_back(&item);
     if (style_.sort_keys) {
       std::stable_sort(items.begin(), items.end(),
-                       [&](const auto* a, const auto* b) { return compare(a->first, b->first, out_.budget()) < 0; });
+                       [&](const auto* a, const auto* b) { return compare(a->first, b->first, budget_) < 0; });
     }
     write_all(items, '{', '}', level, [&](const auto* item) {
-      write_string(item->first.is_string() ? item->first.text() : scalar(item->first));
-      out_.add(style_.key_separator);
+      write_string(item->first.is_string() ? item->first.traced() : ChatText{scalar(item->first)});
+      add(style_.key_separator);
       write(item->second, level + 1);
     });
   }
 
   const JsonStyle& style_;
-  Growing out_;
+  Budget& budget_;
+  TextBuilder out_;
 };
 
 }  // namespace
@@ -238,22 +251,24 @@ std::string number_text(double value) {
   return out;
 }
 
-std::string representation(const Value& value, Budget& budget) {
-  Growing out(budget);
-  add_representation(out, value);
-  return out.take();
-}
+ChatText representation(const Value& value, Budget& budget) { return Representation(budget).run(value); }
 
-std::string to_text(const Value& value, Budget& budget) {
-  if (value.is_undefined()) return "";
+ChatText traced_text(const Value& value, Budget& budget) {
+  if (value.is_undefined()) return {};
   if (value.is_string()) {
     budget.spend_bytes(value.text().size());
-    return value.text();
+    return value.traced();
   }
   return representation(value, budget);
 }
 
-std::string to_json(const Value& value, const JsonStyle& style, Budget& budget) {
+std::string to_text(const Value& value, Budget& budget) {
+  if (!value.is_string()) return traced_text(value, budget).text;
+  budget.spend_bytes(value.text().size());
+  return value.text();
+}
+
+ChatText to_json(const Value& value, const JsonStyle& style, Budget& budget) {
   return JsonWriter(style, budget).run(value);
 }
 
@@ -309,7 +324,8 @@ std::string titled(const std::string& text, Budget& budget) {
   return out;
 }
 
-Values split_at_spaces(const std::string& text, std::int64_t most, Budget& budget) {
+Values split_at_spaces(const Value& string, std::int64_t most, Budget& budget) {
+  const std::string& text = string.text();
   budget.spend_characters(2 * text.size());
   Values out;
   for (std::size_t i = 0; i < text.size();) {
@@ -318,17 +334,18 @@ Values split_at_spaces(const std::string& text, std::int64_t most, Budget& budge
       continue;
     }
     if (most >= 0 && static_cast<std::int64_t>(out.size()) == most) {
-      out.emplace_back(text.substr(i));
+      out.push_back(cut(string, i, text.size() - i, budget));
       break;
     }
     const std::size_t begin = i;
     while (i < text.size() && !is_python_space(utf8::at(text, i).value)) i += utf8::at(text, i).bytes;
-    out.emplace_back(text.substr(begin, i - begin));
+    out.push_back(cut(string, begin, i - begin, budget));
   }
   return out;
 }
 
-Values split_at(const std::string& text, const std::string& separator, std::int64_t most, Budget& budget) {
+Values split_at(const Value& string, const std::string& separator, std::int64_t most, Budget& budget) {
+  const std::string& text = string.text();
   if (separator.empty()) throw Fault("an empty separator");
   budget.spend_bytes(2 * (text.size() + separator.size()));
   const StringSearch search(separator);
@@ -336,28 +353,28 @@ Values split_at(const std::string& text, const std::string& separator, std::int6
   std::size_t begin = 0;
   for (std::size_t at = 0; (most < 0 || static_cast<std::int64_t>(out.size()) < most) &&
                            (at = search.find(text, begin)) != std::string::npos;) {
-    budget.spend(2);
-    out.emplace_back(text.substr(begin, at - begin));
+    budget.spend(1);
+    out.push_back(cut(string, begin, at - begin, budget));
     begin = at + separator.size();
   }
-  out.emplace_back(text.substr(begin));
+  out.push_back(cut(string, begin, text.size() - begin, budget));
   return out;
 }
 
-Values split_from_right(const std::string& text, const std::string& separator, std::int64_t most, Budget& budget) {
+Values split_from_right(const Value& string, const std::string& separator, std::int64_t most, Budget& budget) {
   if (separator.empty()) throw Fault("an empty separator");
-  budget.spend_bytes(2 * (text.size() + separator.size()));
+  budget.spend_bytes(2 * (string.text().size() + separator.size()));
   const StringSearch search(separator);
   Values out;
-  std::string_view rest = text;
+  std::string_view rest = string.text();
   while (most < 0 || static_cast<std::int64_t>(out.size()) < most) {
     const std::size_t at = search.rfind(rest);
     if (at == std::string_view::npos) break;
-    budget.spend(2);
-    out.emplace_back(rest.substr(at + separator.size()));
+    budget.spend(1);
+    out.push_back(cut(string, at + separator.size(), rest.size() - at - separator.size(), budget));
     rest = rest.substr(0, at);
   }
-  out.emplace_back(rest);
+  out.push_back(cut(string, 0, rest.size(), budget));
   std::reverse(out.begin(), out.end());
   return out;
 }
@@ -397,36 +414,33 @@ bool all_digits(const std::string& text) {
   return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 
-Value partition(const std::string& text, const std::string& separator, bool from_right, Budget& budget) {
-  if (separator.empty()) throw Fault("an empty separator");
-  budget.spend_bytes(2 * (text.size() + separator.size()));
-  const StringSearch search(separator);
+Value partition(const Value& string, const Value& separator, bool from_right, Budget& budget) {
+  const std::string& text = string.text();
+  const std::string& mark = separator.text();
+  if (mark.empty()) throw Fault("an empty separator");
+  budget.spend_bytes(2 * (text.size() + mark.size()));
+  const StringSearch search(mark);
   const std::size_t at = from_right ? search.rfind(text) : search.find(text);
+  const Value none("", string.is_safe());
   if (at == std::string::npos) {
-    return Value::sequence(SequenceKind::tuple, from_right ? Values{"", "", text} : Values{text, "", ""});
+    return Value::sequence(SequenceKind::tuple, from_right ? Values{none, none, string} : Values{string, none, none});
   }
-  return Value::sequence(SequenceKind::tuple, {text.substr(0, at), separator, text.substr(at + separator.size())});
+  const std::size_t end = at + mark.size();
+  return Value::sequence(SequenceKind::tuple, {cut(string, 0, at, budget), cut(string, at, mark.size(), budget),
+                                               cut(string, end, text.size() - end, budget)});
 }
 
-Value joined(const std::string& separator, const Value& parts, Budget& budget) {
-  std::string out;
+ChatText joined(const Value& separator, const Value& parts, Budget& budget) {
+  TextBuilder out;
   bool first = true;
   for (const Value& part : elements(parts, budget)) {
     if (!part.is_string()) throw Fault(fmt::format("join needs str, not {}", type_name(part)));
     if (part.is_safe()) throw Fault("join of a safe string is not supported");
-    if (!first) out += separator;
+    if (!first) out.add(separator, budget);
     first = false;
-    budget.spend_bytes(part.text().size() + separator.size());
-    out += part.text();
-    if (out.size() > kMaxStringBytes) throw Fault("a string becomes too long");
+    out.add(part, budget);
   }
-  return out;
-}
-
-Value strings(std::vector<std::string> items) {
-  Values out;
-  for (std::string& item : items) out.emplace_back(std::move(item));
-  return Value::sequence(SequenceKind::list, std::move(out));
+  return out.take();
 }
 
 /// Where a method's arguments "start" and "end" lie.
@@ -508,44 +522,50 @@ std::string filled_with_zeros(const std::string& text, std::int64_t width, Budge
   return text.substr(0, sign ? 1 : 0) + centered(digits, width - (sign ? 1 : 0), '0', true, false, budget);
 }
 
-/// Applies a method of `text` that gives a text; nothing for other methods.
-std::optional<std::string> changed(const std::string& text, const std::string& name, const Arguments& arguments,
-                                   Budget& budget) {
+/// Applies a method that gives a text; nothing for other methods.
+std::optional<Value> changed(const Value& self, const std::string& name, const Arguments& arguments, Budget& budget) {
+  const std::string& text = self.text();
   const auto none = [&] { return Parameters(name, arguments, {}); };
-  if (name == "upper") return none(), upper(text, budget);
-  if (name == "lower") return none(), lower(text, budget);
-  if (name == "title") return none(), titled(text, budget);
-  if (name == "capitalize") return none(), capitalized(text, budget);
-  if (name == "swapcase") return none(), with_swapped_case(text, budget);
+  const auto made = [&](std::string out) {
+    return made_of(Value(std::move(out), self.is_safe()), self, arguments);
+  };
+  if (name == "upper") return none(), made(upper(text, budget));
+  if (name == "lower") return none(), made(lower(text, budget));
+  if (name == "title") return none(), made(titled(text, budget));
+  if (name == "capitalize") return none(), made(capitalized(text, budget));
+  if (name == "swapcase") return none(), made(with_swapped_case(text, budget));
   if (name == "strip" || name == "lstrip" || name == "rstrip") {
     const Parameters given(name, arguments, {"chars"});
     const std::string* characters = given.given(0) ? &given.text(0) : nullptr;
-    return stripped(text, characters, name != "rstrip", name != "lstrip", budget);
+    return stripped(self, characters, name != "rstrip", name != "lstrip", budget);
   }
   if (name == "center" || name == "ljust" || name == "rjust") {
     const Parameters given(name, arguments, {"width", "fillchar"});
     const std::string fill = given[1] ? given.text(1) : " ";
     given.required(0);
     if (fill.size() != 1) throw Fault(fmt::format("{} with this character is not supported", name));
-    return centered(text, given.integer(0, 0), fill[0], name != "ljust", name != "rjust", budget);
+    return made(centered(text, given.integer(0, 0), fill[0], name != "ljust", name != "rjust", budget));
   }
   if (name == "zfill") {
     const Parameters given(name, arguments, {"width"});
     given.required(0);
-    return filled_with_zeros(text, given.integer(0, 0), budget);
+    return made(filled_with_zeros(text, given.integer(0, 0), budget));
   }
   if (name == "replace") {
     const Parameters given(name, arguments, {"old", "new", "count"});
-    return with_replacements(text, given.text(0), given.text(1), given.integer(2, -1), budget);
+    const ChatText with = self.is_safe() ? escaped(Value(given.text(1)), budget) : (given.text(1), given[1]->traced());
+    return Value(with_replacements(self.traced(), given.text(0), with, given.integer(2, -1), budget), self.is_safe());
   }
   if (name == "removeprefix" || name == "removesuffix") {
     const Parameters parameters(name, arguments, {"affix"});
     const std::string& affix = parameters.text(0);
-    if (name == "removeprefix") return text.starts_with(affix) ? text.substr(affix.size()) : text;
-    return text.ends_with(affix) ? text.substr(0, text.size() - affix.size()) : text;
+    const bool in_front = name == "removeprefix";
+    if (!(in_front ? text.starts_with(affix) : text.ends_with(affix))) return self;
+    return cut(self, in_front ? affix.size() : 0, text.size() - affix.size(), budget);
   }
-  if (name == "join") return joined(text, Parameters(name, arguments, {"iterable"}).required(0), budget);
-  if (name == "format") return brace_formatted(text, arguments, budget);
+  if (name == "join")
+    return Value(joined(self, Parameters(name, arguments, {"iterable"}).required(0), budget), false);
+  if (name == "format") return made_of(Value(brace_formatted(text, arguments, budget), false), {&self});
   return std::nullopt;
 }
 
@@ -571,44 +591,42 @@ Value asked(const std::string& text, const std::string& name, const Arguments& a
   return place_in(text, name, arguments, budget);
 }
 
-/// Applies a method of `text` that gives a list or a tuple of texts; nothing for other methods.
-std::optional<Value> parts_of(const std::string& text, const std::string& name, const Arguments& arguments,
-                              Budget& budget) {
+/// Applies a method that gives a list or a tuple of texts; nothing for other methods.
+std::optional<Value> parts_of(const Value& self, const std::string& name, const Arguments& arguments, Budget& budget) {
+  const auto list = [](Values items) { return Value::sequence(SequenceKind::list, std::move(items)); };
   if (name == "split" || name == "rsplit") {
     const Parameters given(name, arguments, {"sep", "maxsplit"});
     const std::int64_t most = given.integer(1, -1);
     if (given.given(0)) {
-      return Value::sequence(SequenceKind::list, name == "split" ? split_at(text, given.text(0), most, budget)
-                                                                 : split_from_right(text, given.text(0), most, budget));
+      return list(name == "split" ? split_at(self, given.text(0), most, budget)
+                                  : split_from_right(self, given.text(0), most, budget));
     }
     if (name == "rsplit" && most >= 0) throw Fault("rsplit at spaces with a limit is not supported");
-    return Value::sequence(SequenceKind::list, split_at_spaces(text, most, budget));
+    return list(split_at_spaces(self, most, budget));
   }
-  if (name == "splitlines")
-    return strings(lines_of(text, budget, Parameters(name, arguments, {"keepends"}).flag(0, false)));
+  if (name == "splitlines") {
+    const bool keep_ends = Parameters(name, arguments, {"keepends"}).flag(0, false);
+    Values lines;
+    for (const auto& [begin, size] : lines_of(self.text(), budget, keep_ends))
+      lines.push_back(cut(self, begin, size, budget));
+    return list(std::move(lines));
+  }
   if (name == "partition" || name == "rpartition") {
-    return partition(text, Parameters(name, arguments, {"sep"}).text(0), name == "rpartition", budget);
+    const Parameters given(name, arguments, {"sep"});
+    given.text(0);  // a str
+    return partition(self, *given[0], name == "rpartition", budget);
   }
   return std::nullopt;
 }
 
 /// Applies a method of a text. What a safe text gives is safe, and what is put into it is escaped.
-Value call_method(const Value& self, const std::string& name, Arguments arguments, Budget& budget) {
-  const std::string& text = self.text();
-  budget.spend_bytes(text.size());  // for copies of it
-  if (self.is_safe()) {
-    if (name == "format" || name == "join") throw Fault(fmt::format("{} of a safe string is not supported", name));
-    if (name == "replace" && arguments.positional.size() > 1 && arguments.positional[1].is_string())
-      arguments.positional[1] = Value(escaped(arguments.positional[1], budget));
-  }
-  if (std::optional<std::string> out = changed(text, name, arguments, budget))
-    return Value(std::move(*out), self.is_safe());
-  const std::optional<Value> parts = parts_of(text, name, arguments, budget);
-  if (!parts) return asked(text, name, arguments, budget);
-  if (!self.is_safe()) return *parts;
-  Values safe;
-  for (const Value& part : parts->as_sequence()->items) safe.emplace_back(part.text(), true);
-  return Value::sequence(parts->as_sequence()->kind, std::move(safe));
+Value call_method(const Value& self, const std::string& name, const Arguments& arguments, Budget& budget) {
+  budget.spend_bytes(self.text().size());  // for copies of it
+  if (self.is_safe() && (name == "format" || name == "join"))
+    throw Fault(fmt::format("{} of a safe string is not supported", name));
+  if (std::optional<Value> out = changed(self, name, arguments, budget)) return std::move(*out);
+  if (std::optional<Value> parts = parts_of(self, name, arguments, budget)) return std::move(*parts);
+  return asked(self.text(), name, arguments, budget);
 }
 
 constexpr std::array<std::string_view, 38> kMethods = {
@@ -652,7 +670,8 @@ std::string title_words(const std::string& text, Budget& budget) {
   return out;
 }
 
-std::string stripped(const std::string& text, const std::string* characters, bool left, bool right, Budget& budget) {
+Value stripped(const Value& string, const std::string* characters, bool left, bool right, Budget& budget) {
+  const std::string& text = string.text();
   const auto goes = [&](std::size_t at) {
     const auto [c, bytes] = utf8::at(text, at);
     budget.spend(1 + (characters == nullptr ? 0 : characters->size() / 16));
@@ -664,42 +683,38 @@ std::string stripped(const std::string& text, const std::string* characters, boo
   while (left && begin < end && goes(begin)) begin += utf8::at(text, begin).bytes;
   while (right && end > begin && goes(utf8::before(text, end))) end = utf8::before(text, end);
   budget.spend_bytes(end - begin);
-  return text.substr(begin, end - begin);
+  return cut(string, begin, end - begin, budget);
 }
 
-std::string with_replacements(const std::string& text, const std::string& old_text, const std::string& new_text,
-                              std::int64_t most, Budget& budget) {
-  std::string out;
-  const auto add = [&](std::string_view piece) {
-    budget.spend_bytes(piece.size());
-    out += piece;
-    if (out.size() > kMaxStringBytes) throw Fault("a string becomes too long");
-  };
-  budget.spend_bytes(2 * (text.size() + old_text.size()));
+ChatText with_replacements(const ChatText& text, const std::string& old_text, const ChatText& new_text,
+                           std::int64_t most, Budget& budget) {
+  const std::string& all = text.text;
+  TextBuilder out;
+  budget.spend_bytes(2 * (all.size() + old_text.size()));
   const StringSearch search(old_text);
   std::size_t begin = 0;
   for (; most != 0; --most) {
-    const std::size_t at = search.find(text, begin);
-    if (at == std::string::npos || (old_text.empty() && at == text.size())) break;
+    const std::size_t at = search.find(all, begin);
+    if (at == std::string::npos || (old_text.empty() && at == all.size())) break;
     if (old_text.empty()) {  // before every character
-      add(new_text);
-      const std::size_t bytes = utf8::at(text, at).bytes;
-      add(std::string_view(text).substr(at, bytes));
+      out.add(new_text, budget);
+      const std::size_t bytes = utf8::at(all, at).bytes;
+      out.add(text, at, bytes, budget);
       begin = at + bytes;
     } else {
-      add(std::string_view(text).substr(begin, at - begin));
-      add(new_text);
+      out.add(text, begin, at - begin, budget);
+      out.add(new_text, budget);
       begin = at + old_text.size();
     }
   }
-  add(std::string_view(text).substr(begin));
-  if (old_text.empty() && most != 0) add(new_text);
-  return out;
+  out.add(text, begin, all.size() - begin, budget);
+  if (old_text.empty() && most != 0) out.add(new_text, budget);
+  return out.take();
 }
 
-std::vector<std::string> lines_of(const std::string& text, Budget& budget, bool keep_ends) {
+std::vector<std::pair<std::size_t, std::size_t>> lines_of(const std::string& text, Budget& budget, bool keep_ends) {
   budget.spend_characters(2 * text.size());
-  std::vector<std::string> out;
+  std::vector<std::pair<std::size_t, std::size_t>> out;
   std::size_t begin = 0;
   for (std::size_t i = 0; i < text.size();) {
     const auto [c, bytes] = utf8::at(text, i);
@@ -709,34 +724,40 @@ std::vector<std::string> lines_of(const std::string& text, Budget& budget, bool 
     if (!ends) continue;
     if (c == '\r' && i < text.size() && text[i] == '\n') ++i;
     budget.spend(2);
-    out.push_back(text.substr(begin, (keep_ends ? i : line_end) - begin));
+    out.emplace_back(begin, (keep_ends ? i : line_end) - begin);
     begin = i;
   }
-  if (begin < text.size()) out.push_back(text.substr(begin));
+  if (begin < text.size()) out.emplace_back(begin, text.size() - begin);
   return out;
 }
 
-std::string escaped(const Value& value, Budget& budget) {
-  std::string text = to_text(value, budget);
+ChatText escaped(const Value& value, Budget& budget) {
+  ChatText text = traced_text(value, budget);
   if (value.is_safe()) return text;
-  budget.spend_characters(text.size());
-  std::string out;
-  for (const char c : text) {
-    if (c == '&') {
-      out += "&amp;";
-    } else if (c == '<') {
-      out += "&lt;";
-    } else if (c == '>') {
-      out += "&gt;";
-    } else if (c == '"') {
-      out += "&#34;";
-    } else if (c == '\'') {
-      out += "&#39;";
-    } else {
-      out += c;
-    }
-  }
-  if (out.size() > kMaxStringBytes) throw Fault("a string becomes too long");
+  budget.spend_characters(text.text.size());
+  ChatText out = changed_parts(
+      text,
+      [](std::string_view part) {
+        std::string html;
+        for (const char c : part) {
+          if (c == '&') {
+            html += "&amp;";
+          } else if (c == '<') {
+            html += "&lt;";
+          } else if (c == '>') {
+            html += "&gt;";
+          } else if (c == '"') {
+            html += "&#34;";
+          } else if (c == '\'') {
+            html += "&#39;";
+          } else {
+            html += c;
+          }
+        }
+        return html;
+      },
+      budget);
+  if (out.text.size() > kMaxStringBytes) throw Fault("a string becomes too long");
   return out;
 }
 
