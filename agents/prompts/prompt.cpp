@@ -457,6 +457,48 @@ std::vector<PromptPart> build_prompt(const ModelText& model, const std::vector<P
   return fill_frame(model, build_frame(model, messages, tools, stop), value, stop);
 }
 
+void check_roles(const ModelText& model, const std::vector<PromptMessage>& messages, const std::stop_token& stop) {
+  constexpr std::size_t kMaxTried = 100;
+  if (!model.chat_template) return;
+  std::vector<ChatMessage> chat;
+  for (const PromptMessage& message : messages) chat.push_back({message.role, "text"});
+  try {
+    model.chat_template->render(chat, model.chat_options, stop);
+  } catch (const ModelError& error) {
+    for (std::size_t i = 0; i < std::min(messages.size(), kMaxTried); ++i) {
+      try {
+        model.chat_template->render({chat.begin(), chat.begin() + static_cast<std::ptrdiff_t>(i + 1)},
+                                    model.chat_options, stop);
+      } catch (const ModelError& first) {
+        throw ModelError(
+            fmt::format("the {} message ({} of {}): {}", messages[i].role, i + 1, messages.size(), first.what()));
+      }
+    }
+    throw;
+  }
+}
+
+std::string merged_roles(const ModelText& model, const std::vector<PromptMessage>& messages,
+                         const std::stop_token& stop) {
+  const auto is_system = [](const PromptMessage& message) { return message.role == "system"; };
+  const auto same_role = [](const PromptMessage& a, const PromptMessage& b) { return a.role == b.role; };
+  const bool repeats = std::adjacent_find(messages.begin(), messages.end(), same_role) != messages.end();
+  const bool has_system = std::any_of(messages.begin(), messages.end(), is_system);
+  if (!model.chat_template || !model.chat_options.merges_roles || (!repeats && !has_system)) return {};
+  const RoleRules rules = model.chat_template->role_rules(model.chat_options, stop);
+  std::string note;
+  if (has_system && rules.no_system) {
+    note = "the chat template has no system message: its text stands in front of the next user message";
+  } else if (rules.one_system && std::any_of(messages.begin() + 1, messages.end(), is_system)) {
+    note = "the chat template has a system message at the beginning only: a later one stands in front of the next user "
+           "message";
+  }
+  if (repeats && rules.no_repeats)
+    note += std::string(note.empty() ? "" : "; ") +
+            "the chat template wants roles to alternate: messages of one role in a row are one";
+  return note;
+}
+
 std::string prompt_text(const ModelText& model, const std::vector<PromptPart>& parts) {
   std::vector<TokenId> ids;
   for (const PromptPart& part : parts) ids.insert(ids.end(), part.tokens.begin(), part.tokens.end());

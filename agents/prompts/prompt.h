@@ -100,6 +100,14 @@ std::vector<PromptPart> prompt_with_values(const ModelText& model, const std::ve
                                            const CallableTools* tools = nullptr, const std::stop_token& stop = {},
                                            TextIds* texts = nullptr);
 
+/// Throws ModelError, which names the message, if the chat template refuses messages of these roles in this order.
+void check_roles(const ModelText& model, const std::vector<PromptMessage>& messages, const std::stop_token& stop = {});
+
+/// What is done to these messages since the chat template does not take all of them (ChatOptions::merges_roles); empty:
+/// nothing.
+std::string merged_roles(const ModelText& model, const std::vector<PromptMessage>& messages,
+                         const std::stop_token& stop = {});
+
 /// Returns the prompt as text, including special tokens, for `render`.
 std::string prompt_text(const ModelText& model, const std::vector<PromptPart>& parts);
 

@@ -60,12 +60,26 @@ struct ChatOptions {
   std::vector<std::pair<std::string, std::string>> variables;
   /// What strftime_now shows: the local time in seconds since 1970-01-01 00:00 of the same clock; none: the host's.
   std::optional<std::int64_t> local_seconds = std::nullopt;
+  /// Messages that the template does not take (RoleRules) are merged into others: a system text stands in front of the
+  /// next user message, and messages of one role in a row are one; a blank line is between the texts.
+  bool merges_roles = false;
   /// What the assistant may call, each a JSON object {"name", "description", "parameters"}, its keys in this order.
   std::vector<std::string> tools;
 };
 
-/// The host's local time now, as ChatOptions::local_seconds.
+/// Which messages a chat template refuses or leaves out.
+struct RoleRules {
+  bool no_system = false;   // system messages
+  bool one_system = false;  // system messages behind the first message
+  bool no_repeats = false;  // two messages of one role in a row
+  bool operator==(const RoleRules&) const = default;
+};
+
+/// The host's local time now, as ChatOptions::local_seconds, and such a time as text: "2026-01-31T13:00:00".
 std::int64_t local_seconds_now();
+std::string local_time_text(std::int64_t local_seconds);
+/// Nothing for another text, and for years but 1 to 9999.
+std::optional<std::int64_t> local_seconds_of(std::string_view text);
 
 /// Immutable after parse and safe from any thread.
 class ChatTemplate {
@@ -80,6 +94,9 @@ class ChatTemplate {
   /// stack are bounded whatever the template does.
   virtual std::string render(const std::vector<ChatMessage>& messages, const ChatOptions& options,
                              const std::stop_token& stop = {}) const = 0;
+
+  /// Found by rendering a few made-up messages, the first time that it is asked for. Throws Interrupted.
+  virtual RoleRules role_rules(const ChatOptions& /*options*/, const std::stop_token& /*stop*/ = {}) const { return {}; }
 
   /// As `render`, and where the values of the messages stand in the text, whatever the template does to them. Nothing if
   /// this kind of template cannot tell.

@@ -74,9 +74,9 @@ bool is_too_long(std::size_t length, const PlannedTurn& turn, std::int32_t conte
 
 /// The prompt of a turn whose agent remembers something, and how many exchanges it holds. If it is too long, half as
 /// many are told, and so on; those that are too long by themselves are not rendered.
-std::vector<PromptPart> remembering_prompt(const TurnInput& input, const std::vector<PromptMessage>& messages,
-                                           const SlotContents& contents, std::size_t& kept) {
-  const ModelText& model = input.engine->text();
+std::vector<PromptPart> remembering_prompt(const TurnInput& input, const ModelText& model,
+                                           const std::vector<PromptMessage>& messages, const SlotContents& contents,
+                                           std::size_t& kept) {
   const Conversation& memory = *input.memory;
   const auto too_long = [&](std::size_t tokens) {
     return is_too_long(tokens, *input.turn, input.engine->info().context);
@@ -100,6 +100,14 @@ std::vector<PromptPart> remembering_prompt(const TurnInput& input, const std::ve
 }
 
 }  // namespace
+
+ModelText text_for(const ModelText& model, const PlannedTurn& turn, std::optional<std::int64_t> local_seconds) {
+  ModelText text = model;
+  text.chat_options.local_seconds = local_seconds;
+  auto& variables = text.chat_options.variables;
+  variables.insert(variables.end(), turn.template_variables.begin(), turn.template_variables.end());
+  return text;
+}
 
 std::vector<FramePart> frame_of(const ModelText& model, const PlannedTurn& turn,
                                 const std::vector<PromptMessage>& messages, const Conversation* memory,
@@ -150,7 +158,7 @@ PreparedTurn prepare_turn(const TurnInput& input) {
   prepared.ready = Clock::now();
   if (!input.turn->has_prompt()) return prepared;
   try {
-    const ModelText& model = input.engine->text();
+    const ModelText model = text_for(input.engine->text(), *input.turn, input.local_seconds);
     const SlotContents contents = [&](const std::string& name) {
       const auto slot =
           std::find_if(input.slots.begin(), input.slots.end(), [&](const SlotInput& s) { return s.name == name; });
@@ -162,7 +170,7 @@ PreparedTurn prepare_turn(const TurnInput& input) {
     const std::vector<PromptMessage>& messages = input.messages.empty() ? input.turn->messages : input.messages;
     const CallableTools* calls = input.turn->calls.get();
     if (input.memory) {
-      prepared.prompt = remembering_prompt(input, messages, contents, prepared.kept);
+      prepared.prompt = remembering_prompt(input, model, messages, contents, prepared.kept);
     } else {
       prepared.prompt = prompt_with_values(model, messages, contents, input.frame.get(), calls, input.stop,
                                            input.texts.get());
@@ -216,8 +224,8 @@ PreparedTurn run_calls(const CallsInput& input) {
     prepared.ready = Clock::now();
     prepared.format = input.format;
     prepared.constraint = callable.grammar(input.format, std::max(left, 0));
-    prepared.prompt =
-        after_calls(input.engine->text(), input.format, results, input.start, input.stop, input.texts.get());
+    const ModelText model = text_for(input.engine->text(), *input.turn, input.local_seconds);
+    prepared.prompt = after_calls(model, input.format, results, input.start, input.stop, input.texts.get());
   } catch (const std::exception& error) {
     prepared.error = message_of(error);
   }

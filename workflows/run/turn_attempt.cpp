@@ -167,6 +167,7 @@ void TurnAttempt::prepare() {
   input.engine = engine_;
   input.stop = limit_.token();
   input.texts = run_.texts;
+  input.local_seconds = run_.request.local_seconds;
   if (engine_) {
     input.memory = run_.memory.of(turn_);
     input.slots = run_.progress.slot_inputs(turn_, *engine_->text().tokenizer);
@@ -369,6 +370,7 @@ bool TurnAttempt::call_tools(const GenerationResult& result) {
       calls_.read(result, planned_, engine_, prepared_->format, *run_.tools, limit_.token());
   if (!input) return false;
   input->texts = run_.texts;
+  input->local_seconds = run_.request.local_seconds;
   GenerationResult prompt_only = result;  // nobody reads calls
   prompt_only.output = nullptr;
   if (run_.plan.reuse.record) run_.segments.take(turn_, engine_.get(), submitted_, prompt_only, {});
