@@ -144,9 +144,8 @@ std::vector<ChatMessage> merged(const std::vector<ChatMessage>& messages, const 
       out.push_back(std::move(message));
     }
   };
-  for (std::size_t i = 0; i < messages.size(); ++i) {
-    ChatMessage message = messages[i];
-    const bool is_late = rules.one_system && i > 0 && !(rules.no_repeats && out.size() == 1 && joins(out[0], message));
+  for (ChatMessage message : messages) {
+    const bool is_late = rules.one_system && !out.empty() && out.back().role != "system";
     if (message.role == "system" && (rules.no_system || is_late)) {
       message.role = "user";
       if (system) {

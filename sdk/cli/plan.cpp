@@ -164,8 +164,8 @@ void add_turn(PlanText& out, const TurnInfo& turn, const TurnPreview* shown, con
   } else if (shown != nullptr) {
     out.add(Style::plain, "  prompt\n");
     for (const auto& part : shown->prompt) out.part(part);
-    if (!shown->note.empty()) out.advice(Style::plain, "  note     ", shown->note);
-    if (!shown->error.empty()) out.advice(Style::red, "  error    ", shown->error);
+    if (!shown->note.empty()) out.advice(Style::plain, "  note", shown->note);
+    if (!shown->error.empty()) out.advice(Style::red, "  error", shown->error);
     out.add(Style::plain, fmt::format("  at most  {} prompt tokens{} + {} output tokens, {} of KV cache\n",
                                       shown->prompt_tokens, is_unbounded(*shown) ? " and parts without a bound" : "",
                                       shown->output_tokens, size(static_cast<double>(shown->kv_bytes))));

@@ -25,6 +25,7 @@
 #include "sdk/src/internal.h"
 #include "sdk/src/model_path.h"
 #include "sdk/src/open_models.h"
+#include "workflows/run/turn.h"
 
 namespace baton::inline v1 {
 namespace {
