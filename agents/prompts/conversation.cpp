@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "engine/base/errors.h"
 #include "engine/base/json/json_parts.h"
 #include "engine/base/json/json_reader.h"
 
@@ -13,7 +14,7 @@ namespace baton {
 namespace {
 
 constexpr std::size_t kMaxMessages = 10'000;  // in a host's history
-constexpr const char* kAnswer = "answer";     // the slot that stands for the last answer
+constexpr const char* kAnswer = "last answer";  // the slot of the conversation; no placeholder can have this name
 
 PromptMessage told(const SaidMessage& message) { return {message.role, {{message.text, "", true}}}; }
 
@@ -55,22 +56,46 @@ bool can_continue(const std::vector<PromptMessage>& turn) {
   return last != turn.rend() && last->role != "assistant";
 }
 
+namespace {
+
+/// Templates want a question before an answer; what it is has no effect on what follows the answer.
+std::vector<PromptMessage> behind_answer(const std::vector<PromptMessage>& next) {
+  std::vector<PromptMessage> messages = {{"user", {{"question"}}}, {"assistant", {{"", kAnswer}}}};
+  messages.insert(messages.end(), next.begin(), next.end());
+  return messages;
+}
+
+}  // namespace
+
 std::vector<FramePart> continuing_frame(const ModelText& model, const Conversation& conversation,
                                         const std::vector<PromptMessage>& next, const CallableTools* tools,
                                         const std::stop_token& stop, TextIds* texts) {
-  // Templates want a question before an answer; what it is has no effect on what follows the answer.
-  std::vector<PromptMessage> messages = {{"user", {{"question"}}}, {"assistant", {{"", kAnswer}}}};
-  messages.insert(messages.end(), next.begin(), next.end());
-  const std::vector<FramePart> whole = build_frame(model, messages, tools, stop, texts);
+  const std::vector<FramePart> whole = build_frame(model, behind_answer(next), tools, stop, texts);
   const auto answer = std::find_if(whole.begin(), whole.end(), [](const auto& part) { return part.slot == kAnswer; });
   std::vector<FramePart> frame = {{{}, conversation.tokens, {}, {}}};
   frame.insert(frame.end(), answer + 1, whole.end());
   return frame;
 }
 
-std::vector<FramePart> shortened_frame(const ModelText& model, const Conversation& conversation, std::size_t kept,
-                                       const std::vector<PromptMessage>& next, const CallableTools* tools,
-                                       const std::stop_token& stop, TextIds* texts) {
+std::vector<PromptPart> continuing_prompt(const ModelText& model, const Conversation& conversation,
+                                          const std::vector<PromptMessage>& next, const SlotContents& contents,
+                                          const CallableTools* tools, const std::stop_token& stop, TextIds* texts) {
+  const SlotContents with_answer = [&](const std::string& slot) {
+    return slot == kAnswer ? SlotContent{"answer", conversation.tokens} : contents(slot);
+  };
+  const std::vector<PromptPart> whole =
+      prompt_with_values(model, behind_answer(next), with_answer, nullptr, tools, stop, texts);
+  const auto answer = std::find_if(whole.begin(), whole.end(), [](const auto& part) { return part.slot == kAnswer; });
+  if (answer == whole.end() && !conversation.tokens.empty())
+    throw ModelError(fmt::format("{}: the chat template does not show the last answer", model.path.string()));
+  std::vector<PromptPart> prompt;
+  if (!conversation.tokens.empty()) prompt.push_back({{}, conversation.tokens});
+  prompt.insert(prompt.end(), answer == whole.end() ? whole.begin() : answer + 1, whole.end());
+  return prompt;
+}
+
+std::vector<PromptMessage> shortened_messages(const Conversation& conversation, std::size_t kept,
+                                              const std::vector<PromptMessage>& next) {
   std::vector<PromptMessage> messages;
   for (const SaidMessage& message : conversation.head) messages.push_back(told(message));
   kept = std::min(kept, conversation.exchanges.size());
@@ -79,7 +104,7 @@ std::vector<FramePart> shortened_frame(const ModelText& model, const Conversatio
     for (const SaidMessage& message : *exchange) messages.push_back(told(message));
   }
   messages.insert(messages.end(), next.begin(), next.end());
-  return build_frame(model, messages, tools, stop, texts);
+  return messages;
 }
 
 std::size_t least_tokens(const std::shared_ptr<const Tokenizer>& tokenizer, const Conversation& conversation,

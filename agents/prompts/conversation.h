@@ -51,10 +51,16 @@ std::vector<FramePart> continuing_frame(const ModelText& model, const Conversati
                                         const std::vector<PromptMessage>& next, const CallableTools* tools = nullptr,
                                         const std::stop_token& stop = {}, TextIds* texts = nullptr);
 
-/// The frame of the same prompt without the first exchanges: only the last `kept` of them, and the head, are told anew.
-std::vector<FramePart> shortened_frame(const ModelText& model, const Conversation& conversation, std::size_t kept,
-                                       const std::vector<PromptMessage>& next, const CallableTools* tools = nullptr,
-                                       const std::stop_token& stop = {}, TextIds* texts = nullptr);
+/// The same prompt with the values of its slots, as prompt_with_values makes it: the conversation's ids stay as they are.
+std::vector<PromptPart> continuing_prompt(const ModelText& model, const Conversation& conversation,
+                                          const std::vector<PromptMessage>& next, const SlotContents& contents,
+                                          const CallableTools* tools = nullptr, const std::stop_token& stop = {},
+                                          TextIds* texts = nullptr);
+
+/// The messages of the same prompt without the first exchanges: only the last `kept` of them, and the head, are told
+/// anew.
+std::vector<PromptMessage> shortened_messages(const Conversation& conversation, std::size_t kept,
+                                              const std::vector<PromptMessage>& next);
 
 /// A lower bound of the tokens of a prompt that holds the last `kept` exchanges, found without rendering it.
 std::size_t least_tokens(const std::shared_ptr<const Tokenizer>& tokenizer, const Conversation& conversation,

@@ -15,6 +15,7 @@
 #include "agents/tools/tool.h"
 #include "engine/base/errors.h"
 #include "engine/base/json/json_parts.h"
+#include "engine/base/utf8.h"
 
 namespace baton {
 namespace {
@@ -193,14 +194,15 @@ Rendered render(const ModelText& model, const std::vector<PromptMessage>& messag
   return rendered;
 }
 
-}  // namespace
+/// The messages and tools as the template gets them.
+PromptWithTools shown_to(const ModelText& model, const std::vector<PromptMessage>& messages, const CallableTools* tools,
+                         const std::stop_token& stop) {
+  if (tools == nullptr || tools->schemas().empty()) return {messages, {}};
+  return with_tools(model, tool_format_of(model, stop), messages, tools->schemas());
+}
 
-std::vector<FramePart> build_frame(const ModelText& model, const std::vector<PromptMessage>& messages,
-                                   const CallableTools* tools, const std::stop_token& stop, TextIds* texts) {
-  const PromptWithTools shown = tools == nullptr || tools->schemas().empty()
-                                    ? PromptWithTools{messages, {}}
-                                    : with_tools(model, tool_format_of(model, stop), messages, tools->schemas());
-  const Rendered rendered = render(model, shown.messages, shown.tools, stop);
+std::vector<FramePart> frame_of(const ModelText& model, const Rendered& rendered, const std::stop_token& stop,
+                                TextIds* texts) {
   std::vector<FramePart> frame;
   NextPiece next(*model.tokenizer);
   bool may_change = false;  // the start of what follows depends on whether a value is empty
@@ -233,6 +235,14 @@ std::vector<FramePart> build_frame(const ModelText& model, const std::vector<Pro
   return frame;
 }
 
+}  // namespace
+
+std::vector<FramePart> build_frame(const ModelText& model, const std::vector<PromptMessage>& messages,
+                                   const CallableTools* tools, const std::stop_token& stop, TextIds* texts) {
+  const PromptWithTools shown = shown_to(model, messages, tools, stop);
+  return frame_of(model, render(model, shown.messages, shown.tools, stop), stop, texts);
+}
+
 TokenText tokens_of_part(const ModelText& model, const FramePart& part, PieceStart start, const std::stop_token& stop,
                          TextIds* texts) {
   if (part.text.empty() || start == part.start) return part.tokens;
@@ -262,9 +272,231 @@ std::vector<PromptPart> fill_frame(const ModelText& model, const std::vector<Fra
   return prompt;
 }
 
+namespace {
+
+constexpr std::size_t kMaxShownBytes = 4u << 20;  // of the values that a template gets to see
+
+/// The values of a prompt in the order in which they stand in its messages, and the prompt that a template makes of
+/// them.
+class ValuePrompt {
+ public:
+  ValuePrompt(const ModelText& model, const SlotContents& contents, const std::stop_token& stop, TextIds* texts)
+      : model_(model), contents_(contents), stop_(stop), texts_(texts) {}
+
+  /// Returns false if the values are too long to be shown to the template.
+  bool read(const std::vector<PromptMessage>& messages) {
+    std::size_t bytes = 0;
+    for (const PromptMessage& message : messages) {
+      ChatMessage& chat = chat_.emplace_back(ChatMessage{message.role, {}});
+      for (const PromptPiece& piece : message.pieces) {
+        if (piece.slot.empty() && !piece.data) {
+          chat.content += utf8::repaired(piece.text);
+          continue;
+        }
+        const SlotContent content = piece.slot.empty() ? SlotContent{piece.text} : contents_(piece.slot);
+        places_[&piece] = values_.size();
+        Value& value = values_.emplace_back(Value{&piece, utf8::repaired(content.text), content.tokens});
+        if ((bytes += value.text.size()) > kMaxShownBytes) return false;
+        const std::size_t begin = chat.content.size();
+        chat.content += value.text;
+        if (!value.text.empty()) chat.values.push_back({begin, chat.content.size(), values_.size() - 1, 0, true});
+      }
+    }
+    return true;
+  }
+
+  /// What the template makes of the values; nothing if it cannot tell where they stand.
+  std::optional<ChatText> render(const std::vector<std::string>& tools) const {
+    ChatOptions options = model_.chat_options;
+    options.tools = tools;
+    return model_.chat_template->render_values(chat_, options, stop_);
+  }
+
+  /// True if the template does nothing to the values: it puts each where it put its mark.
+  bool is_same(const ChatText& made, const Rendered& marked) const {
+    std::size_t at = 0, begin = 0;
+    const auto goes_on = [&](std::string_view text) {
+      const bool same = std::string_view(made.text).substr(at).starts_with(text);
+      at += same ? text.size() : 0;
+      return same;
+    };
+    for (const Mark& mark : marked.marks) {
+      const Value& value = values_[places_.at(mark.piece)];
+      if (!goes_on(std::string_view(marked.text).substr(begin, mark.begin - begin)) || !goes_on(value.text)) return false;
+      begin = mark.end;
+    }
+    return goes_on(std::string_view(marked.text).substr(begin)) && at == made.text.size();
+  }
+
+  std::vector<PromptPart> prompt_of(const ChatText& made) {
+    std::size_t at = 0;
+    for (auto span = made.values.begin(); span != made.values.end();) {
+      auto last = span;  // of the spans that follow each other
+      while (last + 1 != made.values.end() && last[1].begin == last->end && last[1].value == span->value) ++last;
+      add_authored(std::string_view(made.text).substr(at, span->begin - at));
+      const std::string_view text = std::string_view(made.text).substr(span->begin, last->end - span->begin);
+      const Value& value = values_[span->value];
+      if (last == span && span->is_verbatim) {
+        add(value.piece->slot, ids_of(value, span->offset, span->offset + text.size()));
+      } else {
+        add(value.piece->slot, encoded(text, TextIds::Kind::data));
+      }
+      at = last->end;
+      span = last + 1;
+    }
+    add_authored(std::string_view(made.text).substr(at));
+    return std::move(prompt_);
+  }
+
+  TokenText whole(const SlotContent& content, PieceStart start) const {
+    if (!content.tokens.empty()) return content.tokens;
+    if (content.text.empty()) return {};
+    return ids_of_text(texts_, model_.tokenizer, content.text, TextIds::Kind::data, start, stop_);
+  }
+
+ private:
+  struct Value {
+    const PromptPiece* piece;
+    std::string text;  // valid UTF-8
+    TokenText tokens;
+  };
+
+  TokenText encoded(std::string_view text, TextIds::Kind kind) const {
+    return ids_of_text(texts_, model_.tokenizer, text, kind, next_.start(), stop_);
+  }
+
+  void add_authored(std::string_view text) {
+    if (!text.empty()) add({}, encoded(text, TextIds::Kind::authored));
+  }
+
+  void add(const std::string& slot, TokenText tokens) {
+    next_.follow(tokens);
+    length_ += tokens.size();
+    if (length_ > kMaxTokens) throw std::length_error(fmt::format("the prompt has more than {} tokens", kMaxTokens));
+    if (!tokens.empty()) prompt_.push_back({slot, std::move(tokens)});
+  }
+
+  /// The ids of the bytes [begin, end) of a value.
+  TokenText ids_of(const Value& value, std::size_t begin, std::size_t end) const {
+    if (begin == 0 && end == value.text.size() && !value.tokens.empty()) return value.tokens;
+    const std::string_view text = value.text;
+    if (const auto kept = kept_ids(value, begin, end)) {
+      std::vector<TokenId> ids = encoded(text.substr(begin, kept->begin - begin), TextIds::Kind::data).ids();
+      const auto first = value.tokens.begin() + static_cast<std::ptrdiff_t>(kept->first);
+      ids.insert(ids.end(), first, first + static_cast<std::ptrdiff_t>(kept->count));
+      const PieceStart start = model_.tokenizer->start_after(ids.back());
+      const TokenText rest =
+          ids_of_text(texts_, model_.tokenizer, text.substr(kept->end, end - kept->end), TextIds::Kind::data, start, stop_);
+      ids.insert(ids.end(), rest.begin(), rest.end());
+      return ids;
+    }
+    return encoded(text.substr(begin, end - begin), TextIds::Kind::data);
+  }
+
+  struct KeptIds {
+    std::size_t first = 0, count = 0;  // of the ids
+    std::size_t begin = 0, end = 0;    // bytes that they stand for
+  };
+
+  /// The ids of a value that lie in [begin, end); nothing if there are none, or if it is not clear what each stands for.
+  std::optional<KeptIds> kept_ids(const Value& value, std::size_t begin, std::size_t end) const {
+    KeptIds kept;
+    std::size_t at = 0;
+    for (std::size_t i = 0; i < value.tokens.size(); ++i) {
+      const std::string bytes = model_.tokenizer->token_bytes(value.tokens[i]);
+      if (std::string_view(value.text).substr(at, bytes.size()) != bytes) return std::nullopt;
+      const std::size_t from = at;
+      at += bytes.size();
+      if (from < begin || at > end) continue;
+      if (kept.count++ == 0) {
+        kept.first = i;
+        kept.begin = from;
+      }
+      kept.end = at;
+    }
+    return at == value.text.size() && kept.end > kept.begin ? std::optional(kept) : std::nullopt;
+  }
+
+  const ModelText& model_;
+  const SlotContents& contents_;
+  std::stop_token stop_;
+  TextIds* texts_;
+  std::vector<ChatMessage> chat_;
+  std::vector<Value> values_;
+  std::map<const PromptPiece*, std::size_t> places_;  // of the values
+  NextPiece next_{*model_.tokenizer};
+  std::vector<PromptPart> prompt_;
+  std::size_t length_ = 0;
+};
+
+}  // namespace
+
+std::vector<PromptPart> prompt_with_values(const ModelText& model, const std::vector<PromptMessage>& messages,
+                                           const SlotContents& contents, const std::vector<FramePart>* frame,
+                                           const CallableTools* tools, const std::stop_token& stop, TextIds* texts) {
+  ValuePrompt values(model, contents, stop, texts);
+  const SlotValue value = [&](const std::string& slot, PieceStart start) { return values.whole(contents(slot), start); };
+  const bool has_values = std::any_of(messages.begin(), messages.end(), [](const PromptMessage& message) {
+    return std::any_of(message.pieces.begin(), message.pieces.end(),
+                       [](const PromptPiece& piece) { return piece.data || !piece.slot.empty(); });
+  });
+  if (!model.chat_template || !has_values) {
+    return fill_frame(model, frame ? *frame : build_frame(model, messages, tools, stop, texts), value, stop, texts);
+  }
+  const PromptWithTools shown = shown_to(model, messages, tools, stop);
+  const Rendered marked = render(model, shown.messages, shown.tools, stop);
+  if (values.read(shown.messages)) {
+    const std::optional<ChatText> made = values.render(shown.tools);
+    if (made && !values.is_same(*made, marked)) return values.prompt_of(*made);
+  }
+  return fill_frame(model, frame ? *frame : frame_of(model, marked, stop, texts), value, stop, texts);
+}
+
 std::vector<PromptPart> build_prompt(const ModelText& model, const std::vector<PromptMessage>& messages,
                                      const SlotValue& value, const CallableTools* tools, const std::stop_token& stop) {
   return fill_frame(model, build_frame(model, messages, tools, stop), value, stop);
+}
+
+void check_roles(const ModelText& model, const std::vector<PromptMessage>& messages, const std::stop_token& stop) {
+  constexpr std::size_t kMaxTried = 100;
+  if (!model.chat_template) return;
+  std::vector<ChatMessage> chat;
+  for (const PromptMessage& message : messages) chat.push_back({message.role, "text"});
+  try {
+    model.chat_template->render(chat, model.chat_options, stop);
+  } catch (const ModelError& error) {
+    for (std::size_t i = 0; i < std::min(messages.size(), kMaxTried); ++i) {
+      try {
+        model.chat_template->render({chat.begin(), chat.begin() + static_cast<std::ptrdiff_t>(i + 1)},
+                                    model.chat_options, stop);
+      } catch (const ModelError& first) {
+        throw ModelError(
+            fmt::format("the {} message ({} of {}): {}", messages[i].role, i + 1, messages.size(), first.what()));
+      }
+    }
+    throw;
+  }
+}
+
+std::string merged_roles(const ModelText& model, const std::vector<PromptMessage>& messages,
+                         const std::stop_token& stop) {
+  const auto is_system = [](const PromptMessage& message) { return message.role == "system"; };
+  const auto same_role = [](const PromptMessage& a, const PromptMessage& b) { return a.role == b.role; };
+  const bool repeats = std::adjacent_find(messages.begin(), messages.end(), same_role) != messages.end();
+  const bool has_system = std::any_of(messages.begin(), messages.end(), is_system);
+  if (!model.chat_template || !model.chat_options.merges_roles || (!repeats && !has_system)) return {};
+  const RoleRules rules = model.chat_template->role_rules(model.chat_options, stop);
+  std::string note;
+  if (has_system && rules.no_system) {
+    note = "the chat template has no system message: its text stands in front of the next user message";
+  } else if (rules.one_system && std::any_of(messages.begin() + 1, messages.end(), is_system)) {
+    note = "the chat template has a system message at the beginning only: a later one stands in front of the next user "
+           "message";
+  }
+  if (repeats && rules.no_repeats)
+    note += std::string(note.empty() ? "" : "; ") +
+            "the chat template wants roles to alternate: messages of one role in a row are one";
+  return note;
 }
 
 std::string prompt_text(const ModelText& model, const std::vector<PromptPart>& parts) {

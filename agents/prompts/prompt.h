@@ -44,6 +44,13 @@ class CallableTools;
 /// Returns the token ids of a slot's value, which begins as `start` says.
 using SlotValue = std::function<TokenText(const std::string& slot, PieceStart start)>;
 
+/// The value of a slot.
+struct SlotContent {
+  std::string_view text;  // valid until the prompt is made
+  TokenText tokens = {};  // the ids that a model wrote the text with; none: the text is encoded
+};
+using SlotContents = std::function<SlotContent(const std::string& slot)>;
+
 /// A part of a prompt whose values are not all known.
 struct FramePart {
   std::string slot;  // placeholder name; empty for fixed text
@@ -76,12 +83,30 @@ TokenText tokens_of_part(const ModelText& model, const FramePart& part, PieceSta
                          const std::stop_token& stop = {}, TextIds* texts = nullptr);
 
 /// Makes the frame and fills it. Fixed text, which the workflow's author wrote, recognises special tokens, unless it is
-/// data. Slot values are ids and cannot inject special tokens, and the template never sees a value or data. A template
-/// that trims a message does not trim a value at the message's end. A model without a chat template gets the messages
+/// data. Slot values are ids and cannot inject special tokens, and the template never sees a value or data: one that
+/// trims a message does not trim a value at the message's end (prompt_with_values). A model without a chat template gets the messages
 /// joined by newlines, after the tokens that its tokenizer puts before a text.
 std::vector<PromptPart> build_prompt(const ModelText& model, const std::vector<PromptMessage>& messages,
                                      const SlotValue& value, const CallableTools* tools = nullptr,
                                      const std::stop_token& stop = {});
+
+/// The prompt that the chat template makes of the values themselves: what it trims, cuts out or writes otherwise is so
+/// in the prompt, as if the template had the values as text. Special tokens in values stay text. A value that the
+/// template leaves as it is has the ids of `contents`; of one that is cut, the ids that are not cut stay. `frame`:
+/// build_frame's of the same messages and tools; null: it is built. Throws like build_frame and fill_frame, and what
+/// the template throws for the values. More than 4 MiB of values are not shown to the template: they stand as they are.
+std::vector<PromptPart> prompt_with_values(const ModelText& model, const std::vector<PromptMessage>& messages,
+                                           const SlotContents& contents, const std::vector<FramePart>* frame = nullptr,
+                                           const CallableTools* tools = nullptr, const std::stop_token& stop = {},
+                                           TextIds* texts = nullptr);
+
+/// Throws ModelError, which names the message, if the chat template refuses messages of these roles in this order.
+void check_roles(const ModelText& model, const std::vector<PromptMessage>& messages, const std::stop_token& stop = {});
+
+/// What is done to these messages since the chat template does not take all of them (ChatOptions::merges_roles); empty:
+/// nothing.
+std::string merged_roles(const ModelText& model, const std::vector<PromptMessage>& messages,
+                         const std::stop_token& stop = {});
 
 /// Returns the prompt as text, including special tokens, for `render`.
 std::string prompt_text(const ModelText& model, const std::vector<PromptPart>& parts);

@@ -972,6 +972,7 @@ class GgufModel final : public ModelFiles {
             metadata.origin(), doubt, changes_file_.filename().string(), kRuleKey,
             tokenizer_file_.filename().string()));
     }
+    text.chat_options.merges_roles = true;
     text.chat_options.bos_token = gguf_special_text(metadata, "bos");
     text.chat_options.eos_token = gguf_special_text(metadata, "eos");
     if (const std::string source = metadata.text_or("tokenizer.chat_template", ""); !source.empty())

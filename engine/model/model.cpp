@@ -449,6 +449,7 @@ class Folder final : public ModelFiles {
     if (is_there(path)) {
       const JsonDocument root = parse_json(read_file(path), origin);
       const JsonFields fields(*root, origin);
+      text.chat_options.merges_roles = true;
       text.chat_options.bos_token = special_token(fields, "bos_token");
       text.chat_options.eos_token = special_token(fields, "eos_token");
       source = configured_template(fields);

@@ -447,6 +447,7 @@ class ServerOpening {
     parts.on_plain = [tokenizer](TokenId id) { tokenizer->is_plain(id); };
     ModelText text;
     text.tokenizer = tokenizer;
+    text.chat_options.merges_roles = true;
     if (!source.empty()) text.chat_template = ChatTemplate::parse(source, "its chat template");
     text.chat_options.bos_token = props.text_or("bos_token", "");
     text.chat_options.eos_token = props.text_or("eos_token", "");

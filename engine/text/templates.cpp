@@ -6,8 +6,12 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <array>
+#include <chrono>
 #include <cstdint>
+#include <ctime>
 #include <limits>
+#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
@@ -15,7 +19,9 @@
 
 #include "engine/base/errors.h"
 #include "engine/base/json/json_reader.h"
+#include "engine/base/system/file.h"
 #include "engine/base/utf8.h"
+#include "engine/text/jinja/library.h"
 #include "engine/text/jinja/parser.h"
 #include "engine/text/jinja/renderer.h"
 #include "engine/text/jinja/value.h"
@@ -86,7 +92,10 @@ Value function_of(Value function, const std::string* id, jinja::Budget& budget) 
 Value message_of(const ChatMessage& message, jinja::Budget& budget) {
   jinja::Dict dict;
   dict.set("role", utf8::repaired(message.role), budget);
-  dict.set("content", utf8::repaired(message.content), budget);
+  dict.set("content",
+           message.values.empty() ? Value(utf8::repaired(message.content))
+                                  : Value(ChatText{message.content, message.values}, false),
+           budget);
   if (!message.name.empty()) dict.set("name", utf8::repaired(message.name), budget);
   if (!message.call_id.empty()) dict.set("tool_call_id", utf8::repaired(message.call_id), budget);
   if (!message.thinking.empty()) {  // families read it by different names
@@ -104,6 +113,58 @@ Value message_of(const ChatMessage& message, jinja::Budget& budget) {
   return Value::dict(std::move(dict));
 }
 
+bool joins(const ChatMessage& a, const ChatMessage& b) {
+  return a.role == b.role && a.role != "tool" && a.calls.empty() && b.calls.empty();
+}
+
+bool has_repeats(const std::vector<ChatMessage>& messages) {
+  return std::adjacent_find(messages.begin(), messages.end(), joins) != messages.end();
+}
+
+/// Puts the text of `second` behind that of `first`, with a blank line between them.
+void append(ChatMessage& first, const ChatMessage& second) {
+  if (!first.content.empty() && !second.content.empty()) first.content += "\n\n";
+  const std::size_t at = first.content.size();
+  first.content += second.content;
+  for (ValueSpan span : second.values) {
+    span.begin += at;
+    span.end += at;
+    first.values.push_back(span);
+  }
+}
+
+/// ChatOptions::merges_roles.
+std::vector<ChatMessage> merged(const std::vector<ChatMessage>& messages, const RoleRules& rules) {
+  std::vector<ChatMessage> out;
+  std::optional<ChatMessage> system;  // texts for the next user message
+  const auto add = [&](ChatMessage message) {
+    if (rules.no_repeats && !out.empty() && joins(out.back(), message)) {
+      append(out.back(), message);
+    } else {
+      out.push_back(std::move(message));
+    }
+  };
+  for (ChatMessage message : messages) {
+    const bool is_late = rules.one_system && !out.empty() && out.back().role != "system";
+    if (message.role == "system" && (rules.no_system || is_late)) {
+      message.role = "user";
+      if (system) {
+        append(*system, message);
+      } else {
+        system = std::move(message);
+      }
+      continue;
+    }
+    if (system && message.role == "user") {
+      append(*system, message);
+      message = *std::exchange(system, std::nullopt);
+    }
+    add(std::move(message));
+  }
+  if (system) add(*std::move(system));
+  return out;
+}
+
 class JinjaTemplate : public ChatTemplate {
  public:
   JinjaTemplate(std::string_view source, std::string origin)
@@ -113,6 +174,62 @@ class JinjaTemplate : public ChatTemplate {
 
   std::string render(const std::vector<ChatMessage>& messages, const ChatOptions& options,
                      const std::stop_token& stop) const override {
+    return render_merged(messages, options, stop).text;
+  }
+
+  std::optional<ChatText> render_values(const std::vector<ChatMessage>& messages, const ChatOptions& options,
+                                        const std::stop_token& stop) const override {
+    return render_merged(messages, options, stop);
+  }
+
+  RoleRules role_rules(const ChatOptions& options, const std::stop_token& stop) const override {
+    std::call_once(asked_, [&] { rules_ = found_rules(options, stop); });
+    return rules_;
+  }
+
+ private:
+  ChatText render_merged(const std::vector<ChatMessage>& messages, const ChatOptions& options,
+                         const std::stop_token& stop) const {
+    const bool may_merge = options.merges_roles && (has_repeats(messages) || std::any_of(messages.begin(), messages.end(),
+                                                                                         [](const ChatMessage& message) {
+                                                                                           return message.role == "system";
+                                                                                         }));
+    const RoleRules rules = may_merge ? role_rules(options, stop) : RoleRules();
+    return rules == RoleRules() ? render_text(messages, options, stop)
+                                : render_text(merged(messages, rules), options, stop);
+  }
+
+  RoleRules found_rules(ChatOptions options, const std::stop_token& stop) const {
+    options.tools.clear();
+    options.add_generation_prompt = true;
+    /// Whether messages of these roles (s, u, a) are all shown.
+    const auto takes = [&](std::string_view roles) {
+      std::vector<ChatMessage> messages;
+      for (const char role : roles) {
+        messages.push_back({role == 's' ? "system" : role == 'u' ? "user" : "assistant",
+                            fmt::format("probe {} of the roles", messages.size())});
+      }
+      try {
+        const std::string text = render_text(messages, options, stop).text;
+        return std::all_of(messages.begin(), messages.end(), [&](const ChatMessage& message) {
+          return text.find(message.content) != std::string::npos;
+        });
+      } catch (const ModelError&) {
+        return false;
+      }
+    };
+    RoleRules rules;
+    if (!takes("u")) return rules;  // which it refuses for another reason
+    rules.no_system = !takes("su");
+    const std::string begin = rules.no_system ? "" : "s";
+    const bool answers = takes(begin + "uau");
+    rules.one_system = !rules.no_system && answers && !takes("suasu");
+    rules.no_repeats = !takes("uu") || (answers && !takes(begin + "uaau")) || (!rules.no_system && !takes("ssu"));
+    return rules;
+  }
+
+  ChatText render_text(const std::vector<ChatMessage>& messages, const ChatOptions& options,
+                       const std::stop_token& stop) const {
     jinja::Budget budget(stop);
     jinja::Values list, tools;
     try {
@@ -134,10 +251,10 @@ class JinjaTemplate : public ChatTemplate {
     if (!options.bos_token.empty()) variables.emplace_back("bos_token", utf8::repaired(options.bos_token));
     if (!options.eos_token.empty()) variables.emplace_back("eos_token", utf8::repaired(options.eos_token));
     for (const auto& [name, value] : options.variables) variables.emplace_back(name, value_of(name, value, budget));
-    return jinja::Renderer(origin_, stop).render(block_, variables);
+    const std::int64_t now = options.local_seconds ? *options.local_seconds : local_seconds_now();
+    return jinja::Renderer(origin_, stop, now).render(block_, variables);
   }
 
- private:
   Value value_of(const std::string& name, const std::string& json, jinja::Budget& budget) const {
     try {
       read_json(json);
@@ -149,9 +266,43 @@ class JinjaTemplate : public ChatTemplate {
 
   std::string origin_, source_;
   jinja::Block block_;
+  mutable std::once_flag asked_;
+  mutable RoleRules rules_;
 };
 
 }  // namespace
+
+std::int64_t local_seconds_now() {
+  const std::tm now = local_time(std::time(nullptr));
+  const std::chrono::sys_days day = std::chrono::year(now.tm_year + 1900) / (now.tm_mon + 1) / now.tm_mday;
+  return day.time_since_epoch().count() * std::int64_t{86'400} + now.tm_hour * 3600 + now.tm_min * 60 + now.tm_sec;
+}
+
+std::string local_time_text(std::int64_t local_seconds) {
+  jinja::Budget budget;
+  return jinja::date_text("%Y-%m-%dT%H:%M:%S", local_seconds, budget);
+}
+
+std::optional<std::int64_t> local_seconds_of(std::string_view text) {
+  static constexpr std::string_view kForm = "0000-00-00T00:00:00";
+  if (text.size() != kForm.size()) return std::nullopt;
+  std::array<unsigned, 6> fields{};  // year to second
+  std::size_t field = 0;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const bool digit = text[i] >= '0' && text[i] <= '9';
+    if (digit != (kForm[i] == '0') || (!digit && text[i] != kForm[i])) return std::nullopt;
+    if (digit) {
+      fields[field] = fields[field] * 10 + static_cast<unsigned>(text[i] - '0');
+    } else {
+      ++field;
+    }
+  }
+  const std::chrono::year_month_day date(std::chrono::year(static_cast<int>(fields[0])), std::chrono::month(fields[1]),
+                                         std::chrono::day(fields[2]));
+  if (!date.ok() || fields[0] == 0 || fields[3] > 23 || fields[4] > 59 || fields[5] > 59) return std::nullopt;
+  const std::int64_t days = std::chrono::sys_days(date).time_since_epoch().count();
+  return days * 86'400 + fields[3] * 3600 + fields[4] * 60 + fields[5];
+}
 
 std::shared_ptr<const ChatTemplate> ChatTemplate::parse(std::string_view source, const std::string& origin) {
   if (source.size() > kMaxTemplateBytes)

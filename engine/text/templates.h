@@ -27,6 +27,22 @@ struct ChatCall {
   std::string arguments;  // a JSON object
 };
 
+/// Bytes of a text that come from a value: from something that neither a chat template nor the author of a prompt wrote.
+struct ValueSpan {
+  std::size_t begin = 0;  // in the text
+  std::size_t end = 0;
+  std::size_t value = 0;    // which value
+  std::size_t offset = 0;   // of the first byte, in the value
+  bool is_verbatim = true;  // the bytes are those of the value from `offset` on, not changed ones
+  bool operator==(const ValueSpan&) const = default;
+};
+
+/// A text and what in it comes from values, in the order of the text.
+struct ChatText {
+  std::string text;
+  std::vector<ValueSpan> values = {};
+};
+
 struct ChatMessage {
   std::string role;  // system, user, assistant, tool
   std::string content;
@@ -34,6 +50,7 @@ struct ChatMessage {
   std::string name = {};             // for a tool: whose result the content is
   std::string call_id = {};          // for a tool: ChatCall::id
   std::string thinking = {};         // of an assistant, in front of the content; a template may leave it out
+  std::vector<ValueSpan> values = {};  // what in the content comes from values; the content is valid UTF-8 then
 };
 
 struct ChatOptions {
@@ -42,9 +59,28 @@ struct ChatOptions {
   std::string eos_token;
   /// Further variables by name, each a value in JSON: {"enable_thinking", "false"}.
   std::vector<std::pair<std::string, std::string>> variables;
+  /// What strftime_now shows: the local time in seconds since 1970-01-01 00:00 of the same clock; none: the host's.
+  std::optional<std::int64_t> local_seconds = std::nullopt;
+  /// Messages that the template does not take (RoleRules) are merged into others: a system text stands in front of the
+  /// next user message, and messages of one role in a row are one; a blank line is between the texts.
+  bool merges_roles = false;
   /// What the assistant may call, each a JSON object {"name", "description", "parameters"}, its keys in this order.
   std::vector<std::string> tools;
 };
+
+/// Which messages a chat template refuses or leaves out.
+struct RoleRules {
+  bool no_system = false;   // system messages
+  bool one_system = false;  // system messages behind the first message
+  bool no_repeats = false;  // two messages of one role in a row
+  bool operator==(const RoleRules&) const = default;
+};
+
+/// The host's local time now, as ChatOptions::local_seconds, and such a time as text: "2026-01-31T13:00:00".
+std::int64_t local_seconds_now();
+std::string local_time_text(std::int64_t local_seconds);
+/// Nothing for another text, and for years but 1 to 9999.
+std::optional<std::int64_t> local_seconds_of(std::string_view text);
 
 /// Immutable after parse and safe from any thread.
 class ChatTemplate {
@@ -62,6 +98,17 @@ class ChatTemplate {
   /// stack are bounded whatever the template does.
   virtual std::string render(const std::vector<ChatMessage>& messages, const ChatOptions& options,
                              const std::stop_token& stop = {}) const = 0;
+
+  /// Found by rendering a few made-up messages, the first time that it is asked for. Throws Interrupted.
+  virtual RoleRules role_rules(const ChatOptions& /*options*/, const std::stop_token& /*stop*/ = {}) const { return {}; }
+
+  /// As `render`, and where the values of the messages stand in the text, whatever the template does to them. Nothing if
+  /// this kind of template cannot tell.
+  virtual std::optional<ChatText> render_values(const std::vector<ChatMessage>& /*messages*/,
+                                                const ChatOptions& /*options*/,
+                                                const std::stop_token& /*stop*/ = {}) const {
+    return std::nullopt;
+  }
 };
 
 // ModelText: the text side of a model, which is all that building a prompt needs (agents/prompt.h).

@@ -143,6 +143,7 @@ int render(const CheckArguments& arguments) {
   }
   const Preview preview = engine.preview(workflow, known);
   const TurnPreview& turn = find_turn(preview, arguments);
+  if (!turn.error.empty()) throw ResourceError(ResourceError::Kind::model, turn.error);
   if (arguments.plan.json) {
     result(json_of(turn).dump(2, ' ', false, OrderedJson::error_handler_t::replace) + "\n");
     return kOk;

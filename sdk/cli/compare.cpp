@@ -146,6 +146,7 @@ int replay(const CompareArguments& arguments) {
   if (!arguments.timeout.empty()) options.timeout = duration_of_option(arguments.timeout, "--timeout");
   options.inputs = journal.start.inputs;
   options.seed = journal.start.seed;
+  options.local_time = journal.start.local_time;
   options.stop = interrupted();
   for (const AgentFinished& one : journal.finished) {
     const TurnInfo& turn = turns[static_cast<std::size_t>(one.turn)];

@@ -45,6 +45,7 @@ JournalStart start_of(const nlohmann::json& json, const RecordFields& fields) {
   start.fingerprint = fields.text("fingerprint");
   for (auto& [name, value] : fields.texts("inputs")) start.inputs.emplace(name, value);
   if (!fields.is_null("seed")) start.seed = fields.unsigned_number("seed");
+  start.local_time = fields.text("local_time", "");
   return start;
 }
 

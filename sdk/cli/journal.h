@@ -24,6 +24,7 @@ struct JournalStart {
   std::string fingerprint;  // the workflow's
   std::map<std::string, std::string> inputs;
   std::optional<std::uint64_t> seed;
+  std::string local_time;  // RunOptions::local_time; empty: an old journal
 };
 
 struct JournalContent {

@@ -166,6 +166,8 @@ void add_turn(PlanText& out, const TurnInfo& turn, const TurnPreview* shown, con
   } else if (shown != nullptr) {
     out.add(Style::plain, "  prompt\n");
     for (const auto& part : shown->prompt) out.part(part);
+    if (!shown->note.empty()) out.advice(Style::plain, "  note", shown->note);
+    if (!shown->error.empty()) out.advice(Style::red, "  error", shown->error);
     out.add(Style::plain, fmt::format("  at most  {} prompt tokens{} + {} output tokens, {} of KV cache\n",
                                       shown->prompt_tokens, is_unbounded(*shown) ? " and parts without a bound" : "",
                                       shown->output_tokens, size(static_cast<double>(shown->kv_bytes))));
@@ -232,6 +234,8 @@ OrderedJson json_of(const Workflow& workflow, const std::optional<Preview>& prev
                          {"most_tokens", part.most_tokens}});
       }
       one["prompt"] = std::move(parts);
+      if (!preview->turns[i].note.empty()) one["note"] = preview->turns[i].note;
+      if (!preview->turns[i].error.empty()) one["error"] = preview->turns[i].error;
       one["prompt_tokens"] = preview->turns[i].prompt_tokens;
       one["kv_bytes"] = preview->turns[i].kv_bytes;
     }

@@ -36,6 +36,7 @@ struct RunArguments {
   EngineArguments engine;
   std::vector<std::string> answers;  // "step=text"
   std::optional<std::uint64_t> seed;
+  std::string local_time;  // of a run that is resumed
   std::string timeout;
   bool json = false;
   std::string events;
@@ -163,6 +164,7 @@ int run(const RunArguments& arguments) {
   RunOptions options;
   if (!arguments.timeout.empty()) options.timeout = duration_of_option(arguments.timeout, "--timeout");
   options.seed = arguments.seed;
+  options.local_time = arguments.local_time;
   options.inputs = arguments.resumes ? arguments.given : arguments.inputs.values();
   options.stop = interrupted();
   options.finished = arguments.finished;
@@ -297,6 +299,7 @@ int resume(const ResumeArguments& arguments) {
   run_arguments.given = journal.start.inputs;
   run_arguments.engine = engine;
   run_arguments.seed = journal.start.seed;
+  run_arguments.local_time = journal.start.local_time;
   run_arguments.timeout = arguments.timeout;
   run_arguments.answers = arguments.answers;
   run_arguments.json = arguments.json;

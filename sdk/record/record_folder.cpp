@@ -102,6 +102,7 @@ std::string line_of(const JournalHead& head) {
       {"journal", kJournalFormat}, {"folder", fs::current_path().string()}, {"file", head.file},    {"set", head.set},
       {"models", head.models},     {"fingerprint", head.fingerprint},       {"inputs", head.inputs}};
   if (head.seed) json["seed"] = *head.seed;
+  if (!head.local_time.empty()) json["local_time"] = head.local_time;
   return dumped(json);
 }
 
@@ -258,6 +259,7 @@ std::string turn_name(const AgentRecord& record) {
 JournalHead with_values(JournalHead head, const RunOptions& options) {
   head.inputs = options.inputs;
   head.seed = options.seed;
+  head.local_time = options.local_time;
   return head;
 }
 

@@ -62,6 +62,7 @@ struct JournalHead {
   std::string fingerprint;          // the workflow's
   std::map<std::string, std::string> inputs;
   std::optional<std::uint64_t> seed;
+  std::string local_time;  // RunOptions::local_time
 };
 
 /// Writes the journal next to the folder, and holds a lock: the file DIR.journal.lock, which ends with it. Turns that

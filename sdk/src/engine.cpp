@@ -25,6 +25,7 @@
 #include "sdk/src/internal.h"
 #include "sdk/src/model_path.h"
 #include "sdk/src/open_models.h"
+#include "workflows/run/turn.h"
 
 namespace baton::inline v1 {
 namespace {
@@ -248,7 +249,7 @@ struct Engine::Impl {
   }
 
   std::unique_ptr<RunRecorder> recorder(const Engine& of, const Workflow& workflow, const RunOptions& run) const {
-    JournalHead head{workflow.impl().file, {}, {}, workflow.fingerprint(), {}, {}};
+    JournalHead head{workflow.impl().file, {}, {}, workflow.fingerprint(), {}, {}, {}};
     for (const auto& [name, value] : workflow.impl().options.set) head.set.push_back(name + "=" + value);
     for (const auto& [name, path] : workflow.impl().options.models) head.models.push_back(name + "=" + path);
     if (!options.model.empty()) head.models.push_back(options.model);
@@ -372,6 +373,28 @@ Run Engine::start(const Workflow& workflow, const RunOptions& options) const {
   return start_run(*this, workflow, options, {}, {}, servers_of(workflow));
 }
 
+namespace {
+
+/// Throws ModelError if the chat template of an agent's model refuses its messages, whatever their texts are.
+void check_prompts(const RunRequest& request, const std::stop_token& stop) {
+  std::set<std::pair<const InferenceEngine*, std::vector<std::string>>> known;
+  for (const PlannedTurn& turn : request.plan->turns) {
+    const auto engine = request.engines.find(turn.model);
+    if (!turn.has_prompt() || engine == request.engines.end()) continue;
+    std::vector<std::string> key;
+    for (const PromptMessage& message : turn.messages) key.push_back(message.role);
+    for (const auto& [name, value] : turn.template_variables) key.push_back(name + "=" + value);
+    if (!known.emplace(engine->second.get(), std::move(key)).second) continue;
+    try {
+      check_roles(text_for(engine->second->text(), turn, request.local_seconds), turn.messages, stop);
+    } catch (const ModelError& error) {
+      throw ModelError(fmt::format("agent '{}': {}", turn.agent, error.what()));
+    }
+  }
+}
+
+}  // namespace
+
 Run start_run(const Engine& engine, const Workflow& workflow, const RunOptions& options, SessionMemory memory,
               std::function<void(const SessionMemory* memory)> on_memory, std::shared_ptr<McpServers> servers) {
   const auto plan = workflow.impl().plan;
@@ -381,6 +404,9 @@ Run start_run(const Engine& engine, const Workflow& workflow, const RunOptions& 
     throw InputError(
         fmt::format("the workflow needs tools of its host that are not there: {}", fmt::join(absent, ", ")));
   RunRequest request;
+  RunOptions timed = options;  // the record has the time, too
+  if (timed.local_time.empty()) timed.local_time = local_time_text(local_seconds_now());
+  request.local_seconds = seconds_of_option(timed.local_time);
   request.memory = std::move(memory);
   request.on_memory = std::move(on_memory);
   request.inputs = complete_inputs(*plan->spec, options.inputs);
@@ -421,11 +447,12 @@ Run start_run(const Engine& engine, const Workflow& workflow, const RunOptions& 
     of.engines.insert(open.servers.begin(), open.servers.end());
     of.load_ms = open.load_ms;
     of.measure_ms = open.measure_ms;
+    with_resource_errors([&] { check_prompts(of, stop); });
     return std::function<void()>([engines = std::move(open.engines)] {
       for (const auto& [name, opened] : engines) keep_relay_history(*opened);
     });
   };
-  auto recorder = options.record.empty() ? nullptr : impl->recorder(engine, workflow, options);  // last: it writes
+  auto recorder = options.record.empty() ? nullptr : impl->recorder(engine, workflow, timed);  // last: it writes
   return start_run(std::move(request), impl->in_callback, prepare, options.on_end, std::move(recorder));
 }
 

@@ -147,6 +147,9 @@ class ServedModels {
 /// Configuration, tokenizer and chat template; no weights, no device. Throws ResourceError.
 std::shared_ptr<const Model> open_model_text(const LocatedModel& located);
 
+/// Throws InputError for a time that is not of the form of RunOptions::local_time.
+std::int64_t seconds_of_option(const std::string& local_time);
+
 Preview make_preview(const Workflow& workflow, const PreviewOptions& options, const std::string& replacement_model);
 
 /// Starts the thread of a run; `prepare` runs on it first and may complete the request. Its `stop` is requested when

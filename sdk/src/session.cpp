@@ -290,6 +290,7 @@ struct Session::State {
 
   Engine engine;
   Workflow workflow;
+  std::string local_time = local_time_text(local_seconds_now());  // what chat templates show as now, in all its runs
   std::shared_ptr<McpServers> servers;  // the servers of all its runs; null: none
   mutable std::mutex mutex;
   std::deque<SessionMemory> past;  // after each of the last runs; the last is the present
@@ -336,8 +337,10 @@ Run Session::start(const RunOptions& options) const {
     state_->running = true;
   }
   try {
+    RunOptions timed = options;
+    if (timed.local_time.empty()) timed.local_time = state_->local_time;
     return start_run(
-        state_->engine, state_->workflow, options, std::move(memory),
+        state_->engine, state_->workflow, timed, std::move(memory),
         [state = state_, run](const SessionMemory* now) { state->over(run, now); }, state_->servers);
   } catch (...) {
     state_->over(run, nullptr);
@@ -370,6 +373,7 @@ void Session::rewind(int runs) const {
 Session Session::fork() const {
   const std::lock_guard lock(state_->mutex);
   auto state = State::make(state_->engine, state_->workflow, SavedSession{});
+  state->local_time = state_->local_time;
   state->past = state_->past;
   state->runs = state_->runs;
   return Session(std::move(state));

@@ -11,6 +11,7 @@
 #include "sdk/src/model_path.h"
 #include "workflows/format/diagnostics.h"
 #include "workflows/format/placeholder.h"
+#include "workflows/run/turn.h"
 
 #include <baton/explanation.h>
 #include <baton/system.h>
@@ -275,27 +276,35 @@ std::string text_of_part(const ModelText& model, const PromptPart& part, bool is
   return prompt_text(model, {letter, part}).substr(prompt_text(model, {letter}).size());
 }
 
-TurnPreview preview_of(const PlannedTurn& turn, const ShownModel& shown_model, const Values& values) {
-  const ModelText& model = shown_model.text();
+TurnPreview preview_of(const PlannedTurn& turn, const ShownModel& shown_model, const Values& values,
+                       std::int64_t local_seconds) {
+  const ModelText model = text_for(shown_model.text(), turn, local_seconds);
   // Slots without tokens have no part in a prompt, so an unknown one gets one for now.
   std::map<std::string, std::int64_t> unknown;
-  const auto value = [&](const std::string& name, PieceStart start) -> std::vector<TokenId> {
+  std::map<std::string, std::string> known;
+  const SlotContents contents = [&](const std::string& name) {
     const SlotSource* slot = turn.slot(name);
-    const auto text = slot == nullptr ? std::nullopt : values.text(*slot);
-    if (text) return model.tokenizer->encode_piece(*text, SpecialTokens::as_text, start);
+    if (auto text = slot == nullptr ? std::nullopt : values.text(*slot))
+      return SlotContent{known[name] = std::move(*text)};
     unknown[name] = slot == nullptr ? 0 : values.bound(*slot);
-    return {0};
+    return SlotContent{"unknown", {0}};
   };
-  const auto parts = build_prompt(model, turn.messages, value, turn.calls.get());
-
   TurnPreview preview;
+  std::vector<PromptPart> parts;
+  try {
+    check_roles(model, turn.messages);
+    parts = prompt_with_values(model, turn.messages, contents, nullptr, turn.calls.get());
+    preview.note = merged_roles(model, turn.messages);
+  } catch (const ModelError& error) {
+    preview.error = fmt::format("agent '{}': {}", turn.agent, error.what());
+  }
   preview.turn = turn.id;
   preview.agent = turn.agent;
   preview.round = turn.round;
   preview.model_path = model.path.string();
   preview.dtype = shown_model.dtype;
   preview.activations = shown_model.activations;
-  preview.complete = unknown.empty() && (!turn.calls || turn.calls->servers().empty());  // whose tools are not known
+  preview.complete = preview.error.empty() && unknown.empty() && (!turn.calls || turn.calls->servers().empty());  // whose tools are not known
   preview.context = shown_model.context();
   for (const auto& part : parts) {
     PreviewPart shown;
@@ -367,7 +376,18 @@ std::string TurnPreview::text() const {
   return text;
 }
 
+std::int64_t seconds_of_option(const std::string& local_time) {
+  const std::optional<std::int64_t> seconds = local_seconds_of(local_time);
+  if (!seconds)
+    throw InputError(fmt::format("local_time: expected a time as 2026-01-31T13:00:00, found '{}'",
+                                 beginning(local_time, 40)));
+  return *seconds;
+}
+
 Preview make_preview(const Workflow& workflow, const PreviewOptions& options, const std::string& replacement_model) {
+  std::string local_time = options.local_time;
+  if (local_time.empty() && options.record != nullptr) local_time = options.record->local_time;
+  const std::int64_t now = local_time.empty() ? local_seconds_now() : seconds_of_option(local_time);
   const auto inputs = complete_inputs(*workflow.impl().plan->spec, options.inputs, MissingInputs::left_out);
   const std::shared_ptr<const Plan> shown = with_messages(workflow.impl().plan, inputs);
   const Plan& plan = *shown;
@@ -395,7 +415,7 @@ Preview make_preview(const Workflow& workflow, const PreviewOptions& options, co
         model.local = open_model_text(located);
       if (model.local) model.kv_bytes = kv_bytes_per_token(*model.local);
     }
-    preview.turns.push_back(with_resource_errors([&] { return preview_of(turn, model, values); }));
+    preview.turns.push_back(with_resource_errors([&] { return preview_of(turn, model, values, now); }));
     preview.kv_bytes_per_token = std::max(preview.kv_bytes_per_token, model.kv_bytes);
   }
   preview.kv_peak_bytes = peak(plan, preview.turns);

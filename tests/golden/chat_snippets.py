@@ -72,6 +72,19 @@ range(5)|list, range(2, 5)|list, range(5, 0, -2)|list, range(0)|list, range(3)|l
 (1, 2, 3)|length, ((1)), ((1, 2)), [1, 2,], {'a': 1,}, (1,)|first
 -2 ** 2, not 1 == 2, 2 * 3 ~ 4, 'a' ~ 1 * 2, -1|abs, 1 in [1] == true
 1 if true, (1 if false) is defined, nothing|default('x', true), ''|default('x', true), none|default('x'), 0|d(5, true), ''|default('x')
+'[A]' + ({'x': 1}|tojson|safe), ('a<'|safe) + '<', '<' + ('b'|safe), ('a'|safe) * 2, ('<a>'|safe) ~ '<', (' <a> '|safe).strip() + '<', ('<a>'|safe)[1] + '<', ('<a,b>'|safe).split(',')[0] + '<'
+('<a>'|safe)|upper + '<', ('<a>'|safe)|replace('a', '<b>'), ('<a>'|safe).replace('a', '<b>') + '&', [('x'|safe)], ('a'|safe) == 'a', 'x' in ('x'|safe), ('<a>'|safe) is escaped, '<' is escaped, ('<a>'|safe)|trim + '<', ('<a>'|safe)|title + '<', ('<b>'|safe)|string + '<', ('<b>'|safe)|join('<') + '<'
+'%s and %d' % ('a', 5), '%s' % 5, '%s' % none, '%5.2f|%-5d|%05d|%+d|%x|%X|%o' % (3.14159, 42, 42, 42, 255, 255, 8), '%%' % (), '%(a)s-%(b)03d' % {'a': 1, 'b': 2}, '%s' % [1, 2], '%r' % 'x', '%.2s' % 'abc', '%e' % 12345.678, '%g' % 0.0001, '%5s|%-5s|' % ('ab', 'cd'), '%i' % 3.9, '%s' % nothing
+'%s-%s'|format(1, 'b'), '%(x)s'|format(x=5), '%.1f'|format(2.25), '{} {}'.format(1, 'a'), '{1}{0}'.format('a', 'b'), '{a}'.format(a=3), '{{}}'.format(), '{:.2f}|{:5d}|{:<5}|{:>5}|{:^5}|{:05d}'.format(1.005, 42, 'ab', 'cd', 'e', 7), '{!r}'.format('q')
+'5'.zfill(3), '-5'.zfill(4), 'abc'.zfill(2), 'ab'.center(5), 'abc'.center(6, '*'), 'ab'.ljust(4, '.') ~ '|', 'ab'.rjust(4), 'a'|center(4) ~ '|', 'abc'.center(4, '-')
+'abc'.isalpha(), 'ab1'.isalpha(), 'ab1'.isalnum(), 'äö'.isalpha(), ' \t'.isspace(), ''.isspace(), 'ABC'.isupper(), 'AbC'.isupper(), 'abc1'.islower(), '12'.isdecimal(), '½'.isnumeric(), 'abc'.isascii(), 'ä'.isascii(), 'aBc'.swapcase()
+'abcabc'.find('b', 2), 'abcabc'.find('b', 2, 3), 'abcabc'.index('c'), 'abcabc'.rindex('a'), 'äöäö'.find('ö', 2), 'aaa'.count('a', 1), 'abc'.startswith('b', 1), 'abc'.endswith('b', 0, 2), 'abc'.find('', 9), 'abc'.find('c', -1), 'a\nb'.splitlines(true)
+[1, 2, 3, 4, 5]|batch(2)|list, [1, 2, 3]|batch(2, 'x')|list, [1, 2, 3, 4, 5]|slice(2)|list, [1, 2, 3]|slice(2, 'x')|list, []|batch(2)|list
+2.567|round(2), 2.5|round(0), 2.4|round(0, 'ceil'), 2.678|round(1, 'floor'), 3|round(2), 1.005|round(2), 'abcdefghij'|truncate(5, true, '..', 0), 'hello big world'|truncate(11, false, '...', 0), 'hello world'|truncate(8), '<a>'|forceescape
+[{'a': 2}, {'a': 1}]|max(attribute='a'), [{'a': 2}, {'a': 1}]|min(attribute='a'), ['b', 'A']|min(true), ['a', 'A', 'b']|unique(true)|list, [{'a': 1}, {'a': 1}]|unique(attribute='a')|list
+{'a': 1}.copy(), [1].copy(), range(5)[1], range(5)[-1], range(3) is sequence, {'a': 1}.keys() is sequence, {'a': 1}.items() is iterable, 'upper' is filter, 'nosuch' is filter, 'odd' is test, {'a': [1]}|tojson(indent='--')
+2.0 ** 3, 2 ** 0.5, 2.5 ** 2, 9 ** 0.5
+dict(*[{'a': 1}]), dict(**{'b': 2}), 'abc'.replace(*['a', 'b']), dict(a=1, **{'b': 2}), [3, 1]|sort(**{'reverse': true}), '%s%s' % (1, 2)
 'straße'.startswith('stra'), 'ÀÉ'|lower, 'жЩ'|upper, 'éa'.title()
 """
 
@@ -138,6 +151,16 @@ STATEMENTS = [
     "{% for a in [[1, 2], [3]] %}{% for b in a %}{% if b == 2 %}{% break %}{% endif %}{{ b }}{% endfor %}.{% endfor %}",
     "{% set d = {} %}{% set d = dict(d, a=1) %}{{ d }}{% set l = [] %}{% set l = l + [1] %}{{ l }}",
     "{{ ('<b>'|safe) }}{{ [1]|tojson|safe }}{{ '<a href=\"x\">&'|e }}{{ '<b>'|safe ~ '<i>' }}{{ '<b>'|escape|escape }}",
+    "{% macro box(t) %}[{{ t }}:{{ caller() }}]{% endmacro %}{% call box('a') %}in {{ 1 }}{% endcall %}{% call box(t='b') %}{% endcall %}",
+    "{% macro each(l) %}{% for x in l %}{{ caller(x, loop.index) }};{% endfor %}{% endmacro %}{% set y = 'o' %}{% call(x, n=0) each([5, 6]) %}{{ y }}{{ x }}{{ n }}{% endcall %}",
+    "{% macro opt() %}{% if caller %}{{ caller() }}{% else %}none{% endif %}{% endmacro %}{{ opt() }}{% call opt() %}some{% endcall %}",
+    "{% macro more(a) %}{{ a }}{{ varargs }}{{ kwargs }}{% endmacro %}{{ more(1) }}{{ more(1, 2, 3, x=4) }}{{ more(*[7, 8], **{'z': 9}) }}",
+    "{% for x in [[1, [2, 3]], 4] recursive %}{% if x is iterable %}({{ loop(x) }}){% else %}{{ x }}/{{ loop.depth }}/{{ loop.depth0 }}{% endif %} {% endfor %}",
+    "{% for n in [{'n': 'a', 'c': [{'n': 'b', 'c': []}, {'n': 'c', 'c': [{'n': 'd', 'c': []}]}]}] recursive -%}{{ '  ' * loop.depth0 }}{{ n.n }}\n{{ loop(n.c) }}{%- endfor %}",
+    "{% set comma = joiner(', ') %}{% for x in [1, 2, 3] %}{{ comma() }}{{ x }}{% endfor %}{% set j = joiner() %}{{ j() }}|{{ j() }}",
+    "{% set ns = namespace(x=1) %}{% set ns.x %}block{% endset %}{{ ns.x }}{% set a %}{{ 'b' }}{% endset %}{{ a ~ a|length }}",
+    "{% macro t(x) %}{{ x }}{% endmacro %}{% set r = t('<b>') %}{{ r + '<' }}{{ r is escaped }}{{ [1, 2]|map('string')|map('upper')|join(',') }}",
+    "{{ strftime_now('%d %b %Y')|length }}{{ strftime_now('%Y-%m-%d')|length }}{{ strftime_now('x %% y') }}{{ strftime_now('%F') == strftime_now('%Y-%m-%d') }}{{ strftime_now('%z') }}",
     "{%if true%}tight{%endif%}{{1}}{{-2-}}{%-if true-%} x {%-endif-%}",
     "{% set loop_messages = messages %}{% for message in loop_messages %}{% set content = '<|' + message['role'] + '|>\\n' + message['content'] | trim + '<|end|>\\n' %}{{ content }}{% endfor %}",
 ]
@@ -159,4 +182,8 @@ FAILING = [
     "{{ x. }}", "{{ x[] }}", "{{ x[1:2:3:4] }}", "{# no end", "{% raw %} no end", "{{ 'a' is }}", "{{ 'a' | }}", "{{ 1 if }}", "{{ f(a=1, 2) }}", "{{ $ }}", "{{ a ! b }}", "{% macro %}{% endmacro %}",
     "{% macro f(a=1, b) %}{% endmacro %}", "{% break %}", "{% continue %}", "{% macro f() %}{% break %}{% endmacro %}", "{{ not }}", "{{ 1 == }}", "{{ 'a' 'b }}", "{{ '\\x4' }}", "{% with a %}{% endwith %}", "{% if 1 %}{% endfor %}",
     "{{ messages|join(', ', nosuch=1) }}", "{{ dict(1) }}", "{{ namespace(1) }}", "{{ 1 is eq }}", "{{ 'a'.split('') }}", "{{ ''|first + 1 }}", "{% set ns = namespace(_a=1) %}",
+    "{% macro outer() %}<{{ caller() }}>{% endmacro %}{% macro both() %}{% call outer() %}{{ caller() }}!{% endcall %}{% endmacro %}{% call both() %}x{% endcall %}",
+    "{% macro f() %}{% endmacro %}{% call f() %}x{% endcall %}", "{% call f %}x{% endcall %}", "{% call nothing() %}x{% endcall %}", "{% call f() %}", "{{ '%d' % 'a' }}", "{{ '%s %s' % 'a' }}",
+    "{{ '%s' % (1, 2) }}", "{{ '%(a)s' % 1 }}", "{{ '%(a)s' % {} }}", "{{ '%' % 1 }}", "{{ '%y' % 1 }}", "{{ '{' .format() }}", "{{ '{}'.format() }}", "{{ '{a}'.format(1) }}", "{{ f(*1) }}", "{{ dict(**[1]) }}",
+    "{{ dict(a=1, **{'a': 2}) }}", "{% macro f(a) %}{% endmacro %}{{ f(*[1, 2]) }}", "{% for x in [1] %}{{ loop([2]) }}{% endfor %}", "{{ 'a'.center() }}", "{{ 'a'|truncate(1) }}", "{{ [1]|batch }}", "{{ 2.5|round(1, 'up') }}", "{{ range(3)[1:] + 1 }}",
 ]

@@ -256,6 +256,90 @@ TEST_CASE("a record that cannot be replaced stays as it was") {
   CHECK(files_in(place.path()) == std::set<std::string>{"run/run.json", "run/note.txt"});
 }
 
+TEST_CASE("a record has the time that its prompts show, and a run with that time has the same prompts") {
+  const TempFolder place, model;
+  model.copy_from(baton::test::source_folder() / "samples/models/nano");
+  model.write("chat_template.jinja",
+              "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content|trim }}<|im_end|>\n{% endfor %}"
+              "{{ strftime_now('%d %b %Y %H:%M') }}{% if think %} think {{ think }}{% endif %}");
+  const auto workflow = baton::Workflow::parse(R"(version: 1
+name: dated
+models: {main: {path: nano, template: {think: low}}}
+defaults: {max_tokens: 3}
+agents:
+  a: {prompt: "{{ user_question }}"}
+  b: {prompt: "{{ user_question }} {{ agent_a_current }}", template: {think: high}}
+workflow: {topology: chain}
+)");
+  const baton::Engine engine = baton::Engine::open({.model = model.path().string(), .device = "cpu", .threads = 1});
+  const auto recorded = [&](const std::string& name, const std::string& local_time) {
+    return engine.run(workflow, {.inputs = {{"user_question", " hi "}},
+                                 .local_time = local_time,
+                                 .record = place.path() / name});
+  };
+  const auto prompt = [&](const std::string& name) { return text_of(place.path() / name); };
+  const auto first = recorded("1", "2026-11-28T23:59:59");
+  REQUIRE(first.state == RunState::ok);
+  CHECK(first.local_time == "2026-11-28T23:59:59");
+  CHECK(prompt("1/prompts/a.txt") == "<|im_start|>user\nhi<|im_end|>\n28 Nov 2026 23:59 think low");
+  CHECK_THAT(prompt("1/prompts/b.txt"), Contains("28 Nov 2026 23:59 think high"));
+  CHECK(Json::parse(lines_of(place.path() / "1/journal.ndjson")[0])["local_time"] == first.local_time);
+
+  const auto now = recorded("2", "");
+  CHECK(now.local_time.size() == first.local_time.size());
+  CHECK(now.local_time != first.local_time);
+  CHECK(prompt("2/prompts/a.txt") != prompt("1/prompts/a.txt"));
+  const auto again = recorded("3", now.local_time);
+  CHECK(prompt("3/prompts/a.txt") == prompt("2/prompts/a.txt"));
+  CHECK(again.agents[0].output == now.agents[0].output);
+  CHECK_THROWS_WITH(recorded("4", "yesterday"), Contains("local_time: expected a time as"));
+  CHECK_THAT(engine.preview(workflow, {.local_time = "2025-01-01T00:00:00"}).turns[0].text(), Contains("01 Jan 2025"));
+}
+
+TEST_CASE("roles that a template refuses are merged, or named before the first turn") {
+  const TempFolder model;
+  model.copy_from(baton::test::source_folder() / "samples/models/nano");
+  model.write("chat_template.jinja",
+              "{% for m in messages %}{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('no ' + "
+              "m.role) }}{% endif %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}");
+  const baton::Engine engine = baton::Engine::open({.model = model.path().string(), .device = "cpu", .threads = 1});
+  const std::string head = "version: 1\nname: roles\nmodels: {main: nano}\ndefaults: {max_tokens: 2}\n";
+  const auto good = baton::Workflow::parse(head + R"(agents:
+  a: {prompt: {system: "Be brief.", user: "{{ user_question }}"}}
+)");
+  const auto preview = engine.preview(good, {.inputs = {{"user_question", "hi"}}});
+  CHECK(preview.turns[0].text() == "<|im_start|>user\nBe brief.\n\nhi<|im_end|>\n");
+  CHECK_THAT(preview.turns[0].note, Contains("no system message"));
+  for (const char* relay : {"auto", "rectify", "exact"}) {
+    const auto one = baton::Workflow::parse(head + "relay: " + relay + R"(
+agents:
+  a: {prompt: {system: "Be brief.", user: "{{ user_question }}"}}
+  b: {prompt: "{{ agent_a_current }}"}
+workflow: {topology: chain}
+)");
+    CAPTURE(relay);
+    CHECK(engine.run(one, {.inputs = {{"user_question", "hi"}}}).state == RunState::ok);
+  }
+  const auto bad = baton::Workflow::parse(head + R"(agents:
+  good: {prompt: "{{ user_question }}"}
+  bad: {prompt: {messages: [{role: assistant, content: "First."}, {role: user, content: "{{ agent_good_current }}"}]}}
+workflow: {topology: chain}
+)");
+  const auto shown = engine.preview(bad, {.inputs = {{"user_question", "hi"}}});
+  CHECK(shown.turns[0].error.empty());
+  CHECK(shown.turns[0].complete);
+  CHECK_THAT(shown.turns[1].error, Contains("agent 'bad': the assistant message (1 of 2)") && Contains("no assistant"));
+  CHECK_FALSE(shown.turns[1].complete);
+  bool began = false;
+  CHECK_THROWS_WITH(engine.run(bad, {.inputs = {{"user_question", "hi"}},
+                                     .on_event =
+                                         [&](const baton::Event& event) {
+                                           began = began || std::holds_alternative<baton::AgentStarted>(event);
+                                         }}),
+                    Contains("agent 'bad': the assistant message (1 of 2)"));
+  CHECK_FALSE(began);
+}
+
 TEST_CASE("of runs that go on from one record at the same time one may write") {
   const std::vector<baton::AgentFinished> nothing;
   for (int tries = 0; tries < 20; ++tries) {

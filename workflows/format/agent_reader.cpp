@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <set>
 #include <stdexcept>
 
@@ -17,7 +18,36 @@ namespace {
 
 constexpr std::size_t kMaxChoices = 256;
 
+bool is_variable_name(std::string_view name) {
+  const auto is_letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; };
+  return !name.empty() && name.size() <= 100 && is_letter(name.front()) &&
+         std::all_of(name.begin(), name.end(), [&](char c) { return is_letter(c) || (c >= '0' && c <= '9'); });
+}
+
 }  // namespace
+
+std::vector<std::pair<std::string, std::string>> read_template_variables(const Fields& fields, const std::string& owner,
+                                                                         Diagnostics& diagnostics) {
+  static constexpr std::array<std::string_view, 5> kReserved = {"messages", "tools", "add_generation_prompt",
+                                                                "bos_token", "eos_token"};
+  std::vector<std::pair<std::string, std::string>> variables;
+  const YamlNode* node = fields.get("template");
+  if (node == nullptr) return variables;
+  for (const YamlEntry& entry : node->entries) {
+    const std::string& name = entry.key.text;
+    const auto wrong = [&](const std::string& what) {
+      diagnostics.error(entry.key.where(), "E0404", fmt::format("{}: template: {}", owner, what));
+    };
+    if (std::find(kReserved.begin(), kReserved.end(), name) != kReserved.end()) {
+      wrong(fmt::format("'{}' is set by Baton", name));
+    } else if (!is_variable_name(name)) {
+      wrong(fmt::format("expected the name of a variable (letters, digits and _), found '{}'", name));
+    } else if (!entry.value.broken) {
+      variables.emplace_back(name, to_json(entry.value));
+    }
+  }
+  return variables;
+}
 
 AgentSpec AgentReader::agent(const YamlEntry& entry) {
   const Fields fields(entry.value);
@@ -32,6 +62,7 @@ AgentSpec AgentReader::agent(const YamlEntry& entry) {
   tools_.read(fields, owner, agent);
   if (const YamlNode* question = fields.get("ask")) agent.tools = {ask(*question, fields, owner)};
   agent.generation = generation(fields);
+  agent.template_variables = read_template_variables(fields, owner, diagnostics_);
   const bool calls = agent.calls != nullptr && agent.calls->limits().enforce;
   const bool enforced = agent.output.constrains() && agent.output.enforce;
   if ((enforced || calls) && agent.generation.stop && !agent.generation.stop->empty()) {
@@ -76,7 +107,7 @@ ToolSpec AgentReader::ask(const YamlNode& question, const Fields& fields, const 
 /// Without a prompt, the tools are the agent.
 void AgentReader::check_tools_only(const Fields& fields, const std::string& owner) {
   for (const char* key : {"model", "max_tokens", "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed",
-                          "stop", "think", "overflow", "exact", "remember"}) {
+                          "stop", "template", "think", "overflow", "exact", "remember"}) {
     if (fields.has(key))
       diagnostics_.error(fields.where(key), "E0409",
                          fmt::format("{}: '{}' has no effect without 'prompt'", owner, key));

@@ -121,6 +121,9 @@ std::vector<FormatKey> make_keys(bool laboratory) {
        "fast on an AMD EPYC with AVX512_BF16, and less exact."},
       {"model", "context", integer(1), false, "the model's own",
        "Maximum length of prompt and output together, in tokens."},
+      {"model", "template", names_to(any()), false, "none",
+       "Variables of the model's chat template by name, for all its agents: `enable_thinking: false`, "
+       "`reasoning_effort: low`."},
       {"model", "endpoint", string(), false, "",
        "The address of a server that runs the model, in place of `path`: `http://host:8000` (docs/remote.md)."},
       {"model", "model", string(), false, "the only one", "The model's name on the server."},
@@ -165,6 +168,8 @@ std::vector<FormatKey> make_keys(bool laboratory) {
            "or `prompt` or `tool`, with `arguments`, runs before the prompt is built."},
           {"agent", "calls", object("calls"), false, "", "Limits of the calls that the model makes."},
           {"agent", "output", object("output"), false, "any text", "Constraints on the output."},
+          {"agent", "template", names_to(any()), false, "those of the model",
+           "Variables of the model's chat template by name, over those of the model."},
           {"agent", "exact", boolean(), false, "false",
            "`auto`: nothing is handed over approximately to this agent, a judge for example."},
           {"agent", "remember", integer(0), false, "what fits the context",

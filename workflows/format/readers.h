@@ -22,6 +22,10 @@ std::vector<MessageSpec> read_prompt(const YamlNode& prompt, const std::string& 
 /// Template pieces of a text with the place of each; ${env:...} in fixed text is resolved.
 PromptItem read_template(const YamlNode& text, const std::string& owner, Diagnostics& diagnostics);
 
+/// The key `template` of a model or an agent: variables of a chat template by name, each a value in JSON.
+std::vector<std::pair<std::string, std::string>> read_template_variables(const Fields& fields, const std::string& owner,
+                                                                         Diagnostics& diagnostics);
+
 /// Errors go to the diagnostics; without errors what was read is complete.
 class ToolReader {
  public:

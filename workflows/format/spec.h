@@ -45,6 +45,7 @@ struct ModelSpec {
   DType kv_dtype = DType::bf16;
   DType activations = DType::f32;  // inputs of products with bf16 weights; bf16 only if dtype is
   std::int32_t context = 0;        // 0: the model's own
+  std::vector<std::pair<std::string, std::string>> template_variables;  // by name, in JSON (ChatOptions::variables)
   // Of a model on a server (docs/remote.md); the types are those of the server then:
   std::string endpoint;      // "http://host:8000"; empty: the model runs in this process
   std::string model;         // its name there; empty: the only one
@@ -169,7 +170,8 @@ struct AgentSpec {
   std::string fallback;  // text that stands in for the output when on_error is fallback
   RetrySpec retry;
   Overflow overflow = Overflow::cut_result;
-  bool exact = false;                // reads exact KV only
+  std::vector<std::pair<std::string, std::string>> template_variables = {};  // as the model's, and over these
+  bool exact = false;                                                        // reads exact KV only
   std::optional<int> remember = {};  // maximum earlier runs of a session; none given: what fits the context
   SourceLocation where;
 };

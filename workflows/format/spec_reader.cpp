@@ -370,6 +370,7 @@ class SpecReader {
                          fmt::format("model '{}': 'activations: bf16' has no effect with 'dtype: f32'", model.name));
     }
     model.context = static_cast<std::int32_t>(fields.integer("context").value_or(0));
+    model.template_variables = read_template_variables(fields, fmt::format("model '{}'", model.name), diagnostics_);
     read_server(fields, model);
     if (fields.get("path") != nullptr && model.path.empty()) {
       diagnostics_.error(fields.get("path")->where(), "E0404",

@@ -47,6 +47,7 @@ struct PlannedTurn {
   std::string fallback;
   RetrySpec retry;
   std::string model;  // name of a ModelSpec; empty if there is no prompt
+  std::vector<std::pair<std::string, std::string>> template_variables;  // of the chat template; ChatOptions::variables
   SamplingParams sampling;
   std::int32_t max_tokens = 256;
   std::vector<std::string> stop;

@@ -337,6 +337,10 @@ class PlanBuilder {
     turn.fallback = agent.fallback;
     turn.retry = agent.retry;
     turn.exact = agent.exact;
+    for (const auto& [name, value] : agent.template_variables) {
+      std::erase_if(turn.template_variables, [&known = name](const auto& other) { return other.first == known; });
+      turn.template_variables.emplace_back(name, value);
+    }
     turn.remember = agent.remember;
     turn.overflow = agent.overflow;
     if (own == nullptr) return;
@@ -374,6 +378,9 @@ class PlanBuilder {
     turn.model = choose(own.model, defaults.model, spec_.models.front().name);
     turn.served = std::any_of(spec_.models.begin(), spec_.models.end(),
                               [&](const ModelSpec& model) { return model.name == turn.model && model.served(); });
+    for (const ModelSpec& model : spec_.models) {
+      if (model.name == turn.model) turn.template_variables = model.template_variables;
+    }
     turn.max_tokens = choose(own.max_tokens, defaults.max_tokens, turn.max_tokens);
     turn.stop = choose(own.stop, defaults.stop, turn.stop);
     turn.think = own.think.or_else(defaults.think);

@@ -182,6 +182,7 @@ void describe_run(RunRecord& record, const RunRequest& request) {
   record.date = utc_now();
   record.workflow = plan.spec->name;
   record.relay = plan.relay;
+  if (request.local_seconds) record.local_time = local_time_text(*request.local_seconds);
   record.seed = request.seed.value_or(plan.spec->defaults.seed.value_or(0));
   for (const InputSpec& input : plan.spec->inputs) {
     if (const auto given = request.inputs.find(input.name); given != request.inputs.end())

@@ -305,8 +305,10 @@ void RunLoop::make_frames() {
   parts_.workers->post(make_task([this, wanted = std::move(wanted)] {
     for (const auto& [turn, model] : wanted) {
       try_to([&, at = turn, text = model] {  // if it fails, the turn itself will report the error
-        PromptFrame frame = make_frame(parts_.plan.turns[at], *text, parts_.request.inputs, parts_.memory.of(at).get(),
-                                       parts_.early.token(), parts_.texts.get());
+        const PlannedTurn& planned = parts_.plan.turns[at];
+        PromptFrame frame =
+            make_frame(planned, text_for(*text, planned, parts_.request.local_seconds), parts_.request.inputs,
+                       parts_.memory.of(at).get(), parts_.early.token(), parts_.texts.get());
         parts_.mailbox->post(make_task([this, at, frame = std::move(frame)]() mutable {
           if (!parts_.ending && parts_.progress.turn(at).phase == TurnProgress::Phase::waiting)
             parts_.early.add(at, std::move(frame), parts_.request.engines.at(parts_.plan.turns[at].model),

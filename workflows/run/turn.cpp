@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <map>
 #include <stdexcept>
 #include <string_view>
 
@@ -40,17 +41,6 @@ ToolOutcome call_tool(const ToolInput& input) {
 
 std::string_view text_of(const SlotInput& slot, const std::string& tool_text) {
   return slot.own_tools ? std::string_view(tool_text) : slot.text;
-}
-
-/// `limit`: bytes of a result of tools.
-TokenText ids_of(const SlotInput& slot, const std::string& tool_text, std::size_t limit, PieceStart start,
-                 const TurnInput& input) {
-  if (!slot.tokens.empty()) return slot.tokens;
-  std::string_view text = text_of(slot, tool_text);
-  if (text.empty()) return {};
-  std::string cut;
-  if (slot.of_tools && text.size() > limit) text = cut = shown_result(std::string(text), limit);
-  return ids_of_text(input.texts.get(), input.engine->text().tokenizer, text, TextIds::Kind::data, start, input.stop);
 }
 
 using AskHost = std::function<std::optional<std::string>(const Asked& asked, const std::stop_token& stop)>;
@@ -101,38 +91,27 @@ bool is_too_long(std::size_t length, const PlannedTurn& turn, std::int32_t conte
   return length + room_for_answer(turn, context) > static_cast<std::size_t>(context);
 }
 
-}  // namespace
-
-namespace {
-
-/// The frame of a turn that remembers the last `kept` exchanges of `memory`.
-std::vector<FramePart> frame_with(const ModelText& model, const PlannedTurn& turn,
-                                  const std::vector<PromptMessage>& messages, const Conversation& memory,
-                                  std::size_t kept, const std::stop_token& stop, TextIds* texts) {
-  const std::vector<PromptMessage> next = messages_of(messages).next;
-  return kept == memory.exchanges.size() ? continuing_frame(model, memory, next, turn.calls.get(), stop, texts)
-                                         : shortened_frame(model, memory, kept, next, turn.calls.get(), stop, texts);
-}
-
 /// The prompt of a turn whose agent remembers something, and how many exchanges it holds. If it is too long, half as
 /// many are told, and so on; those that are too long by themselves are not rendered.
-std::vector<PromptPart> remembering_prompt(const TurnInput& input, const std::vector<PromptMessage>& messages,
-                                           const SlotValue& value, std::size_t& kept) {
-  const ModelText model = text_of(input.engine->text(), *input.turn);
+std::vector<PromptPart> remembering_prompt(const TurnInput& input, const ModelText& model,
+                                           const std::vector<PromptMessage>& messages, const SlotContents& contents,
+                                           std::size_t& kept) {
+  const Conversation& memory = *input.memory;
   const auto too_long = [&](std::size_t tokens) {
     return is_too_long(tokens, *input.turn, input.engine->info().context);
   };
-  const std::size_t all = kept = most_kept(*input.turn, *input.memory);
+  const std::vector<PromptMessage> next = messages_of(messages).next;
+  const CallableTools* calls = input.turn->calls.get();
+  TextIds* texts = input.texts.get();
+  kept = most_kept(*input.turn, memory);
   while (true) {
     while (kept > 0 && input.turn->overflow != Overflow::error &&
-           too_long(least_tokens(model.tokenizer, *input.memory, kept, input.texts.get(), input.stop)))
+           too_long(least_tokens(model.tokenizer, memory, kept, texts, input.stop)))
       kept /= 2;
-    TextIds* texts = input.texts.get();
-    const bool is_known = input.frame && kept == all;
-    const std::vector<FramePart> made =
-        is_known ? std::vector<FramePart>()
-                 : frame_with(model, *input.turn, messages, *input.memory, kept, input.stop, texts);
-    std::vector<PromptPart> prompt = fill_frame(model, is_known ? *input.frame : made, value, input.stop, texts);
+    std::vector<PromptPart> prompt = kept == memory.exchanges.size()
+                                         ? continuing_prompt(model, memory, next, contents, calls, input.stop, texts)
+                                         : prompt_with_values(model, shortened_messages(memory, kept, next), contents,
+                                                              nullptr, calls, input.stop, texts);
     std::size_t tokens = 0;
     for (const PromptPart& part : prompt) tokens += part.tokens.size();
     if (kept == 0 || !too_long(tokens) || input.turn->overflow == Overflow::error) return prompt;
@@ -142,12 +121,23 @@ std::vector<PromptPart> remembering_prompt(const TurnInput& input, const std::ve
 
 }  // namespace
 
-std::vector<FramePart> frame_of(const ModelText& of_engine, const PlannedTurn& turn,
+ModelText text_for(const ModelText& model, const PlannedTurn& turn, std::optional<std::int64_t> local_seconds) {
+  ModelText text = model;
+  text.chat_options.local_seconds = local_seconds;
+  auto& variables = text.chat_options.variables;
+  variables.insert(variables.end(), turn.template_variables.begin(), turn.template_variables.end());
+  set_thinking(turn.think, variables);
+  return text;
+}
+
+std::vector<FramePart> frame_of(const ModelText& model, const PlannedTurn& turn,
                                 const std::vector<PromptMessage>& messages, const Conversation* memory,
                                 const std::stop_token& stop, TextIds* texts) {
-  const ModelText model = text_of(of_engine, turn);
   if (memory == nullptr) return build_frame(model, messages, turn.calls.get(), stop, texts);
-  return frame_with(model, turn, messages, *memory, most_kept(turn, *memory), stop, texts);
+  const std::size_t kept = most_kept(turn, *memory);
+  const std::vector<PromptMessage> next = messages_of(messages).next;
+  if (kept == memory->exchanges.size()) return continuing_frame(model, *memory, next, turn.calls.get(), stop, texts);
+  return build_frame(model, shortened_messages(*memory, kept, next), turn.calls.get(), stop, texts);
 }
 
 std::string filled_option(const std::string& option, const PromptItem& text,
@@ -210,27 +200,28 @@ PreparedTurn prepare_turn(const TurnInput& input) {
   prepared.ready = Clock::now();
   if (!input.turn->has_prompt()) return prepared;
   try {
-    const ModelText model = text_of(input.engine->text(), *input.turn);
-    std::size_t limit = std::string::npos;
-    const SlotValue value = [&](const std::string& name, PieceStart start) {
+    const ModelText model = text_for(input.engine->text(), *input.turn, input.local_seconds);
+    std::size_t limit = std::string::npos;       // bytes of a result of tools
+    std::map<std::string, std::string> shorter;  // results, by slot
+    const SlotContents contents = [&](const std::string& name) {
       const auto slot =
           std::find_if(input.slots.begin(), input.slots.end(), [&](const SlotInput& s) { return s.name == name; });
       if (slot == input.slots.end()) {
         throw std::logic_error("the plan has no source for the placeholder '" + name + "'");
       }
-      return ids_of(*slot, prepared.tool_text, limit, start, input);
+      const std::string_view text = text_of(*slot, prepared.tool_text);
+      if (!slot->of_tools || text.size() <= limit) return SlotContent{text, slot->tokens};
+      return SlotContent{shorter[name] = shown_result(std::string(text), limit), {}};
     };
     const std::vector<PromptMessage>& messages = input.messages.empty() ? input.turn->messages : input.messages;
     const CallableTools* calls = input.turn->calls.get();
-    const PromptFrame frame = input.frame || input.memory ? input.frame
-                                                          : std::make_shared<const std::vector<FramePart>>(build_frame(
-                                                                model, messages, calls, input.stop, input.texts.get()));
     std::size_t longest = 0;
     for (const SlotInput& slot : input.slots)
       longest = std::max(longest, slot.of_tools ? text_of(slot, prepared.tool_text).size() : 0);
     while (true) {
-      prepared.prompt = input.memory ? remembering_prompt(input, messages, value, prepared.kept)
-                                     : fill_frame(model, *frame, value, input.stop, input.texts.get());
+      prepared.prompt = input.memory ? remembering_prompt(input, model, messages, contents, prepared.kept)
+                                     : prompt_with_values(model, messages, contents, input.frame.get(), calls,
+                                                          input.stop, input.texts.get());
       const bool too_long = is_too_long(count_of(prepared.prompt), *input.turn, input.engine->info().context);
       limit = std::min(limit, longest) / 2;
       if (!too_long || input.turn->overflow == Overflow::error || limit < kLeastResult) break;
@@ -319,7 +310,7 @@ PreparedTurn after_results(const ResultsInput& results) {
     prepared.ready = Clock::now();
     prepared.format = input.format;
     prepared.constraint = callable.grammar(input.format, left);
-    const ModelText model = text_of(input.engine->text(), *input.turn);
+    const ModelText model = text_for(input.engine->text(), *input.turn, input.local_seconds);
     if (policy == Overflow::drop_oldest) drop_oldest(model, results, prepared);
     const std::size_t used = input.used - saved_by(input, prepared);
     const auto fits = [&] {

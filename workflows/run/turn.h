@@ -59,9 +59,14 @@ std::vector<FramePart> frame_of(const ModelText& model, const PlannedTurn& turn,
                                 const std::vector<PromptMessage>& messages, const Conversation* memory,
                                 const std::stop_token& stop, TextIds* texts);
 
+/// The text side of a model for a turn: with the variables that the turn sets for its chat template, and the time that
+/// the template shows as now (ChatOptions::local_seconds).
+ModelText text_for(const ModelText& model, const PlannedTurn& turn, std::optional<std::int64_t> local_seconds);
+
 struct TurnInput {
   const PlannedTurn* turn = nullptr;
   std::shared_ptr<InferenceEngine> engine;     // null if the turn has no prompt
+  std::optional<std::int64_t> local_seconds;   // for text_for
   PromptFrame frame;                           // null: it is built first
   std::vector<PromptMessage> messages;         // without a frame; empty: the turn's own
   std::vector<SlotInput> slots;                // every slot of the turn
@@ -115,6 +120,7 @@ struct EarlierResults {
 struct CallsInput {
   const PlannedTurn* turn = nullptr;
   std::shared_ptr<InferenceEngine> engine;
+  std::optional<std::int64_t> local_seconds;  // for text_for
   ToolFormat format;
   std::vector<ModelCall> calls;
   std::vector<ToolInput> tools;                  // one for each call

@@ -202,6 +202,7 @@ void TurnAttempt::prepare() {
   input.engine = engine_;
   input.stop = limit_.token();
   input.texts = run_.texts;
+  input.local_seconds = run_.request.local_seconds;
   if (engine_) {
     input.memory = run_.memory.of(turn_);
     input.slots = run_.progress.slot_inputs(turn_, *engine_->text().tokenizer);
@@ -429,8 +430,8 @@ void TurnAttempt::take_thinking(const GenerationResult& result) {
   GenerationResult prompt_only = result;
   prompt_only.output = nullptr;
   if (run_.plan.reuse.record) run_.segments.take(turn_, engine_.get(), submitted_, prompt_only, {});
-  calls_.thinking().take(result, std::exchange(submitted_, {}), planned_, text_of(engine_->text(), planned_),
-                         state_.record, run_.texts.get());
+  calls_.thinking().take(result, std::exchange(submitted_, {}), planned_, engine_->text(), state_.record,
+                         run_.texts.get());
 }
 
 /// Nothing is left out in silence.
@@ -450,6 +451,7 @@ bool TurnAttempt::call_tools(const GenerationResult& result) {
   input->texts = run_.texts;
   input->used = static_cast<std::size_t>(token_count(submitted_)) + result.tokens.size();
   input->earlier = calls_.earlier();
+  input->local_seconds = run_.request.local_seconds;
   GenerationResult prompt_only = result;  // nobody reads calls
   prompt_only.output = nullptr;
   if (run_.plan.reuse.record) run_.segments.take(turn_, engine_.get(), submitted_, prompt_only, {});

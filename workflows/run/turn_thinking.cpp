@@ -70,15 +70,12 @@ void compare_with_history(const ModelText& model, const std::vector<PromptPart>&
 
 }  // namespace
 
-ModelText text_of(const ModelText& model, const PlannedTurn& turn) {
-  ModelText text = model;
-  auto& variables = text.chat_options.variables;
-  if (turn.think.enabled) {
-    const char* value = *turn.think.enabled ? "true" : "false";
-    for (const char* name : {"enable_thinking", "thinking"}) variables.emplace_back(name, value);
+void set_thinking(const ThinkSpec& think, std::vector<std::pair<std::string, std::string>>& variables) {
+  if (think.enabled) {
+    for (const char* name : {"enable_thinking", "thinking"})
+      variables.emplace_back(name, *think.enabled ? "true" : "false");
   }
-  if (turn.think.effort) variables.emplace_back("reasoning_effort", '"' + *turn.think.effort + '"');
-  return text;
+  if (think.effort) variables.emplace_back("reasoning_effort", '"' + *think.effort + '"');
 }
 
 AnswerStart answer_start(const ModelText& model, const PlannedTurn& turn, const std::vector<PromptPart>& prompt,
@@ -133,7 +130,7 @@ bool TurnThinking::ask(GenerationRequest& request, const PlannedTurn& turn, cons
   for (const PromptPart& part : request.prompt) room -= static_cast<std::int64_t>(part.tokens.size());
   if (room < 1) {
     prompt_ = std::move(request.prompt);
-    close(false, start_.form->marks.end, turn, text_of(engine.text(), turn), texts);
+    close(false, start_.form->marks.end, turn, engine.text(), texts);
     return false;
   }
   stage_ = Stage::asked;

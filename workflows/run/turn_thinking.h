@@ -27,10 +27,10 @@ struct AnswerStart {
   TokenText added;                   // what it writes there in their place
 };
 
-/// The text side of the model as the turn's chat template gets it: with the variables that `think` sets.
-ModelText text_of(const ModelText& model, const PlannedTurn& turn);
+/// Adds the variables by which chat templates know whether and how much the model is to think.
+void set_thinking(const ThinkSpec& think, std::vector<std::pair<std::string, std::string>>& variables);
 
-/// `model`: the turn's (text_of). `prompt`: its end counts. Throws ModelError, and Interrupted soon after a stop was
+/// `model`: the turn's (text_for). `prompt`: its end counts. Throws ModelError, and Interrupted soon after a stop was
 /// requested.
 AnswerStart answer_start(const ModelText& model, const PlannedTurn& turn, const std::vector<PromptPart>& prompt,
                          TextIds* texts, const std::stop_token& stop = {});

@@ -121,6 +121,7 @@ struct RunRecord {
   int schema = 1;
   std::string version;  // of the library that ran it, "0.1.0"
   std::string date;     // when the run started, UTC, ISO 8601: "2026-01-31T12:00:00.250Z"
+  std::string local_time;  // what chat templates showed as now: "2026-01-31T13:00:00", on the host's clock
   std::string workflow;
   RunState state = RunState::ok;
   std::string error;

@@ -167,6 +167,7 @@ struct FieldsOf<RunRecord> {
     fields.schema("schema", record.schema);
     fields.text("version", record.version, "");
     fields.text("date", record.date, "");
+    fields.text("local_time", record.local_time, "");
     fields.text("workflow", record.workflow);
     fields.word("state", record.state);
     fields.text("error", record.error, "");

@@ -26,60 +26,85 @@ std::span<const NamedFilter> list_filters();
 
 namespace {
 
+/// str(value), which a string is already.
+Value text_value(const Value& value, Budget& budget) {
+  return value.is_string() ? value : Value(traced_text(value, budget), false);
+}
+
 Value trim(const Value& value, const Arguments& arguments, Budget& budget) {
   const Parameters given("trim", arguments, {"chars"});
-  return stripped(to_text(value, budget), given.given(0) ? &given.text(0) : nullptr, true, true, budget);
+  return stripped(text_value(value, budget), given.given(0) ? &given.text(0) : nullptr, true, true, budget);
 }
 
 template <std::string (*change)(const std::string&, Budget&)>
 Value changed_text(const Value& value, const Arguments& arguments, Budget& budget) {
   const Parameters none("this filter", arguments, {});
-  return change(to_text(value, budget), budget);
+  return Value(change(to_text(value, budget), budget), value.is_safe() && change != title_words);
 }
 
 Value replace(const Value& value, const Arguments& arguments, Budget& budget) {
   const Parameters given("replace", arguments, {"old", "new", "count"});
-  return with_replacements(to_text(value, budget), to_text(given.required(0), budget),
-                           to_text(given.required(1), budget), given.integer(2, -1), budget);
+  return Value(with_replacements(traced_text(value, budget), to_text(given.required(0), budget),
+                                 traced_text(given.required(1), budget), given.integer(2, -1), budget),
+               false);
 }
 
 Value string(const Value& value, const Arguments& arguments, Budget& budget) {
   const Parameters none("string", arguments, {});
-  return value.is_safe() ? value : Value(to_text(value, budget));
+  return text_value(value, budget);
 }
 
 Value safe(const Value& value, const Arguments& arguments, Budget& budget) {
   const Parameters none("safe", arguments, {});
-  return Value(to_text(value, budget), true);
+  return Value(traced_text(value, budget), true);
 }
 
 Value escape(const Value& value, const Arguments& arguments, Budget& budget) {
   const Parameters none("escape", arguments, {});
-  if (value.is_safe()) return value;
-  const std::string text = to_text(value, budget);
-  budget.spend_characters(text.size());
-  std::string out;
-  for (const char c : text) {
-    if (c == '&') {
-      out += "&amp;";
-    } else if (c == '<') {
-      out += "&lt;";
-    } else if (c == '>') {
-      out += "&gt;";
-    } else if (c == '"') {
-      out += "&#34;";
-    } else if (c == '\'') {
-      out += "&#39;";
-    } else {
-      out += c;
-    }
-  }
-  return Value(std::move(out), true);
+  return Value(escaped(value, budget), true);
+}
+
+Value forced_escape(const Value& value, const Arguments& arguments, Budget& budget) {
+  const Parameters none("forceescape", arguments, {});
+  return Value(escaped(Value(traced_text(value, budget), false), budget), true);
+}
+
+Value center(const Value& value, const Arguments& arguments, Budget& budget) {
+  const Parameters given("center", arguments, {"width"});
+  return Value(centered(to_text(value, budget), given.integer(0, 80), ' ', true, true, budget), value.is_safe());
+}
+
+Value format(const Value& value, const Arguments& arguments, Budget& budget) {
+  if (value.is_safe()) throw Fault("formatting a safe string is not supported");
+  if (!arguments.positional.empty() && !arguments.named.empty())
+    throw Fault("format takes positional or named arguments, not both");
+  if (arguments.named.empty())
+    return Value(
+        percent_formatted(to_text(value, budget), Value::sequence(SequenceKind::tuple, arguments.positional), budget),
+        false);
+  Dict named;
+  for (const auto& [name, argument] : arguments.named) named.set(Value(name), argument, budget);
+  return Value(percent_formatted(to_text(value, budget), Value::dict(std::move(named)), budget), false);
+}
+
+Value truncate(const Value& value, const Arguments& arguments, Budget& budget) {
+  const Parameters given("truncate", arguments, {"length", "killwords", "end", "leeway"});
+  if (!value.is_string() || value.is_safe()) throw Fault("truncate needs a str");
+  const std::string end = given[2] ? given.text(2) : "...";
+  constexpr std::int64_t kLongest = kMaxStringBytes;
+  const std::int64_t most = std::min(given.integer(0, 255), kLongest), leeway = std::min(given.integer(3, 5), kLongest);
+  const auto end_size = static_cast<std::int64_t>(length(Value(end), budget));
+  if (most < end_size || leeway < 0) throw Fault("truncate needs room for its end, and a leeway of 0 at least");
+  if (static_cast<std::int64_t>(length(value, budget)) <= most + leeway) return value;
+  const Value none;
+  const Value kept = slice_of(value, none, Value(most - end_size), none, budget);
+  if (given.flag(1, false)) return Value(kept.text() + end);
+  return Value(kept.text().substr(0, kept.text().rfind(' ')) + end);
 }
 
 Value indent(const Value& value, const Arguments& arguments, Budget& budget) {
   const Parameters given("indent", arguments, {"width", "first", "blank"});
-  if (!value.is_string() || value.is_safe()) throw Fault("indent needs a str");
+  if (!value.is_string()) throw Fault("indent needs a str");
   std::string space;
   if (given[0] && given[0]->is_string()) {
     space = given[0]->text();
@@ -87,17 +112,15 @@ Value indent(const Value& value, const Arguments& arguments, Budget& budget) {
     space = std::string(static_cast<std::size_t>(std::clamp<std::int64_t>(given.integer(0, 4), 0, 1000)), ' ');
   }
   const bool blank = given.flag(2, false);
-  std::string out;
+  TextBuilder out;
   bool first = true;
-  for (const std::string& line : lines_of(value.text() + "\n", budget)) {
-    budget.spend_bytes(line.size() + space.size());
-    if (!first) out += '\n';
-    if (first ? given.flag(1, false) : blank || !line.empty()) out += space;
+  for (const auto& [begin, size] : lines_of(value.text() + "\n", budget)) {
+    if (!first) out.add("\n", budget);
+    if (first ? given.flag(1, false) : blank || size > 0) out.add(space, budget);
     first = false;
-    out += line;
-    if (out.size() > kMaxStringBytes) throw Fault("a string becomes too long");
+    out.add(value.traced(), begin, size, budget);
   }
-  return out;
+  return Value(out.take(), value.is_safe());
 }
 
 Value tojson(const Value& value, const Arguments& arguments, Budget& budget) {
@@ -106,8 +129,13 @@ Value tojson(const Value& value, const Arguments& arguments, Budget& budget) {
   style.ascii = given.flag(0, false);
   style.sort_keys = given.flag(3, false);
   if (given.given(1)) {
-    if (given.given(1)->is_string()) throw Fault("tojson with a str as indent is not supported");
-    style.indent = static_cast<int>(std::clamp<std::int64_t>(given.integer(1, 0), 0, 100));
+    if (given.given(1)->is_string()) {
+      style.indent = 1;
+      style.indent_text = given.given(1)->text();
+      if (style.indent_text.size() > 100) throw Fault("the indent of tojson is too long");
+    } else {
+      style.indent = static_cast<int>(std::clamp<std::int64_t>(given.integer(1, 0), 0, 100));
+    }
     style.item_separator.assign(1, ',');  // assigning "," makes GCC 12 warn of an impossible overlap
   }
   if (const Value* separators = given.given(2)) {
@@ -118,7 +146,7 @@ Value tojson(const Value& value, const Arguments& arguments, Budget& budget) {
     style.item_separator = two->items[0].text();
     style.key_separator = two->items[1].text();
   }
-  return to_json(value, style, budget);
+  return Value(to_json(value, style, budget), false);
 }
 
 Value to_int(const Value& value, const Arguments& arguments, Budget& budget) {
@@ -130,7 +158,7 @@ Value to_int(const Value& value, const Arguments& arguments, Budget& budget) {
   double number = 0;
   if (value.is_string()) {
     budget.spend_characters(value.text().size());
-    const std::string text = stripped(value.text(), nullptr, true, true, budget);
+    const std::string text = stripped(Value(value.text()), nullptr, true, true, budget).text();
     const char* begin = text.data() + (text.starts_with('+') ? 1 : 0);
     const char* const end = text.data() + text.size();
     std::int64_t whole = 0;
@@ -156,7 +184,7 @@ Value to_float(const Value& value, const Arguments& arguments, Budget& budget) {
   if (value.is_number()) return value.number();
   if (!value.is_string()) return otherwise;
   budget.spend_characters(value.text().size());
-  const std::string text = stripped(value.text(), nullptr, true, true, budget);
+  const std::string text = stripped(Value(value.text()), nullptr, true, true, budget).text();
   const char* begin = text.data() + (text.starts_with('+') ? 1 : 0);
   const char* const end = text.data() + text.size();
   double number = 0;
@@ -174,11 +202,22 @@ Value absolute(const Value& value, const Arguments& arguments, Budget&) {
 }
 
 Value rounded(const Value& value, const Arguments& arguments, Budget&) {
-  const Parameters given("round", arguments, {"precision"});
-  if (given.integer(0, 0) != 0 || !value.is_number()) throw Fault("round to a precision is not supported");
+  const Parameters given("round", arguments, {"precision", "method"});
+  if (!value.is_number()) throw Fault(fmt::format("a {} cannot be rounded", type_name(value)));
+  const std::int64_t precision = given.integer(0, 0);
+  const std::string method = given[1] ? given.text(1) : "common";
+  if (precision < 0 || precision > 100) throw Fault("round to this precision is not supported");
+  if (method != "common") {
+    if (method != "ceil" && method != "floor") throw Fault("the method of round is common, ceil or floor");
+    const double scale = std::pow(10.0, static_cast<double>(precision)), scaled = value.number() * scale;
+    return (method == "ceil" ? std::ceil(scaled) : std::floor(scaled)) / scale;
+  }
   std::int64_t storage = 0;
   if (const auto* whole = value.integer(storage)) return *whole;
-  return std::nearbyint(value.number());
+  const std::string digits = fmt::format("{:.{}f}", value.number(), precision);  // as Python: the exact value's
+  double out = value.number();
+  std::from_chars(digits.data(), digits.data() + digits.size(), out);
+  return out;
 }
 
 Value otherwise(const Value& value, const Arguments& arguments, Budget&) {
@@ -191,11 +230,14 @@ Value otherwise(const Value& value, const Arguments& arguments, Budget&) {
 constexpr std::array kFilters = {
     NamedFilter{"abs", absolute},
     NamedFilter{"capitalize", changed_text<capitalized>},
+    NamedFilter{"center", center},
     NamedFilter{"d", otherwise},
     NamedFilter{"default", otherwise},
     NamedFilter{"e", escape},
     NamedFilter{"escape", escape},
     NamedFilter{"float", to_float},
+    NamedFilter{"forceescape", forced_escape},
+    NamedFilter{"format", format},
     NamedFilter{"indent", indent},
     NamedFilter{"int", to_int},
     NamedFilter{"lower", changed_text<lower>},
@@ -206,6 +248,7 @@ constexpr std::array kFilters = {
     NamedFilter{"title", changed_text<title_words>},
     NamedFilter{"tojson", tojson},
     NamedFilter{"trim", trim},
+    NamedFilter{"truncate", truncate},
     NamedFilter{"upper", changed_text<upper>},
 };
 
@@ -225,7 +268,7 @@ bool is_filter(std::string_view name) { return find_filter(name) != nullptr; }
 
 Value apply_filter(std::string_view name, const Value& value, const Arguments& arguments, Budget& budget) {
   budget.spend(1);
-  return find_filter(name)->apply(value, arguments, budget);
+  return made_of(find_filter(name)->apply(value, arguments, budget), value, arguments);
 }
 
 // The filters of lists and of other iterable values.
@@ -284,17 +327,58 @@ Value last(const Value& value, const Arguments& arguments, Budget& budget) {
 
 Value join(const Value& value, const Arguments& arguments, Budget& budget) {
   const Parameters given("join", arguments, {"d", "attribute"});
-  const std::string separator = given[0] ? to_text(*given[0], budget) : "";
-  std::string out;
+  const ChatText separator = given[0] ? traced_text(*given[0], budget) : ChatText();
+  TextBuilder out;
   bool is_first = true;
   for (const Value& item : elements(value, budget)) {
-    if (!is_first) out += separator;
+    if (!is_first) out.add(separator, budget);
     is_first = false;
-    budget.spend_bytes(separator.size());
-    out += to_text(given.given(1) ? by_path(item, *given[1], budget) : item, budget);
-    if (out.size() > kMaxStringBytes) throw Fault("a string becomes too long");
+    out.add(given.given(1) ? by_path(item, *given[1], budget) : item, budget);
   }
-  return out;
+  return Value(out.take(), false);
+}
+
+/// Lists of `size` items; the last one is filled up with `fill`.
+Value batch(const Value& value, const Arguments& arguments, Budget& budget) {
+  const Parameters given("batch", arguments, {"linecount", "fill_with"});
+  given.required(0);
+  const std::int64_t size = given.integer(0, 0);
+  if (size < 1 || size > 100'000) throw Fault("batch needs a size from 1 to 100000");
+  Values out, part;
+  const auto flush = [&] { out.push_back(Value::sequence(SequenceKind::list, std::exchange(part, {}))); };
+  for (Value& item : elements(value, budget)) {
+    part.push_back(std::move(item));
+    if (static_cast<std::int64_t>(part.size()) == size) flush();
+  }
+  if (part.empty()) return generator(std::move(out));
+  if (given.given(1)) {
+    budget.spend(static_cast<std::size_t>(size));
+    part.resize(static_cast<std::size_t>(size), *given[1]);
+  }
+  flush();
+  return generator(std::move(out));
+}
+
+/// As many lists as told, the first ones longer by one.
+Value slice(const Value& value, const Arguments& arguments, Budget& budget) {
+  const Parameters given("slice", arguments, {"slices", "fill_with"});
+  given.required(0);
+  const std::int64_t slices = given.integer(0, 0);
+  if (slices < 1 || slices > 100'000) throw Fault("slice needs a number from 1 to 100000");
+  budget.spend(static_cast<std::size_t>(slices));
+  const Values items = elements(value, budget);
+  const auto count = static_cast<std::size_t>(slices);
+  const std::size_t size = items.size() / count, longer = items.size() % count;
+  Values out;
+  auto at = items.begin();
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto end = at + static_cast<std::ptrdiff_t>(size + (i < longer ? 1 : 0));
+    Values part(at, end);
+    if (given.given(1) && i >= longer) part.push_back(*given[1]);
+    out.push_back(Value::sequence(SequenceKind::list, std::move(part)));
+    at = end;
+  }
+  return generator(std::move(out));
 }
 
 Value reverse(const Value& value, const Arguments& arguments, Budget& budget) {
@@ -302,9 +386,9 @@ Value reverse(const Value& value, const Arguments& arguments, Budget& budget) {
   Values items = elements(value, budget);
   std::reverse(items.begin(), items.end());
   if (!value.is_string()) return generator(std::move(items));
-  std::string out;
-  for (const Value& item : items) out += item.text();
-  return out;
+  TextBuilder out;
+  for (const Value& item : items) out.add(item, budget);
+  return Value(out.take(), value.is_safe());
 }
 
 Value items(const Value& value, const Arguments& arguments, Budget& budget) {
@@ -358,10 +442,11 @@ Value dictsort(const Value& value, const Arguments& arguments, Budget& budget) {
 }
 
 Value unique(const Value& value, const Arguments& arguments, Budget& budget) {
-  const Parameters none("unique", arguments, {});
+  const Parameters given("unique", arguments, {"case_sensitive", "attribute"});
   Values out, seen;
   for (const Value& item : elements(value, budget)) {
-    const Value key = folded(item, budget);
+    const Value looked_at = given.given(1) ? by_path(item, *given[1], budget) : item;
+    const Value key = given.flag(0, false) ? looked_at : folded(looked_at, budget);
     if (std::any_of(seen.begin(), seen.end(), [&](const Value& old) { return equal(old, key, budget); })) continue;
     seen.push_back(key);
     out.push_back(item);
@@ -380,12 +465,16 @@ Value sum(const Value& value, const Arguments& arguments, Budget& budget) {
 
 template <bool wants_largest>
 Value extreme(const Value& value, const Arguments& arguments, Budget& budget) {
-  const Parameters none(wants_largest ? "max" : "min", arguments, {});
+  const Parameters given(wants_largest ? "max" : "min", arguments, {"case_sensitive", "attribute"});
   const Values items = elements(value, budget);
   if (items.empty()) return Value::undefined("there is no item");
+  const auto key = [&](const Value& item) {
+    const Value looked_at = given.given(1) ? by_path(item, *given[1], budget) : item;
+    return given.flag(0, false) ? looked_at : folded(looked_at, budget);
+  };
   const Value* best = &items.front();
   for (const Value& item : items) {
-    const int order = compare(folded(item, budget), folded(*best, budget), budget);
+    const int order = compare(key(item), key(*best), budget);
     if (wants_largest ? order > 0 : order < 0) best = &item;
   }
   return *best;
@@ -429,6 +518,7 @@ Value select(const Value& value, const Arguments& arguments, Budget& budget) {
 }
 
 constexpr std::array kListFilters = {
+    NamedFilter{"batch", batch},
     NamedFilter{"count", count},
     NamedFilter{"dictsort", dictsort},
     NamedFilter{"first", first},
@@ -445,6 +535,7 @@ constexpr std::array kListFilters = {
     NamedFilter{"reverse", reverse},
     NamedFilter{"select", select<false, true>},
     NamedFilter{"selectattr", select<true, true>},
+    NamedFilter{"slice", slice},
     NamedFilter{"sort", sort},
     NamedFilter{"sum", sum},
     NamedFilter{"unique", unique},

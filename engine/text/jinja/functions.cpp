@@ -4,11 +4,9 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <ctime>
 #include <limits>
 #include <optional>
 
-#include "engine/base/system/file.h"
 #include "engine/base/units/numbers.h"
 #include "engine/base/utf8.h"
 #include "engine/text/jinja/library.h"
@@ -61,7 +59,11 @@ Value real_binary(std::string_view operation, double a, double b) {
   if (operation == "+") return a + b;
   if (operation == "-") return a - b;
   if (operation == "*") return a * b;
-  if (operation == "**") throw Fault("powers of floats are not supported");
+  if (operation == "**") {
+    const double power = std::pow(a, b);
+    if (!std::isfinite(power) || a == 0) throw Fault("this power of floats is not supported");
+    return power;
+  }
   if (b == 0) throw Fault("division by zero");
   if (operation == "/") return a / b;
   double rest = std::fmod(a, b);
@@ -72,14 +74,18 @@ Value real_binary(std::string_view operation, double a, double b) {
 Value repeated(const Value& value, std::int64_t times, Budget& budget) {
   const auto count = static_cast<std::size_t>(std::max<std::int64_t>(times, 0));
   if (value.is_string()) {
-    if (value.is_safe()) throw Fault("repeating a safe string is not supported");
     const std::string& text = value.text();
     if (text.empty()) return value;
     if (count != 0 && text.size() > kMaxStringBytes / count) throw Fault("a string becomes too long");
     budget.spend_bytes(text.size() * count);
+    if (!value.traced().values.empty()) {
+      TextBuilder out;
+      for (std::size_t i = 0; i < count; ++i) out.add(value, budget);
+      return Value(out.take(), value.is_safe());
+    }
     std::string out;
     for (std::size_t i = 0; i < count; ++i) out += text;
-    return out;
+    return Value(std::move(out), value.is_safe());
   }
   const Values& items = value.as_sequence()->items;
   if (count != 0 && !items.empty() && count > std::numeric_limits<std::size_t>::max() / items.size()) fail_overflow();
@@ -96,11 +102,12 @@ bool is_list(const Value& value) {
 }
 
 Value sum(const Value& a, const Value& b, Budget& budget) {
-  if (a.is_safe() || b.is_safe()) throw Fault("adding to a safe string is not supported");
   if (a.is_string()) {
-    if (a.text().size() + b.text().size() > kMaxStringBytes) throw Fault("a string becomes too long");
-    budget.spend_bytes(a.text().size() + b.text().size());
-    return a.text() + b.text();
+    const bool safe = a.is_safe() || b.is_safe();
+    TextBuilder out;
+    out.add(safe ? Value(escaped(a, budget), true) : a, budget);
+    out.add(safe ? Value(escaped(b, budget), true) : b, budget);
+    return Value(out.take(), safe);
   }
   Values out = a.as_sequence()->items;
   const Values& more = b.as_sequence()->items;
@@ -114,6 +121,14 @@ std::optional<std::size_t> position(std::int64_t index, std::size_t size) {
   if (index < 0) index += static_cast<std::int64_t>(size);
   if (index < 0 || index >= static_cast<std::int64_t>(size)) return std::nullopt;
   return static_cast<std::size_t>(index);
+}
+
+/// Where each character of a text begins, and the text's end.
+std::vector<std::size_t> character_starts(const std::string& text) {
+  std::vector<std::size_t> starts;
+  for (std::size_t i = 0; i < text.size(); i += utf8::at(text, i).bytes) starts.push_back(i);
+  starts.push_back(text.size());
+  return starts;
 }
 
 /// Returns the positions that a slice selects from a sequence of this size.
@@ -147,7 +162,12 @@ std::vector<std::size_t> slice_positions(const Value& from, const Value& to, con
 
 Value binary(std::string_view operation, const Value& a, const Value& b, Budget& budget) {
   for (const Value* side : {&a, &b}) {
-    if (side->is_undefined()) throw Fault(why_undefined(*side));
+    const bool is_shown = side == &b && operation == "%" && a.is_string();  // as an empty text
+    if (side->is_undefined() && !is_shown) throw Fault(why_undefined(*side));
+  }
+  if (operation == "%" && a.is_string()) {
+    if (a.is_safe()) throw Fault("formatting a safe string is not supported");
+    return made_of(Value(percent_formatted(a.text(), b, budget), false), {&a});
   }
   std::int64_t x = 0, y = 0;
   const auto *whole_a = a.integer(x), *whole_b = b.integer(y);
@@ -159,7 +179,6 @@ Value binary(std::string_view operation, const Value& a, const Value& b, Budget&
   if (operation == "+" && is_list(a) && is_list(b) && a.as_sequence()->kind == b.as_sequence()->kind) {
     return sum(a, b, budget);
   }
-  if (operation == "%" && a.is_string()) throw Fault("formatting with % is not supported");
   throw Fault(fmt::format("{} is not defined for {} and {}", operation, type_name(a), type_name(b)));
 }
 
@@ -179,14 +198,16 @@ Value element_of(const Value& value, const Value& key, Budget& budget) {
   }
   std::int64_t storage = 0;
   if (const auto* index = key.integer(storage)) {
-    if (is_list(value)) {
+    const bool is_range = value.as_sequence() && value.as_sequence()->kind == SequenceKind::range;
+    if (is_list(value) || is_range) {
       if (const auto at = position(*index, value.as_sequence()->items.size())) return value.as_sequence()->items[*at];
       return Value::undefined(fmt::format("the list has no element {}", *index));
     }
-    if (value.as_sequence()) throw Fault(fmt::format("an element of a {} is not supported", type_name(value)));
     if (value.is_string()) {
-      const Values characters = elements(value, budget);
-      if (const auto at = position(*index, characters.size())) return characters[*at];
+      budget.spend(value.text().size());
+      const std::vector<std::size_t> starts = character_starts(value.text());
+      if (const auto at = position(*index, starts.size() - 1))
+        return cut(value, starts[*at], starts[*at + 1] - starts[*at], budget);
       return Value::undefined(fmt::format("the string has no character {}", *index));
     }
   }
@@ -197,23 +218,31 @@ Value element_of(const Value& value, const Value& key, Budget& budget) {
     const bool method = std::find(std::begin(kMethods), std::end(kMethods), key.text()) != std::end(kMethods);
     if (method) return member_of(value, key.text(), budget);
   }
-  return Value::undefined(fmt::format("the {} has no element {}", type_name(value), representation(key, budget)));
+  return Value::undefined(fmt::format("the {} has no element {}", type_name(value), representation(key, budget).text));
 }
 
 Value slice_of(const Value& value, const Value& from, const Value& to, const Value& step, Budget& budget) {
   if (value.is_undefined()) throw Fault(why_undefined(value));
   if (!is_list(value) && !value.is_string()) {
-    if (value.as_sequence()) throw Fault(fmt::format("a slice of a {} is not supported", type_name(value)));
+    if (value.as_sequence() && value.as_sequence()->kind == SequenceKind::range) throw Fault(fmt::format("a slice of a {} is not supported", type_name(value)));
     return Value::undefined(fmt::format("a {} has no slices", type_name(value)));
+  }
+  if (value.is_string()) {
+    budget.spend(2 * value.text().size());
+    const std::vector<std::size_t> starts = character_starts(value.text());
+    const auto positions = slice_positions(from, to, step, starts.size() - 1);
+    if (positions.empty()) return Value(std::string(), value.is_safe());
+    if (positions.back() - positions.front() + 1 == positions.size()) {  // one part of the text
+      const std::size_t begin = starts[positions.front()];
+      return cut(value, begin, starts[positions.back() + 1] - begin, budget);
+    }
+    TextBuilder out;
+    for (const std::size_t i : positions) out.add(value.traced(), starts[i], starts[i + 1] - starts[i], budget);
+    return Value(out.take(), value.is_safe());
   }
   const Values items = elements(value, budget);
   budget.spend(items.size());
   const auto positions = slice_positions(from, to, step, items.size());
-  if (value.is_string()) {
-    std::string out;
-    for (const std::size_t i : positions) out += items[i].text();
-    return out;
-  }
   Values out;
   for (const std::size_t i : positions) out.push_back(items[i]);
   return Value::sequence(value.as_sequence()->kind, std::move(out));
@@ -239,7 +268,18 @@ Value range(const Arguments& arguments, Budget& budget) {
     if (add_overflows(i, step, i)) break;
   }
   budget.spend(out.size());
-  return Value::sequence(SequenceKind::view, std::move(out));
+  return Value::sequence(SequenceKind::range, std::move(out));
+}
+
+/// Returns a function that returns nothing the first time, and the separator then.
+Value joiner(const Arguments& arguments, Budget& budget) {
+  const Parameters given("joiner", arguments, {"sep"});
+  const auto used = std::make_shared<bool>(false);
+  return callable("joiner", [used, separator = given[0] ? to_text(*given[0], budget) : ", "](const Value&,
+                                                                                         const Arguments& none) {
+    const Parameters nothing("a joiner", none, {});
+    return Value(std::exchange(*used, true) ? separator : "");
+  });
 }
 
 Value dict(const Arguments& arguments, Budget& budget) {
@@ -258,27 +298,6 @@ Value dict(const Arguments& arguments, Budget& budget) {
 Value raise_exception(const Arguments& arguments, Budget& budget) {
   const Parameters given("raise_exception", arguments, {"message"});
   throw Fault(fmt::format("the template refuses: {}", to_text(given.required(0), budget)));
-}
-
-Value strftime_now(const Arguments& arguments, Budget& budget) {
-  const Parameters given("strftime_now", arguments, {"format"});
-  const std::string& format = given.text(0);
-  budget.spend_characters(format.size());
-  for (std::size_t i = 0; i < format.size(); ++i) {
-    if (format[i] != '%') continue;
-    ++i;
-    if (i < format.size() && format[i] == '-') ++i;
-    if (i >= format.size() || std::string_view("aAbBdHIjmMpSUwWyYe%").find(format[i]) == std::string_view::npos) {
-      throw Fault("this format of strftime_now is not supported");
-    }
-  }
-  const std::tm local = local_time(std::time(nullptr));
-  std::array<char, 512> buffer{};
-  // strftime returns 0 both for an empty result and for one that does not fit; a mark before the format tells them
-  // apart.
-  const std::size_t size = std::strftime(buffer.data(), buffer.size(), ("." + format).c_str(), &local);
-  if (size == 0 || format.find('\0') != std::string::npos) throw Fault("the format of strftime_now is too long");
-  return std::string(buffer.data() + 1, size - 1);
 }
 
 }  // namespace
@@ -329,7 +348,7 @@ const std::string& Parameters::text(std::size_t index) const {
   return value.text();
 }
 
-Value global_function(const std::string& name, Budget& budget) {
+Value global_function(const std::string& name, std::int64_t local_seconds, Budget& budget) {
   using Function = Value (*)(const Arguments&, Budget&);
   const auto made = [&](Function function) {
     return callable(
@@ -338,8 +357,13 @@ Value global_function(const std::string& name, Budget& budget) {
   if (name == "range") return made(range);
   if (name == "dict") return made(dict);
   if (name == "raise_exception") return made(raise_exception);
-  if (name == "strftime_now") return made(strftime_now);
-  for (const std::string_view other : {"caller", "cycler", "joiner", "kwargs", "lipsum", "self", "super", "varargs"}) {
+  if (name == "joiner") return made(joiner);
+  if (name == "strftime_now") {
+    return callable(name, [local_seconds, &budget](const Value&, const Arguments& arguments) {
+      return Value(date_text(Parameters("strftime_now", arguments, {"format"}).text(0), local_seconds, budget));
+    });
+  }
+  for (const std::string_view other : {"caller", "cycler", "kwargs", "lipsum", "self", "super", "varargs"}) {
     if (name == other) throw Fault(fmt::format("'{}' is not supported", name));
   }
   return Value::undefined(fmt::format("'{}' is undefined", name));
@@ -379,7 +403,13 @@ Value dict_member(const Value& value, const std::string& name, Budget& budget) {
       return Value::sequence(SequenceKind::view, std::move(out));
     });
   }
-  if (one_of(name, {"clear", "copy", "fromkeys", "pop", "popitem", "setdefault", "update"})) unsupported(value, name);
+  if (name == "copy") {
+    return bound_method(name, value, [name](const Value& self, const Arguments& arguments) {
+      const Parameters none(name, arguments, {});
+      return self;  // no template can change a dict
+    });
+  }
+  if (one_of(name, {"clear", "fromkeys", "pop", "popitem", "setdefault", "update"})) unsupported(value, name);
   const Value* found = dict.find(Value(name), budget);
   return found ? *found : Value::undefined(fmt::format("the dict has no member '{}'", name));
 }
@@ -394,8 +424,8 @@ Value loop_member(const Loop& loop, const Value& value, const std::string& name)
   if (name == "first") return Value(loop.index == 0);
   if (name == "last") return Value(loop.index + 1 == size);
   if (name == "length") return number(size);
-  if (name == "depth") return Value(std::int64_t{1});
-  if (name == "depth0") return Value(std::int64_t{0});
+  if (name == "depth") return Value(loop.depth);
+  if (name == "depth0") return Value(loop.depth - 1);
   if (name == "previtem")
     return loop.index > 0 ? loop.items[loop.index - 1] : Value::undefined("there is no previous item");
   if (name == "nextitem")
@@ -426,7 +456,13 @@ Value list_member(const Value& value, const std::string& name, Budget& budget) {
       return Value(count);
     });
   }
-  if (!list || one_of(name, {"append", "clear", "copy", "extend", "insert", "pop", "remove", "reverse", "sort"})) {
+  if (list && kind == SequenceKind::list && name == "copy") {
+    return bound_method(name, value, [name](const Value& self, const Arguments& arguments) {
+      const Parameters none(name, arguments, {});
+      return self;  // no template can change a list
+    });
+  }
+  if (!list || one_of(name, {"append", "clear", "extend", "insert", "pop", "remove", "reverse", "sort"})) {
     unsupported(value, name);
   }
   return Value::undefined(fmt::format("the {} has no member '{}'", type_name(value), name));
@@ -486,9 +522,8 @@ bool is_iterable(const Value& value) {
 }
 bool is_sequence(const Value& value) {
   const SequenceValue* sequence = value.as_sequence();
-  if (sequence && sequence->kind == SequenceKind::view) throw Fault("'is sequence' of a view is not supported");
   return value.is_undefined() || value.is_string() || value.as_dict() ||
-         (sequence && sequence->kind != SequenceKind::generator);
+         (sequence && sequence->kind != SequenceKind::generator && sequence->kind != SequenceKind::view);
 }
 
 template <int wanted_rest>
@@ -535,6 +570,10 @@ bool ordered(const Value& value, const Arguments& arguments, Budget& budget) {
   return sign == first || sign == second;
 }
 
+bool escaped_text(const Value& value) { return value.is_safe(); }
+bool names_filter(const Value& value) { return value.is_string() && is_filter(value.text()); }
+bool names_test(const Value& value) { return value.is_string() && is_test(value.text()); }
+
 bool in(const Value& value, const Arguments& arguments, Budget& budget) {
   return contains(Parameters("in", arguments, {"seq"}).required(0), value, budget);
 }
@@ -556,8 +595,10 @@ constexpr std::array kTests = {
     Named{"divisibleby", divisible_by},
     Named{"eq", equal_to<true>},
     Named{"equalto", equal_to<true>},
+    Named{"escaped", plain<escaped_text>},
     Named{"even", plain<rest_of_two<0>>},
     Named{"false", plain<is_false>},
+    Named{"filter", plain<names_filter>},
     Named{"float", plain<is_float>},
     Named{"ge", ordered<1, 0>},
     Named{"greaterthan", ordered<1, 1>},
@@ -577,6 +618,7 @@ constexpr std::array kTests = {
     Named{"sameas", same_as},
     Named{"sequence", plain<is_sequence>},
     Named{"string", plain<is_string>},
+    Named{"test", plain<names_test>},
     Named{"true", plain<is_true>},
     Named{"undefined", plain<is_undefined>},
     Named{"upper", has_case<true>},

@@ -31,8 +31,9 @@ Value slice_of(const Value& value, const Value& from, const Value& to, const Val
 /// The method of a string, or an undefined value when Python's str has none of this name.
 Value string_method(const Value& text, const std::string& name, Budget& budget);
 
-/// range, dict, raise_exception, strftime_now; an undefined value for other names. namespace() is the renderer's.
-Value global_function(const std::string& name, Budget& budget);
+/// range, dict, joiner, raise_exception, strftime_now; an undefined value for other names. namespace() is the
+/// renderer's. `local_seconds`: what strftime_now shows (ChatOptions::local_seconds).
+Value global_function(const std::string& name, std::int64_t local_seconds, Budget& budget);
 
 /// Arguments of a call by the names of the parameters. Throws Fault for too many, unknown or repeated ones.
 class Parameters {
@@ -59,10 +60,25 @@ std::string lower(const std::string& text, Budget& budget);
 std::string capitalized(const std::string& text, Budget& budget);
 /// Jinja's filter "title", which cuts words elsewhere than str.title() does.
 std::string title_words(const std::string& text, Budget& budget);
-/// Without the characters of `characters` (nullptr: spaces) at the ends.
-std::string stripped(const std::string& text, const std::string* characters, bool left, bool right, Budget& budget);
-std::string with_replacements(const std::string& text, const std::string& old_text, const std::string& new_text,
-                              std::int64_t most, Budget& budget);
-std::vector<std::string> lines_of(const std::string& text, Budget& budget);
+/// `string` without the characters of `characters` (nullptr: spaces) at the ends.
+Value stripped(const Value& string, const std::string* characters, bool left, bool right, Budget& budget);
+ChatText with_replacements(const ChatText& text, const std::string& old_text, const ChatText& new_text,
+                           std::int64_t most, Budget& budget);
+/// The lines of a text, by their first byte and size. `keep_ends`: each line holds what ends it.
+std::vector<std::pair<std::size_t, std::size_t>> lines_of(const std::string& text, Budget& budget,
+                                                          bool keep_ends = false);
+/// As the filter "escape" writes HTML; a safe text as it is.
+ChatText escaped(const Value& value, Budget& budget);
+/// `text` between blanks, or other characters of one byte, that make it `width` characters long. Python's str.center,
+/// ljust (`left` is false) and rjust (`right` is false).
+std::string centered(const std::string& text, std::int64_t width, char fill, bool left, bool right, Budget& budget);
+
+// Python's formats.
+/// format % values.
+ChatText percent_formatted(const std::string& format, const Value& values, Budget& budget);
+/// format.format(arguments), without members and elements of the values.
+ChatText brace_formatted(const std::string& format, const Arguments& arguments, Budget& budget);
+/// strftime in English. `local_seconds`: since 1970-01-01 00:00 of the same clock.
+std::string date_text(const std::string& format, std::int64_t local_seconds, Budget& budget);
 
 }  // namespace baton::jinja

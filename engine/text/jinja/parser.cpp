@@ -85,6 +85,7 @@ class StatementParser {
     if (tag.text == "for") return for_statement(tag.place);
     if (tag.text == "set") return set_statement(tag.place);
     if (tag.text == "macro") return macro(tag.place);
+    if (tag.text == "call") return call(tag.place);
     if (tag.text == "with") return with(tag.place);
     if (tag.text == "break" || tag.text == "continue") return loop_control(tag);
     if (tag.text == "generation") {
@@ -125,7 +126,7 @@ class StatementParser {
     in_.expect_name("in");
     node->value = expressions_.tuple(false);
     if (in_.skip_name("if")) node->condition = expressions_.expression();
-    if (in_.current().is_name("recursive")) in_.fail_at(in_.current().place, "recursive loops are not supported");
+    node->is_recursive = in_.skip_name("recursive");
     ++loops_;
     node->body = body({"endfor", "else"});
     --loops_;
@@ -151,23 +152,48 @@ class StatementParser {
     Node node = make(StatementKind::macro, place);
     node->text = in_.expect(TokenKind::name, "the name of the macro").text;
     in_.expect_symbol("(");
+    read_parameters(*node);
+    read_function(*node, "endmacro");
+    return node;
+  }
+
+  /// Parses the body of a macro, or of a call block, which is one too.
+  void read_function(Statement& macro, std::string_view end) {
+    const std::size_t begin = in_.position();
+    const int loops = std::exchange(loops_, 0);
+    macro.body = body_to(end);
+    loops_ = loops;
+    macro.takes_caller = in_.has_name_since(begin, "caller");
+    macro.takes_more = in_.has_name_since(begin, "varargs");
+    macro.takes_more_named = in_.has_name_since(begin, "kwargs");
+  }
+
+  /// Parses the parameters of a macro, behind the "(".
+  void read_parameters(Statement& macro) {
     while (!in_.skip_symbol(")")) {
-      if (!node->parameters.empty()) in_.expect_symbol(",");
+      if (!macro.parameters.empty()) in_.expect_symbol(",");
       const TemplateToken name = in_.expect(TokenKind::name, "the name of a parameter");
-      if (node->parameters.size() == kMaxParameters)
+      if (macro.parameters.size() == kMaxParameters)
         in_.fail_at(name.place, fmt::format("a macro with more than {} parameters", kMaxParameters));
-      const bool defaults_began = !node->parameters.empty() && node->parameters.back().second != nullptr;
+      const bool defaults_began = !macro.parameters.empty() && macro.parameters.back().second != nullptr;
       ExpressionPtr fallback;
       if (in_.skip_symbol("=")) {
         fallback = expressions_.expression();
       } else if (defaults_began) {
         in_.fail_at(name.place, "a parameter without default after one with a default");
       }
-      node->parameters.emplace_back(name.text, std::move(fallback));
+      macro.parameters.emplace_back(name.text, std::move(fallback));
     }
-    const int loops = std::exchange(loops_, 0);
-    node->body = body_to("endmacro");
-    loops_ = loops;
+  }
+
+  StatementPtr call(Place place) {
+    Node node = make(StatementKind::call, place);
+    node->text = "caller";
+    if (in_.skip_symbol("(")) read_parameters(*node);
+    const Place callee = in_.current().place;
+    node->value = expressions_.expression();
+    if (node->value->kind != ExpressionKind::call) in_.fail_at(callee, "expected a call");
+    read_function(*node, "endcall");
     return node;
   }
 
@@ -256,6 +282,12 @@ void TokenStream::expect_symbol(std::string_view symbol) {
 
 void TokenStream::expect_name(std::string_view name) {
   if (!skip_name(name)) fail_unexpected(fmt::format("'{}'", name));
+}
+
+bool TokenStream::has_name_since(std::size_t position, std::string_view name) const {
+  return std::any_of(tokens_.begin() + static_cast<std::ptrdiff_t>(position),
+                     tokens_.begin() + static_cast<std::ptrdiff_t>(at_),
+                     [&](const TemplateToken& token) { return token.is_name(name); });
 }
 
 void TokenStream::put_back_symbol(std::string_view symbol) {
@@ -631,19 +663,28 @@ void ExpressionParser::call_arguments(Node& call) {
     if (call->items.size() + call->named.size() > kMaxArguments)
       in_.fail_at(call->place, fmt::format("a call with more than {} arguments", kMaxArguments));
     if (in_.current().is_symbol("*") || in_.current().is_symbol("**")) {
-      in_.fail_at(in_.current().place, "unpacking arguments with * is not supported");
-    }
-    if (in_.current().kind == TokenKind::name && in_.after().is_symbol("=")) {
+      spread_argument(call);
+    } else if (in_.current().kind == TokenKind::name && in_.after().is_symbol("=")) {
       const std::string name = in_.next().text;
       in_.next();
       ExpressionPtr value = expression();
       call->depth = std::max(call->depth, value->depth + 1);
       call->named.emplace_back(name, std::move(value));
     } else {
-      if (!call->named.empty()) in_.fail_unexpected("a named argument");
+      if (!call->named.empty() || call->spread || call->spread_named) in_.fail_unexpected("a named argument");
       add(call, expression());
     }
   }
+}
+
+/// Parses "*list" or "**dict". Jinja has each once, and nothing but "**dict" behind "**dict".
+void ExpressionParser::spread_argument(Node& call) {
+  const TemplateToken stars = in_.next();
+  ExpressionPtr& place = stars.text == "*" ? call->spread : call->spread_named;
+  if (place || call->spread_named) in_.fail_at(stars.place, "arguments are unpacked twice");
+  place = expression();
+  call->depth = std::max(call->depth, place->depth + 1);
+  if (call->depth > kMaxTreeDepth) in_.fail_at(stars.place, "the expression is too deep");
 }
 
 }  // namespace baton::jinja

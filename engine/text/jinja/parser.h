@@ -97,6 +97,7 @@ struct Expression {
   Value literal;
   std::vector<ExpressionPtr> items;
   std::vector<std::pair<std::string, ExpressionPtr>> named;
+  ExpressionPtr spread, spread_named;  // of a call: f(*spread, **spread_named); may be missing
   std::vector<std::string> operators;
   int depth = 1;  // depth of the tree below
 };
@@ -109,6 +110,7 @@ enum class StatementKind : std::uint8_t {
   set,           // targets, value
   set_block,     // targets, body, value: its filters, around the name kBlockText (may be missing)
   macro,         // text, parameters, body
+  call,          // value: the call; parameters, body: the macro "caller" that it is given
   with,          // parameters, body
   scope,         // body
   filter_block,  // value: filters around the name kBlockText; body
@@ -135,7 +137,10 @@ struct Statement {
   ExpressionPtr value;
   ExpressionPtr condition;
   std::vector<Target> targets;
-  bool unpacks = false;  // the value is a sequence with one element for each target
+  bool unpacks = false;       // the value is a sequence with one element for each target
+  bool is_recursive = false;  // the loop's body may call "loop"
+  // A macro whose body has these names takes what they stand for.
+  bool takes_caller = false, takes_more = false, takes_more_named = false;  // caller, varargs, kwargs
   std::vector<std::pair<std::string, ExpressionPtr>> parameters;  // with defaults, which may be missing
   Block body;
   Block otherwise;
@@ -166,6 +171,9 @@ class TokenStream {
   /// Writes a symbol over the token before the current one and goes back to it.
   void put_back_symbol(std::string_view symbol);
   [[noreturn]] void fail_at(Place place, std::string_view what) const { fail(origin_, place, what); }
+  /// The place of the current token in the list, and whether a name stands anywhere from such a place on to here.
+  std::size_t position() const { return at_; }
+  bool has_name_since(std::size_t position, std::string_view name) const;
   /// Says that the current token does not belong here.
   [[noreturn]] void fail_unexpected(std::string_view wanted) const;
 
@@ -210,6 +218,7 @@ class ExpressionParser {
   ExpressionPtr subscript(ExpressionPtr value);
   ExpressionPtr test(ExpressionPtr value);
   void call_arguments(Node& call);
+  void spread_argument(Node& call);
 
   TokenStream& in_;
   int nesting_ = 0;

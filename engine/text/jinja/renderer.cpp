@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "engine/text/jinja/library.h"
 
@@ -59,10 +60,10 @@ Renderer::~Renderer() {
   for (const auto& scope : scopes_with_macros_) scope->clear();
 }
 
-std::string Renderer::render(const Block& block, const std::vector<std::pair<std::string, Value>>& variables) {
-  std::string out;
+ChatText Renderer::render(const Block& block, const std::vector<std::pair<std::string, Value>>& variables) {
+  TextBuilder out;
   run(out, block, scope_of(variables));
-  return out;
+  return out.take();
 }
 
 bool Renderer::holds(const Expression& expression, const std::vector<std::pair<std::string, Value>>& variables) {
@@ -76,13 +77,7 @@ ScopePtr Renderer::scope_of(const std::vector<std::pair<std::string, Value>>& va
   return scope;
 }
 
-void Renderer::write(std::string& out, std::string_view text) {
-  budget_.spend_bytes(text.size());
-  if (out.size() + text.size() > kMaxStringBytes) throw Fault("the output becomes too long");
-  out += text;
-}
-
-Renderer::Flow Renderer::run(std::string& out, const Block& block, const ScopePtr& scope) {
+Renderer::Flow Renderer::run(TextBuilder& out, const Block& block, const ScopePtr& scope) {
   for (const StatementPtr& statement : block) {
     Flow flow = Flow::normal;
     try {
@@ -97,13 +92,13 @@ Renderer::Flow Renderer::run(std::string& out, const Block& block, const ScopePt
   return Flow::normal;
 }
 
-Renderer::Flow Renderer::run(std::string& out, const Statement& statement, const ScopePtr& scope) {
+Renderer::Flow Renderer::run(TextBuilder& out, const Statement& statement, const ScopePtr& scope) {
   switch (statement.kind) {
     case StatementKind::data:
-      write(out, statement.text);
+      out.add(statement.text, budget_);
       break;
     case StatementKind::print:
-      write(out, to_text(evaluate(*statement.value, scope), budget_));
+      out.add(evaluate(*statement.value, scope), budget_);
       break;
     case StatementKind::if_:
       return run(out, truth(evaluate(*statement.value, scope)) ? statement.body : statement.otherwise, scope);
@@ -116,10 +111,13 @@ Renderer::Flow Renderer::run(std::string& out, const Statement& statement, const
       assign(statement, filtered_block(statement, scope), scope);
       break;
     case StatementKind::filter_block:
-      write(out, to_text(filtered_block(statement, scope), budget_));
+      out.add(filtered_block(statement, scope), budget_);
       break;
     case StatementKind::macro:
       run_macro_definition(statement, scope);
+      break;
+    case StatementKind::call:
+      run_call(out, statement, scope);
       break;
     case StatementKind::with: {
       const auto inner = std::make_shared<Scope>(scope);
@@ -136,8 +134,13 @@ Renderer::Flow Renderer::run(std::string& out, const Statement& statement, const
   return Flow::normal;
 }
 
-Renderer::Flow Renderer::run_for(std::string& out, const Statement& statement, const ScopePtr& scope) {
-  Values items = elements(evaluate(*statement.value, scope), budget_);
+Renderer::Flow Renderer::run_for(TextBuilder& out, const Statement& statement, const ScopePtr& scope) {
+  return run_loop(out, statement, evaluate(*statement.value, scope), scope);
+}
+
+Renderer::Flow Renderer::run_loop(TextBuilder& out, const Statement& statement, const Value& value,
+                                  const ScopePtr& scope) {
+  Values items = elements(value, budget_);
   if (statement.condition) {
     Values kept;
     for (Value& item : items) {
@@ -150,6 +153,10 @@ Renderer::Flow Renderer::run_for(std::string& out, const Statement& statement, c
   if (items.empty()) return run(out, statement.otherwise, std::make_shared<Scope>(scope));
   const auto loop = std::make_shared<Loop>(std::move(items));
   const Value loop_value{Value::Data(std::shared_ptr<const Loop>(loop))};
+  if (statement.is_recursive) {
+    loop->depth += open_loops_.empty() || &open_loops_.back().statement != &statement ? 0 : open_loops_.back().loop->depth;
+    open_loops_.push_back({loop.get(), statement, scope});
+  }
   for (loop->index = 0; loop->index < loop->items.size(); ++loop->index) {
     budget_.spend(1);
     const auto inner = std::make_shared<Scope>(scope);
@@ -157,7 +164,18 @@ Renderer::Flow Renderer::run_for(std::string& out, const Statement& statement, c
     assign(statement, loop->items[loop->index], inner);
     if (run(out, statement.body, inner) == Flow::break_) break;
   }
+  if (statement.is_recursive) open_loops_.pop_back();
   return Flow::normal;
+}
+
+Value Renderer::call_loop(const Loop* loop, const Arguments& arguments) {
+  const auto open = std::find_if(open_loops_.begin(), open_loops_.end(), [&](const auto& x) { return x.loop == loop; });
+  if (open == open_loops_.end()) throw Fault("this loop is not recursive");
+  const Parameters given("loop", arguments, {"iterable"});
+  const OpenLoop one = *open;
+  TextBuilder out;
+  run_loop(out, one.statement, given.required(0), one.scope);
+  return Value(out.take(), false);
 }
 
 void Renderer::assign(const Statement& statement, Value value, const ScopePtr& scope) {
@@ -189,38 +207,65 @@ void Renderer::run_set(const Statement& statement, const ScopePtr& scope) {
 }
 
 Value Renderer::filtered_block(const Statement& statement, const ScopePtr& scope) {
-  std::string text;
-  run(text, statement.body, std::make_shared<Scope>(scope));
-  if (!statement.value) return Value(std::move(text));
+  TextBuilder out;
+  run(out, statement.body, std::make_shared<Scope>(scope));
+  Value text(out.take(), false);
+  if (!statement.value) return text;
   const auto inner = std::make_shared<Scope>(scope);
-  inner->set(kBlockText, Value(std::move(text)), budget_);
+  inner->set(kBlockText, std::move(text), budget_);
   return evaluate(*statement.value, inner);
 }
 
-void Renderer::run_macro_definition(const Statement& statement, const ScopePtr& scope) {
+Value Renderer::macro_of(const Statement& statement, const ScopePtr& scope) {
   scopes_with_macros_.push_back(scope);
   // The scope is cleared when the renderer ends, which breaks the reference cycle of scope and macro.
-  const auto call = [this, &statement, scope](const Value&, const Arguments& arguments) {
+  return callable(statement.text, [this, &statement, scope](const Value&, const Arguments& arguments) {
     return call_macro(statement, scope, arguments);
-  };
-  scope->set(statement.text, callable(statement.text, call), budget_);
+  });
+}
+
+void Renderer::run_macro_definition(const Statement& statement, const ScopePtr& scope) {
+  scope->set(statement.text, macro_of(statement, scope), budget_);
+}
+
+void Renderer::run_call(TextBuilder& out, const Statement& statement, const ScopePtr& scope) {
+  const Value caller = macro_of(statement, scope);
+  out.add(compute_call(*statement.value, scope, &caller), budget_);
+}
+
+/// What a macro is given beyond its parameters. Throws Fault if it does not take that.
+void Renderer::set_other_arguments(const Statement& macro, const Arguments& arguments, const ScopePtr& scope) {
+  const auto& parameters = macro.parameters;
+  const auto& positional = arguments.positional;
+  if (positional.size() > parameters.size() && !macro.takes_more)
+    throw Fault(fmt::format("the macro '{}' takes {} arguments", macro.text, parameters.size()));
+  budget_.spend(arguments.named.size() * parameters.size() / 8);
+  Value caller = Value::undefined("the macro was not called by a call block");
+  Dict more;
+  for (const auto& [name, value] : arguments.named) {
+    const auto it = std::find_if(parameters.begin(), parameters.end(), [&](const auto& x) { return x.first == name; });
+    if (it != parameters.end()) {
+      if (static_cast<std::size_t>(it - parameters.begin()) < positional.size())
+        throw Fault(fmt::format("the macro '{}' was given '{}' twice", macro.text, name));
+    } else if (name == "caller" && macro.takes_caller) {
+      caller = value;
+    } else if (macro.takes_more_named) {
+      more.set(Value(name), value, budget_);
+    } else {
+      throw Fault(fmt::format("the macro '{}' has no argument '{}'", macro.text, name));
+    }
+  }
+  if (macro.takes_caller) scope->set("caller", std::move(caller), budget_);
+  if (macro.takes_more_named) scope->set("kwargs", Value::dict(std::move(more)), budget_);
+  if (!macro.takes_more) return;
+  const auto begin = positional.begin() + static_cast<std::ptrdiff_t>(std::min(positional.size(), parameters.size()));
+  scope->set("varargs", Value::sequence(SequenceKind::tuple, Values(begin, positional.end())), budget_);
 }
 
 Value Renderer::call_macro(const Statement& macro, const ScopePtr& defined_in, const Arguments& arguments) {
   const auto& parameters = macro.parameters;
-  if (arguments.positional.size() > parameters.size()) {
-    throw Fault(fmt::format("the macro '{}' takes {} arguments", macro.text, parameters.size()));
-  }
-  budget_.spend(arguments.named.size() * parameters.size() / 8);
-  for (const auto& argument : arguments.named) {
-    const std::string& name = argument.first;
-    const auto it = std::find_if(parameters.begin(), parameters.end(), [&](const auto& x) { return x.first == name; });
-    if (it == parameters.end()) throw Fault(fmt::format("the macro '{}' has no argument '{}'", macro.text, name));
-    if (static_cast<std::size_t>(it - parameters.begin()) < arguments.positional.size()) {
-      throw Fault(fmt::format("the macro '{}' was given '{}' twice", macro.text, name));
-    }
-  }
   const auto scope = std::make_shared<Scope>(defined_in);
+  set_other_arguments(macro, arguments, scope);
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const auto& [name, fallback] = parameters[i];
     const Value* named = arguments.named_value(name);
@@ -231,9 +276,9 @@ Value Renderer::call_macro(const Statement& macro, const ScopePtr& defined_in, c
                                                : Value::undefined(fmt::format("the argument '{}' was not given", name)),
                budget_);
   }
-  std::string out;
+  TextBuilder out;
   run(out, macro.body, scope);
-  return Value(std::move(out));
+  return Value(out.take(), false);
 }
 
 // The half of the renderer that evaluates expressions.
@@ -304,7 +349,7 @@ Value Renderer::look_up(const std::string& name, const ScopePtr& scope) {
   if (name == "namespace") {
     return callable(name, [this](const Value&, const Arguments& arguments) { return make_namespace(arguments); });
   }
-  return global_function(name, budget_);
+  return global_function(name, local_seconds_, budget_);
 }
 
 Value Renderer::make_namespace(const Arguments& arguments) {
@@ -350,9 +395,9 @@ Value Renderer::compute_comparison(const Expression& expression, const ScopePtr&
 }
 
 Value Renderer::compute_joined(const Expression& expression, const ScopePtr& scope) {
-  std::string out;
-  for (const ExpressionPtr& item : expression.items) write(out, to_text(evaluate(*item, scope), budget_));
-  return Value(std::move(out));
+  TextBuilder out;
+  for (const ExpressionPtr& item : expression.items) out.add(evaluate(*item, scope), budget_);
+  return Value(out.take(), false);
 }
 
 Value Renderer::compute_slice(const Expression& expression, const ScopePtr& scope) {
@@ -385,17 +430,33 @@ Arguments Renderer::arguments_of(const Expression& expression, const ScopePtr& s
     budget_.spend(name.size() / 16);  // dict() and namespace() keep the names
     out.named.emplace_back(name, evaluate(*value, scope));
   }
+  if (expression.spread) {
+    Values more = elements(evaluate(*expression.spread, scope), budget_);
+    std::move(more.begin(), more.end(), std::back_inserter(out.positional));
+  }
+  if (!expression.spread_named) return out;
+  const Value more = evaluate(*expression.spread_named, scope);
+  if (!more.as_dict()) throw Fault(fmt::format("** needs a dict, not a {}", type_name(more)));
+  for (const auto& [key, value] : more.as_dict()->items) {
+    budget_.spend(1 + out.named.size() / 8);
+    if (!key.is_string() || key.text().size() > kMaxNameBytes) throw Fault("** needs a dict with short names as keys");
+    if (out.named_value(key.text())) throw Fault(fmt::format("the argument '{}' is given twice", key.text()));
+    out.named.emplace_back(key.text(), value);
+  }
   return out;
 }
 
-Value Renderer::compute_call(const Expression& expression, const ScopePtr& scope) {
+Value Renderer::compute_call(const Expression& expression, const ScopePtr& scope, const Value* caller) {
   const Value callee = evaluate(*expression.items[0], scope);
+  Arguments arguments = arguments_of(expression, scope);
+  if (caller) arguments.named.emplace_back("caller", *caller);
+  if (const auto* loop = callee.get<std::shared_ptr<const Loop>>()) return call_loop(loop->get(), arguments);
   const auto* function = callee.get<std::shared_ptr<const Callable>>();
   if (function == nullptr) {
     throw Fault(callee.is_undefined() ? why_undefined(callee)
                                       : fmt::format("a {} cannot be called", type_name(callee)));
   }
-  return (**function)(arguments_of(expression, scope));
+  return (**function)(arguments);
 }
 
 }  // namespace baton::jinja

@@ -30,13 +30,15 @@ using ScopePtr = std::shared_ptr<Scope>;
 
 class Renderer {
  public:
-  Renderer(const std::string& origin, const std::stop_token& stop) : origin_(origin), budget_(stop) {}
+  /// `local_seconds`: the time that strftime_now shows (ChatOptions::local_seconds).
+  Renderer(const std::string& origin, const std::stop_token& stop, std::int64_t local_seconds = 0)
+      : origin_(origin), budget_(stop), local_seconds_(local_seconds) {}
   ~Renderer();
   Renderer(const Renderer&) = delete;
   Renderer& operator=(const Renderer&) = delete;
 
   /// Throws ModelError with line and column, and Interrupted after a stop was requested.
-  std::string render(const Block& block, const std::vector<std::pair<std::string, Value>>& variables);
+  ChatText render(const Block& block, const std::vector<std::pair<std::string, Value>>& variables);
   /// The truth of an expression, in which what is undefined equals nothing; throws the same.
   bool holds(const Expression& expression, const std::vector<std::pair<std::string, Value>>& variables);
 
@@ -46,22 +48,26 @@ class Renderer {
   ScopePtr scope_of(const std::vector<std::pair<std::string, Value>>& variables);
 
   // Statements append to `out`.
-  Flow run(std::string& out, const Block& block, const ScopePtr& scope);
-  Flow run(std::string& out, const Statement& statement, const ScopePtr& scope);
-  Flow run_for(std::string& out, const Statement& statement, const ScopePtr& scope);
+  Flow run(TextBuilder& out, const Block& block, const ScopePtr& scope);
+  Flow run(TextBuilder& out, const Statement& statement, const ScopePtr& scope);
+  Flow run_for(TextBuilder& out, const Statement& statement, const ScopePtr& scope);
+  Flow run_loop(TextBuilder& out, const Statement& statement, const Value& value, const ScopePtr& scope);
   void run_set(const Statement& statement, const ScopePtr& scope);
   void run_macro_definition(const Statement& statement, const ScopePtr& scope);
+  void run_call(TextBuilder& out, const Statement& statement, const ScopePtr& scope);
+  Value macro_of(const Statement& statement, const ScopePtr& scope);
   Value call_macro(const Statement& macro, const ScopePtr& defined_in, const Arguments& arguments);
+  void set_other_arguments(const Statement& macro, const Arguments& arguments, const ScopePtr& scope);
   Value filtered_block(const Statement& statement, const ScopePtr& scope);
   void assign(const Statement& statement, Value value, const ScopePtr& scope);
-  void write(std::string& out, std::string_view text);
 
   Value evaluate(const Expression& expression, const ScopePtr& scope);
   Value compute(const Expression& expression, const ScopePtr& scope);
   Value look_up(const std::string& name, const ScopePtr& scope);
   Value compute_comparison(const Expression& expression, const ScopePtr& scope);
   Value compute_joined(const Expression& expression, const ScopePtr& scope);
-  Value compute_call(const Expression& expression, const ScopePtr& scope);
+  Value compute_call(const Expression& expression, const ScopePtr& scope, const Value* caller = nullptr);
+  Value call_loop(const Loop* loop, const Arguments& arguments);
   Value compute_slice(const Expression& expression, const ScopePtr& scope);
   Value compute_list(const Expression& expression, SequenceKind kind, const ScopePtr& scope);
   Value compute_dict(const Expression& expression, const ScopePtr& scope);
@@ -70,13 +76,22 @@ class Renderer {
 
   class Deeper;  // one more statement or expression inside the others
 
+  /// A loop with "recursive" that is under way.
+  struct OpenLoop {
+    const Loop* loop;
+    const Statement& statement;
+    ScopePtr scope;
+  };
+
   const std::string& origin_;
   Budget budget_;
+  std::int64_t local_seconds_;
   int depth_ = 0;
   bool undefined_equals_none_ = false;
   // Namespaces and macros can hold each other in a circle: the renderer empties them when it ends.
   std::vector<std::shared_ptr<Namespace>> namespaces_;
   std::vector<ScopePtr> scopes_with_macros_;
+  std::vector<OpenLoop> open_loops_;
 };
 
 }  // namespace baton::jinja

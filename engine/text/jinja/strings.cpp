@@ -10,28 +10,10 @@
 
 #include "engine/base/utf8.h"
 #include "engine/text/jinja/library.h"
-#include "engine/text/jinja/parser.h"
 #include "engine/text/jinja/value.h"
 
 namespace baton::jinja {
 namespace {
-
-/// A text that grows up to the limits.
-class Growing {
- public:
-  explicit Growing(Budget& budget) : budget_(budget) {}
-  void add(std::string_view piece) {
-    budget_.spend_bytes(piece.size());
-    if (text_.size() + piece.size() > kMaxStringBytes) throw Fault("a string becomes too long");
-    text_ += piece;
-  }
-  std::string take() { return std::move(text_); }
-  Budget& budget() { return budget_; }
-
- private:
-  Budget& budget_;
-  std::string text_;
-};
 
 bool printable(char32_t c) {
   if (c == ' ') return true;
@@ -50,9 +32,9 @@ bool printable(char32_t c) {
   }
 }
 
-std::string quoted_string(const std::string& text) {
-  const char quote = text.find('\'') != std::string::npos && text.find('"') == std::string::npos ? '"' : '\'';
-  std::string out(1, quote);
+/// What stands between the quotes of repr(text).
+std::string quotable(std::string_view text, char quote) {
+  std::string out;
   for (std::size_t i = 0; i < text.size();) {
     const auto [c, bytes] = utf8::at(text, i);
     if (c == static_cast<unsigned char>(quote) || c == '\\') {
@@ -65,7 +47,7 @@ std::string quoted_string(const std::string& text) {
     } else if (c == '\t') {
       out += "\\t";
     } else if (printable(c)) {
-      out += std::string_view(text).substr(i, bytes);
+      out += text.substr(i, bytes);
     } else if (c < 0x100) {
       out += fmt::format("\\x{:02x}", static_cast<unsigned>(c));
     } else if (c < 0x10000) {
@@ -75,59 +57,84 @@ std::string quoted_string(const std::string& text) {
     }
     i += bytes;
   }
-  return out + quote;
+  return out;
 }
 
-void add_representation(Growing& out, const Value& value);
+class Representation {
+ public:
+  explicit Representation(Budget& budget) : budget_(budget) {}
 
-void add_items(Growing& out, const Values& items) {
-  bool first = true;
-  for (const Value& item : items) {
-    if (!first) out.add(", ");
-    first = false;
-    add_representation(out, item);
+  ChatText run(const Value& value) {
+    write(value);
+    return out_.take();
   }
-}
 
-void add_representation(Growing& out, const Value& value) {
-  if (value.is_undefined()) return out.add("Undefined");
-  if (value.is_none()) return out.add("None");
-  if (const bool* flag = value.get<bool>()) return out.add(*flag ? "True" : "False");
-  if (const auto* whole = value.get<std::int64_t>()) return out.add(fmt::format("{}", *whole));
-  if (const double* number = value.get<double>()) return out.add(number_text(*number));
-  if (value.is_string()) {
-    if (value.is_safe()) throw Fault("the representation of a safe string is not supported");
-    out.budget().spend_characters(value.text().size());
-    return out.add(quoted_string(value.text()));
-  }
-  if (const Dict* dict = value.as_dict()) {
+ private:
+  void add(std::string_view text) { out_.add(text, budget_); }
+
+  void write_items(const Values& items) {
     bool first = true;
-    out.add("{");
-    for (const auto& [key, item] : dict->items) {
-      if (!first) out.add(", ");
+    for (const Value& item : items) {
+      if (!first) add(", ");
       first = false;
-      add_representation(out, key);
-      out.add(": ");
-      add_representation(out, item);
+      write(item);
     }
-    return out.add("}");
   }
-  const SequenceValue* sequence = value.as_sequence();
-  if (sequence && sequence->kind == SequenceKind::list) {
-    out.add("[");
-    add_items(out, sequence->items);
-    return out.add("]");
-  }
-  if (sequence && sequence->kind == SequenceKind::tuple) {
-    out.add("(");
-    add_items(out, sequence->items);
-    return out.add(sequence->items.size() == 1 ? ",)" : ")");
-  }
-  throw Fault(fmt::format("printing a {} is not supported", type_name(value)));
-}
 
-std::string json_string(const std::string& text, bool ascii) {
-  std::string out = "\"";
+  void write_string(const Value& value) {
+    const std::string& text = value.text();
+    budget_.spend_characters(text.size());
+    const bool has_single = text.find('\'') != std::string::npos;
+    const char quote = has_single && text.find('"') == std::string::npos ? '"' : '\'';
+    const std::string_view mark(&quote, 1);
+    if (value.is_safe()) add("Markup(");
+    add(mark);
+    out_.add(changed_parts(value.traced(), [&](std::string_view part) { return quotable(part, quote); }, budget_),
+             budget_);
+    add(mark);
+    if (value.is_safe()) add(")");
+  }
+
+  void write(const Value& value) {
+    if (value.is_undefined()) return add("Undefined");
+    if (value.is_none()) return add("None");
+    if (const bool* flag = value.get<bool>()) return add(*flag ? "True" : "False");
+    if (const auto* whole = value.get<std::int64_t>()) return add(fmt::format("{}", *whole));
+    if (const double* number = value.get<double>()) return add(number_text(*number));
+    if (value.is_string()) return write_string(value);
+    if (const Dict* dict = value.as_dict()) {
+      bool first = true;
+      add("{");
+      for (const auto& [key, item] : dict->items) {
+        if (!first) add(", ");
+        first = false;
+        write(key);
+        add(": ");
+        write(item);
+      }
+      return add("}");
+    }
+    const SequenceValue* sequence = value.as_sequence();
+    if (sequence && sequence->kind == SequenceKind::list) {
+      add("[");
+      write_items(sequence->items);
+      return add("]");
+    }
+    if (sequence && sequence->kind == SequenceKind::tuple) {
+      add("(");
+      write_items(sequence->items);
+      return add(sequence->items.size() == 1 ? ",)" : ")");
+    }
+    throw Fault(fmt::format("printing a {} is not supported", type_name(value)));
+  }
+
+  Budget& budget_;
+  TextBuilder out_;
+};
+
+/// What stands between the quotes of a text in JSON.
+std::string in_json(std::string_view text, bool ascii) {
+  std::string out;
   for (std::size_t i = 0; i < text.size();) {
     const auto [c, bytes] = utf8::at(text, i);
     static constexpr std::string_view kShort = "\"\\\b\f\n\r\t", kLetters = "\"\\bfnrt";
@@ -141,30 +148,36 @@ std::string json_string(const std::string& text, bool ascii) {
       const auto rest = static_cast<unsigned>(c) - 0x10000;
       out += fmt::format("\\u{:04x}\\u{:04x}", 0xD800 + (rest >> 10), 0xDC00 + (rest & 0x3FF));
     } else {
-      out += std::string_view(text).substr(i, bytes);
+      out += text.substr(i, bytes);
     }
     i += bytes;
   }
-  return out + '"';
+  return out;
 }
 
 class JsonWriter {
  public:
-  JsonWriter(const JsonStyle& style, Budget& budget) : style_(style), out_(budget) {}
+  JsonWriter(const JsonStyle& style, Budget& budget) : style_(style), budget_(budget) {}
 
-  std::string run(const Value& value) {
+  ChatText run(const Value& value) {
     write(value, 0);
     return out_.take();
   }
 
  private:
+  void add(std::string_view text) { out_.add(text, budget_); }
+
   void new_line(int level) {
-    if (style_.indent >= 0) out_.add("\n" + std::string(static_cast<std::size_t>(style_.indent * level), ' '));
+    if (style_.indent < 0) return;
+    add("\n");
+    for (int i = 0; i < style_.indent * level; ++i) add(style_.indent_text);
   }
 
-  void write_string(const std::string& text) {
-    out_.budget().spend_characters(text.size());
-    out_.add(json_string(text, style_.ascii));
+  void write_string(const ChatText& text) {
+    budget_.spend_characters(text.text.size());
+    add("\"");
+    out_.add(changed_parts(text, [&](std::string_view part) { return in_json(part, style_.ascii); }, budget_), budget_);
+    add("\"");
   }
 
   std::string scalar(const Value& value) const {
@@ -181,42 +194,43 @@ class JsonWriter {
 
   template <typename Items, typename WriteItem>
   void write_all(const Items& items, char open, char close, int level, const WriteItem& write_item) {
-    out_.add(std::string(1, open));
+    add(std::string_view(&open, 1));
     bool first = true;
     for (const auto& item : items) {
-      if (!first) out_.add(style_.item_separator);
+      if (!first) add(style_.item_separator);
       first = false;
       new_line(level + 1);
       write_item(item);
     }
     if (!first) new_line(level);
-    out_.add(std::string(1, close));
+    add(std::string_view(&close, 1));
   }
 
   void write(const Value& value, int level) {
-    if (value.is_string()) return write_string(value.text());
+    if (value.is_string()) return write_string(value.traced());
     const SequenceValue* sequence = value.as_sequence();
     if (sequence && (sequence->kind == SequenceKind::list || sequence->kind == SequenceKind::tuple)) {
       return write_all(sequence->items, '[', ']', level, [&](const Value& item) { write(item, level + 1); });
     }
     const Dict* dict = value.as_dict();
-    if (dict == nullptr) return out_.add(scalar(value));
-    out_.budget().spend(2 * dict->items.size());
+    if (dict == nullptr) return add(scalar(value));
+    budget_.spend(2 * dict->items.size());
     std::vector<const std::pair<Value, Value>*> items;
     for (const auto& item : dict->items) items.push_back(&item);
     if (style_.sort_keys) {
       std::stable_sort(items.begin(), items.end(),
-                       [&](const auto* a, const auto* b) { return compare(a->first, b->first, out_.budget()) < 0; });
+                       [&](const auto* a, const auto* b) { return compare(a->first, b->first, budget_) < 0; });
     }
     write_all(items, '{', '}', level, [&](const auto* item) {
-      write_string(item->first.is_string() ? item->first.text() : scalar(item->first));
-      out_.add(style_.key_separator);
+      write_string(item->first.is_string() ? item->first.traced() : ChatText{scalar(item->first)});
+      add(style_.key_separator);
       write(item->second, level + 1);
     });
   }
 
   const JsonStyle& style_;
-  Growing out_;
+  Budget& budget_;
+  TextBuilder out_;
 };
 
 }  // namespace
@@ -235,361 +249,25 @@ std::string number_text(double value) {
   return out;
 }
 
-std::string representation(const Value& value, Budget& budget) {
-  Growing out(budget);
-  add_representation(out, value);
-  return out.take();
-}
+ChatText representation(const Value& value, Budget& budget) { return Representation(budget).run(value); }
 
-std::string to_text(const Value& value, Budget& budget) {
-  if (value.is_undefined()) return "";
+ChatText traced_text(const Value& value, Budget& budget) {
+  if (value.is_undefined()) return {};
   if (value.is_string()) {
     budget.spend_bytes(value.text().size());
-    return value.text();
+    return value.traced();
   }
   return representation(value, budget);
 }
 
-std::string to_json(const Value& value, const JsonStyle& style, Budget& budget) {
+std::string to_text(const Value& value, Budget& budget) {
+  if (!value.is_string()) return traced_text(value, budget).text;
+  budget.spend_bytes(value.text().size());
+  return value.text();
+}
+
+ChatText to_json(const Value& value, const JsonStyle& style, Budget& budget) {
   return JsonWriter(style, budget).run(value);
-}
-
-// The methods of Python's str, and the functions on texts that filters and methods share.
-
-namespace {
-
-constexpr std::array<std::string_view, 47> kPythonMethods = {
-    "capitalize",   "casefold",   "center",    "count",       "encode",    "endswith",     "expandtabs",   "find",
-    "format",       "format_map", "index",     "isalnum",     "isalpha",   "isascii",      "isdecimal",    "isdigit",
-    "isidentifier", "islower",    "isnumeric", "isprintable", "isspace",   "istitle",      "isupper",      "join",
-    "ljust",        "lower",      "lstrip",    "maketrans",   "partition", "removeprefix", "removesuffix", "replace",
-    "rfind",        "rindex",     "rjust",     "rpartition",  "rsplit",    "rstrip",       "split",        "splitlines",
-    "startswith",   "strip",      "swapcase",  "title",       "translate", "upper",        "zfill"};
-
-/// Converts to upper or lower case, character by character. Where Python's result has several characters or depends on
-/// the neighbours, the function throws instead of returning a different text.
-std::string with_case(const std::string& text, bool to_upper, Budget& budget) {
-  budget.spend_characters(text.size());
-  std::string out;
-  out.reserve(text.size());
-  for (std::size_t i = 0; i < text.size();) {
-    const auto [c, bytes] = utf8::at(text, i);
-    const auto code = static_cast<utf8proc_int32_t>(c);
-    if (c >= 0x80) {
-      std::array<utf8proc_int32_t, 8> folded{};
-      int last_class = 0;
-      const auto count = utf8proc_decompose_char(code, folded.data(), static_cast<utf8proc_ssize_t>(folded.size()),
-                                                 UTF8PROC_CASEFOLD, &last_class);
-      if (count > 1 || (!to_upper && c == 0x3A3)) throw Fault("the other case of this character is not supported");
-    }
-    utf8::append(out, static_cast<char32_t>(to_upper ? utf8proc_toupper(code) : utf8proc_tolower(code)));
-    i += bytes;
-  }
-  return out;
-}
-
-bool is_cased(char32_t c) {
-  const auto category = utf8proc_category(static_cast<utf8proc_int32_t>(c));
-  return category == UTF8PROC_CATEGORY_LU || category == UTF8PROC_CATEGORY_LL || category == UTF8PROC_CATEGORY_LT;
-}
-
-/// Implements str.title(): a letter after a letter becomes lower case, any other letter upper case.
-std::string titled(const std::string& text, Budget& budget) {
-  std::string out;
-  bool after_letter = false;
-  for (std::size_t i = 0; i < text.size();) {
-    const std::string character = text.substr(i, utf8::at(text, i).bytes);
-    out += with_case(character, !after_letter, budget);
-    after_letter = is_cased(utf8::at(text, i).value);
-    i += character.size();
-  }
-  return out;
-}
-
-Values split_at_spaces(const std::string& text, std::int64_t most, Budget& budget) {
-  budget.spend_characters(2 * text.size());
-  Values out;
-  for (std::size_t i = 0; i < text.size();) {
-    if (is_python_space(utf8::at(text, i).value)) {
-      i += utf8::at(text, i).bytes;
-      continue;
-    }
-    if (most >= 0 && static_cast<std::int64_t>(out.size()) == most) {
-      out.emplace_back(text.substr(i));
-      break;
-    }
-    const std::size_t begin = i;
-    while (i < text.size() && !is_python_space(utf8::at(text, i).value)) i += utf8::at(text, i).bytes;
-    out.emplace_back(text.substr(begin, i - begin));
-  }
-  return out;
-}
-
-Values split_at(const std::string& text, const std::string& separator, std::int64_t most, Budget& budget) {
-  if (separator.empty()) throw Fault("an empty separator");
-  budget.spend_bytes(2 * (text.size() + separator.size()));
-  const StringSearch search(separator);
-  Values out;
-  std::size_t begin = 0;
-  for (std::size_t at = 0; (most < 0 || static_cast<std::int64_t>(out.size()) < most) &&
-                           (at = search.find(text, begin)) != std::string::npos;) {
-    budget.spend(2);
-    out.emplace_back(text.substr(begin, at - begin));
-    begin = at + separator.size();
-  }
-  out.emplace_back(text.substr(begin));
-  return out;
-}
-
-Values split_from_right(const std::string& text, const std::string& separator, std::int64_t most, Budget& budget) {
-  if (separator.empty()) throw Fault("an empty separator");
-  budget.spend_bytes(2 * (text.size() + separator.size()));
-  const StringSearch search(separator);
-  Values out;
-  std::string_view rest = text;
-  while (most < 0 || static_cast<std::int64_t>(out.size()) < most) {
-    const std::size_t at = search.rfind(rest);
-    if (at == std::string_view::npos) break;
-    budget.spend(2);
-    out.emplace_back(rest.substr(at + separator.size()));
-    rest = rest.substr(0, at);
-  }
-  out.emplace_back(rest);
-  std::reverse(out.begin(), out.end());
-  return out;
-}
-
-bool begins_or_ends(const std::string& text, const Value& wanted, bool begins, Budget& budget) {
-  budget.spend(1);
-  if (const SequenceValue* several = wanted.as_sequence(); several && several->kind == SequenceKind::tuple) {
-    return std::any_of(several->items.begin(), several->items.end(),
-                       [&](const Value& one) { return begins_or_ends(text, one, begins, budget); });
-  }
-  if (!wanted.is_string()) throw Fault(fmt::format("startswith and endswith need a str, not a {}", type_name(wanted)));
-  budget.spend_bytes(std::min(text.size(), wanted.text().size()));
-  return begins ? text.starts_with(wanted.text()) : text.ends_with(wanted.text());
-}
-
-std::int64_t characters_before(const std::string& text, std::size_t at, Budget& budget) {
-  budget.spend_bytes(text.size());
-  return at == std::string::npos ? -1 : static_cast<std::int64_t>(length(Value(text.substr(0, at)), budget));
-}
-
-std::int64_t occurrences(const std::string& text, const std::string& wanted, Budget& budget) {
-  if (wanted.empty()) throw Fault("counting an empty str is not supported");
-  budget.spend_bytes(2 * (text.size() + wanted.size()));
-  const StringSearch search(wanted);
-  std::int64_t count = 0;
-  for (std::size_t at = 0; (at = search.find(text, at)) != std::string::npos; at += wanted.size()) {
-    budget.spend(1);
-    ++count;
-  }
-  return count;
-}
-
-bool all_digits(const std::string& text) {
-  if (std::any_of(text.begin(), text.end(), [](unsigned char c) { return c >= 0x80; })) {
-    throw Fault("isdigit of other than ASCII is not supported");
-  }
-  return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
-}
-
-Value partition(const std::string& text, const std::string& separator, bool from_right, Budget& budget) {
-  if (separator.empty()) throw Fault("an empty separator");
-  budget.spend_bytes(2 * (text.size() + separator.size()));
-  const StringSearch search(separator);
-  const std::size_t at = from_right ? search.rfind(text) : search.find(text);
-  if (at == std::string::npos) {
-    return Value::sequence(SequenceKind::tuple, from_right ? Values{"", "", text} : Values{text, "", ""});
-  }
-  return Value::sequence(SequenceKind::tuple, {text.substr(0, at), separator, text.substr(at + separator.size())});
-}
-
-Value joined(const std::string& separator, const Value& parts, Budget& budget) {
-  std::string out;
-  bool first = true;
-  for (const Value& part : elements(parts, budget)) {
-    if (!part.is_string() || part.is_safe()) throw Fault(fmt::format("join needs str, not {}", type_name(part)));
-    if (!first) out += separator;
-    first = false;
-    budget.spend_bytes(part.text().size() + separator.size());
-    out += part.text();
-    if (out.size() > kMaxStringBytes) throw Fault("a string becomes too long");
-  }
-  return out;
-}
-
-Value strings(std::vector<std::string> items) {
-  Values out;
-  for (std::string& item : items) out.emplace_back(std::move(item));
-  return Value::sequence(SequenceKind::list, std::move(out));
-}
-
-/// Applies a method of `text`.
-Value call_method(const std::string& text, const std::string& name, const Arguments& arguments, Budget& budget) {
-  budget.spend_bytes(text.size());  // for copies of it
-  const auto none = [&] { return Parameters(name, arguments, {}); };
-  if (name == "upper") return none(), upper(text, budget);
-  if (name == "lower") return none(), lower(text, budget);
-  if (name == "title") return none(), titled(text, budget);
-  if (name == "capitalize") return none(), capitalized(text, budget);
-  if (name == "isdigit") budget.spend_bytes(4 * text.size());
-  if (name == "isdigit") return none(), Value(all_digits(text));
-  if (name == "strip" || name == "lstrip" || name == "rstrip") {
-    const Parameters given(name, arguments, {"chars"});
-    const std::string* characters = given.given(0) ? &given.text(0) : nullptr;
-    return stripped(text, characters, name != "rstrip", name != "lstrip", budget);
-  }
-  if (name == "startswith" || name == "endswith") {
-    const Parameters given(name, arguments, {"prefix"});
-    return begins_or_ends(text, given.required(0), name == "startswith", budget);
-  }
-  if (name == "split" || name == "rsplit") {
-    const Parameters given(name, arguments, {"sep", "maxsplit"});
-    const std::int64_t most = given.integer(1, -1);
-    if (given.given(0)) {
-      return Value::sequence(SequenceKind::list, name == "split" ? split_at(text, given.text(0), most, budget)
-                                                                 : split_from_right(text, given.text(0), most, budget));
-    }
-    if (name == "rsplit" && most >= 0) throw Fault("rsplit at spaces with a limit is not supported");
-    return Value::sequence(SequenceKind::list, split_at_spaces(text, most, budget));
-  }
-  if (name == "splitlines") return none(), strings(lines_of(text, budget));
-  if (name == "replace") {
-    const Parameters given(name, arguments, {"old", "new", "count"});
-    return with_replacements(text, given.text(0), given.text(1), given.integer(2, -1), budget);
-  }
-  if (name == "find" || name == "rfind") {
-    const Parameters given(name, arguments, {"sub"});
-    budget.spend_bytes(2 * (text.size() + given.text(0).size()));
-    const StringSearch search(given.text(0));
-    return characters_before(text, name == "find" ? search.find(text) : search.rfind(text), budget);
-  }
-  if (name == "count") return Value(occurrences(text, Parameters(name, arguments, {"sub"}).text(0), budget));
-  if (name == "join") return joined(text, Parameters(name, arguments, {"iterable"}).required(0), budget);
-  if (name == "partition" || name == "rpartition") {
-    return partition(text, Parameters(name, arguments, {"sep"}).text(0), name == "rpartition", budget);
-  }
-  const Parameters parameters(name, arguments, {"affix"});  // removeprefix, removesuffix
-  const std::string& affix = parameters.text(0);
-  if (name == "removeprefix") return text.starts_with(affix) ? text.substr(affix.size()) : text;
-  return text.ends_with(affix) ? text.substr(0, text.size() - affix.size()) : text;
-}
-
-constexpr std::array<std::string_view, 23> kMethods = {
-    "capitalize", "count",        "endswith",     "find",    "isdigit", "join",       "lower",  "lstrip",
-    "partition",  "removeprefix", "removesuffix", "replace", "rfind",   "rpartition", "rsplit", "rstrip",
-    "split",      "splitlines",   "startswith",   "strip",   "title",   "upper",      "upper"};
-
-}  // namespace
-
-std::string upper(const std::string& text, Budget& budget) { return with_case(text, true, budget); }
-std::string lower(const std::string& text, Budget& budget) { return with_case(text, false, budget); }
-
-std::string capitalized(const std::string& text, Budget& budget) {
-  if (text.empty()) return text;
-  const std::size_t first = utf8::at(text, 0).bytes;
-  return upper(text.substr(0, first), budget) + lower(text.substr(first), budget);
-}
-
-std::string title_words(const std::string& text, Budget& budget) {
-  budget.spend_characters(text.size());
-  std::string out, word;
-  const auto flush = [&] {
-    out += capitalized(word, budget);
-    word.clear();
-  };
-  for (std::size_t i = 0; i < text.size();) {
-    const std::string_view character = std::string_view(text).substr(i, utf8::at(text, i).bytes);
-    const bool begins =
-        std::string_view("-({[<").find(character) != std::string_view::npos || is_python_space(utf8::at(text, i).value);
-    if (begins) {
-      flush();
-      out += character;
-    } else {
-      word += character;
-    }
-    i += character.size();
-  }
-  flush();
-  return out;
-}
-
-std::string stripped(const std::string& text, const std::string* characters, bool left, bool right, Budget& budget) {
-  const auto goes = [&](std::size_t at) {
-    const auto [c, bytes] = utf8::at(text, at);
-    budget.spend(1 + (characters == nullptr ? 0 : characters->size() / 16));
-    if (characters == nullptr) return is_python_space(c);
-    // In valid UTF-8, whole characters are never found across character boundaries.
-    return characters->find(text.substr(at, bytes)) != std::string::npos;
-  };
-  std::size_t begin = 0, end = text.size();
-  while (left && begin < end && goes(begin)) begin += utf8::at(text, begin).bytes;
-  while (right && end > begin && goes(utf8::before(text, end))) end = utf8::before(text, end);
-  budget.spend_bytes(end - begin);
-  return text.substr(begin, end - begin);
-}
-
-std::string with_replacements(const std::string& text, const std::string& old_text, const std::string& new_text,
-                              std::int64_t most, Budget& budget) {
-  std::string out;
-  const auto add = [&](std::string_view piece) {
-    budget.spend_bytes(piece.size());
-    out += piece;
-    if (out.size() > kMaxStringBytes) throw Fault("a string becomes too long");
-  };
-  budget.spend_bytes(2 * (text.size() + old_text.size()));
-  const StringSearch search(old_text);
-  std::size_t begin = 0;
-  for (; most != 0; --most) {
-    const std::size_t at = search.find(text, begin);
-    if (at == std::string::npos || (old_text.empty() && at == text.size())) break;
-    if (old_text.empty()) {  // before every character
-      add(new_text);
-      const std::size_t bytes = utf8::at(text, at).bytes;
-      add(std::string_view(text).substr(at, bytes));
-      begin = at + bytes;
-    } else {
-      add(std::string_view(text).substr(begin, at - begin));
-      add(new_text);
-      begin = at + old_text.size();
-    }
-  }
-  add(std::string_view(text).substr(begin));
-  if (old_text.empty() && most != 0) add(new_text);
-  return out;
-}
-
-std::vector<std::string> lines_of(const std::string& text, Budget& budget) {
-  budget.spend_characters(2 * text.size());
-  std::vector<std::string> out;
-  std::size_t begin = 0;
-  for (std::size_t i = 0; i < text.size();) {
-    const auto [c, bytes] = utf8::at(text, i);
-    const std::size_t line_end = i;
-    i += bytes;
-    const bool ends = (c >= 0x0A && c <= 0x0D) || (c >= 0x1C && c <= 0x1E) || c == 0x85 || c == 0x2028 || c == 0x2029;
-    if (!ends) continue;
-    if (c == '\r' && i < text.size() && text[i] == '\n') ++i;
-    budget.spend(2);
-    out.push_back(text.substr(begin, line_end - begin));
-    begin = i;
-  }
-  if (begin < text.size()) out.push_back(text.substr(begin));
-  return out;
-}
-
-Value string_method(const Value& text, const std::string& name, Budget& budget) {
-  if (std::find(kMethods.begin(), kMethods.end(), name) == kMethods.end()) {
-    if (std::find(kPythonMethods.begin(), kPythonMethods.end(), name) != kPythonMethods.end()) {
-      throw Fault(fmt::format("the method '{}' of a str is not supported", name));
-    }
-    return Value::undefined(fmt::format("the str has no member '{}'", name));
-  }
-  if (text.is_safe()) throw Fault("methods of a safe string are not supported");
-  return bound_method(name, text, [name, &budget](const Value& self, const Arguments& arguments) {
-    return call_method(self.text(), name, arguments, budget);
-  });
 }
 
 }  // namespace baton::jinja

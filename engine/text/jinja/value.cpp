@@ -59,6 +59,117 @@ Value Value::dict(Dict dict) {
   return Value(Data(std::shared_ptr<const Dict>(std::make_shared<Dict>(std::move(dict)))));
 }
 
+void TextBuilder::add(std::string_view text, Budget& budget) {
+  budget.spend_bytes(text.size());
+  if (text_.text.size() + text.size() > kMaxStringBytes) throw Fault("a string becomes too long");
+  text_.text += text;
+}
+
+void TextBuilder::add_span(const ValueSpan& span, Budget& budget) {
+  if (span.begin == span.end) return;
+  if (!text_.values.empty()) {
+    ValueSpan& last = text_.values.back();
+    const bool goes_on = last.is_verbatim == span.is_verbatim &&
+                         (!span.is_verbatim || last.offset + (last.end - last.begin) == span.offset);
+    if (last.end == span.begin && last.value == span.value && goes_on) {
+      last.end = span.end;
+      return;
+    }
+  }
+  budget.spend(4);  // 40 bytes
+  text_.values.push_back(span);
+}
+
+void TextBuilder::add(const ChatText& text, std::size_t begin, std::size_t size, Budget& budget) {
+  const std::size_t at = text_.text.size(), end = begin + size;
+  add(std::string_view(text.text).substr(begin, size), budget);
+  auto span = std::partition_point(text.values.begin(), text.values.end(),
+                                   [&](const ValueSpan& one) { return one.end <= begin; });
+  for (; span != text.values.end() && span->begin < end; ++span) {
+    budget.spend(1);
+    ValueSpan kept = *span;
+    kept.begin = std::max(kept.begin, begin);
+    kept.end = std::min(kept.end, end);
+    kept.offset += kept.begin - span->begin;
+    kept.begin = kept.begin - begin + at;
+    kept.end = kept.end - begin + at;
+    add_span(kept, budget);
+  }
+}
+
+void TextBuilder::add(const Value& value, Budget& budget) {
+  if (value.is_undefined()) return;
+  if (value.is_string()) return add(value.traced(), budget);
+  add(representation(value, budget), budget);
+}
+
+void TextBuilder::add_changed(std::string_view text, std::size_t value, Budget& budget) {
+  const std::size_t at = text_.text.size();
+  add(text, budget);
+  add_span({at, at + text.size(), value, 0, false}, budget);
+}
+
+Value cut(const Value& string, std::size_t begin, std::size_t size, Budget& budget) {
+  const ChatText& text = string.traced();
+  if (begin == 0 && size == text.text.size()) return string;
+  if (text.values.empty()) {
+    budget.spend_bytes(size);
+    return Value(text.text.substr(begin, size), string.is_safe());
+  }
+  TextBuilder part;
+  part.add(text, begin, size, budget);
+  return Value(part.take(), string.is_safe());
+}
+
+namespace {
+
+const ValueSpan* first_span(const Value& value) {
+  return value.is_string() && !value.traced().values.empty() ? &value.traced().values.front() : nullptr;
+}
+
+Value marked(Value result, const ValueSpan* from) {
+  if (from == nullptr || !result.is_string() || result.text().empty() || !result.traced().values.empty()) return result;
+  ChatText text = result.traced();
+  text.values.push_back({0, text.text.size(), from->value, 0, false});
+  return Value(std::move(text), result.is_safe());
+}
+
+}  // namespace
+
+Value made_of(Value result, std::initializer_list<const Value*> origins) {
+  const ValueSpan* from = nullptr;
+  for (const Value* origin : origins) from = from ? from : first_span(*origin);
+  return marked(std::move(result), from);
+}
+
+Value made_of(Value result, const Value& origin, const Arguments& arguments) {
+  const ValueSpan* from = first_span(origin);
+  for (const Value& argument : arguments.positional) from = from ? from : first_span(argument);
+  for (const auto& argument : arguments.named) from = from ? from : first_span(argument.second);
+  return marked(std::move(result), from);
+}
+
+ChatText changed_parts(const ChatText& text, const std::function<std::string(std::string_view)>& change,
+                       Budget& budget) {
+  const std::string_view all = text.text;
+  if (text.values.empty()) return {change(all)};
+  TextBuilder out;
+  std::size_t at = 0;
+  for (const ValueSpan& span : text.values) {
+    if (at < span.begin) out.add(change(all.substr(at, span.begin - at)), budget);
+    const std::string_view part = all.substr(span.begin, span.end - span.begin);
+    const std::string changed = change(part);
+    if (changed == part) {
+      out.add(text, span.begin, part.size(), budget);
+    } else {
+      out.add_changed(changed, span.value, budget);
+    }
+    at = span.end;
+  }
+  if (at < all.size()) out.add(change(all.substr(at)), budget);
+  return out.take();
+}
+
 const SequenceValue* Value::as_sequence() const {
   const auto* pointer = get<std::shared_ptr<const SequenceValue>>();
   return pointer == nullptr ? nullptr : pointer->get();
@@ -114,6 +225,7 @@ std::string type_name(const Value& value) {
   if (const SequenceValue* sequence = value.as_sequence()) {
     if (sequence->kind == SequenceKind::list) return "list";
     if (sequence->kind == SequenceKind::tuple) return "tuple";
+    if (sequence->kind == SequenceKind::range) return "range";
     return sequence->kind == SequenceKind::view ? "view" : "generator";
   }
   if (value.get<std::shared_ptr<const Loop>>()) return "loop";
@@ -229,10 +341,15 @@ Values elements(const Value& value, Budget& budget) {
   }
   if (value.is_string()) {
     const std::string& text = value.text();
+    const Value plain = value.is_safe() ? Value(value.traced(), false) : value;
     budget.spend(text.size());
     for (std::size_t i = 0; i < text.size();) {
       const std::size_t bytes = utf8::at(text, i).bytes;
-      out.emplace_back(text.substr(i, bytes));
+      if (value.traced().values.empty()) {
+        out.emplace_back(text.substr(i, bytes));
+      } else {
+        out.push_back(cut(plain, i, bytes, budget));
+      }
       i += bytes;
     }
     return out;

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <map>
 #include <memory>
 #include <stdexcept>
@@ -15,6 +16,7 @@
 #include <vector>
 
 #include "engine/base/clock.h"
+#include "engine/text/templates.h"
 
 namespace baton::jinja {
 
@@ -60,14 +62,15 @@ struct Undefined {
 };
 struct None {};
 struct String {
-  std::shared_ptr<const std::string> text;  // valid UTF-8
-  bool safe = false;                        // went through the filter "safe": Python's Markup
+  std::shared_ptr<const ChatText> text;  // valid UTF-8
+  bool safe = false;                     // went through the filter "safe": Python's Markup
 };
 
 enum class SequenceKind : std::uint8_t {
   list,
   tuple,
-  view,       // range, dict.items() and their like: may be walked again, not indexed or printed
+  range,      // what range gives: an immutable list that is not printed
+  view,       // dict.items() and its like: may be walked again, not indexed or printed
   generator,  // what select, map and items give: may be walked once
 };
 struct SequenceValue {
@@ -109,6 +112,7 @@ struct Loop {
 
   Values items;
   std::size_t index = 0;
+  std::int64_t depth = 1;  // of a recursive loop: how many of it are under way
 };
 
 struct Arguments {
@@ -130,7 +134,8 @@ class Value {
   Value(std::int64_t value) : data_(value) {}
   Value(double value) : data_(value) {}
   Value(std::string text, bool safe = false)
-      : data_(String{std::make_shared<const std::string>(std::move(text)), safe}) {}
+      : Value(ChatText{std::move(text)}, safe) {}
+  Value(ChatText text, bool safe) : data_(String{std::make_shared<const ChatText>(std::move(text)), safe}) {}
   Value(std::string_view text) : Value(std::string(text)) {}
   Value(const char* text) : Value(std::string(text)) {}
   Value(Data data) : data_(std::move(data)) {}
@@ -148,7 +153,8 @@ class Value {
   bool is_none() const { return get<None>() != nullptr; }
   bool is_string() const { return get<String>() != nullptr; }
   bool is_safe() const { return is_string() && get<String>()->safe; }
-  const std::string& text() const { return *get<String>()->text; }  // only for strings
+  const std::string& text() const { return traced().text; }           // only for strings
+  const ChatText& traced() const { return *get<String>()->text; }  // only for strings
   const SequenceValue* as_sequence() const;
   const Dict* as_dict() const;
   /// bool, int or float.
@@ -188,6 +194,38 @@ Value bound_method(std::string name, Value self, Callable::Call call);
 /// Only for undefined values.
 inline const std::string& why_undefined(const Value& value) { return *value.get<Undefined>()->what; }
 
+/// A text that grows up to the limits, with what in it comes from values (ValueSpan).
+class TextBuilder {
+ public:
+  /// Throws Fault if the text becomes too long.
+  void add(std::string_view text, Budget& budget);
+  void add(const ChatText& text, Budget& budget) { add(text, 0, text.text.size(), budget); }
+  /// A part of a text.
+  void add(const ChatText& text, std::size_t begin, std::size_t size, Budget& budget);
+  /// str(value).
+  void add(const Value& value, Budget& budget);
+  /// What was made of bytes of values, whichever.
+  void add_changed(std::string_view text, std::size_t value, Budget& budget);
+
+  const ChatText& text() const { return text_; }
+  ChatText take() { return std::move(text_); }
+
+ private:
+  void add_span(const ValueSpan& span, Budget& budget);
+
+  ChatText text_;
+};
+
+/// A part of a string, with what the string knows of it.
+Value cut(const Value& string, std::size_t begin, std::size_t size, Budget& budget);
+/// A string that was made of others in a way that no bytes of it can be told apart: all of it comes from a value if any
+/// of `origins` does.
+Value made_of(Value result, std::initializer_list<const Value*> origins);
+Value made_of(Value result, const Value& origin, const Arguments& arguments);
+/// `change` of each part of the text that comes from one value, or from none: for changes of single characters.
+ChatText changed_parts(const ChatText& text, const std::function<std::string(std::string_view)>& change,
+                       Budget& budget);
+
 /// Python's name of the type, for messages.
 std::string type_name(const Value& value);
 bool truth(const Value& value);
@@ -203,17 +241,19 @@ std::size_t length(const Value& value, Budget& budget);
 
 /// str() and repr(). Throws Fault for what has no text that a prompt could contain.
 std::string to_text(const Value& value, Budget& budget);
-std::string representation(const Value& value, Budget& budget);
+ChatText traced_text(const Value& value, Budget& budget);
+ChatText representation(const Value& value, Budget& budget);
 std::string number_text(double value);
 
 /// json.dumps as Transformers calls it. `indent` < 0: on one line.
 struct JsonStyle {
-  int indent = -1;
+  int indent = -1;                // how often `indent_text` stands there for one level
+  std::string indent_text = " ";
   std::string item_separator = ", ";
   std::string key_separator = ": ";
   bool ascii = false;
   bool sort_keys = false;
 };
-std::string to_json(const Value& value, const JsonStyle& style, Budget& budget);
+ChatText to_json(const Value& value, const JsonStyle& style, Budget& budget);
 
 }  // namespace baton::jinja

@@ -54,6 +54,8 @@ struct EngineOptions {
 struct RunOptions {
   std::map<std::string, std::string> inputs{};  // UTF-8
   std::optional<std::uint64_t> seed{};          // takes precedence over the workflow's
+  /// What chat templates show as now: "2026-01-31T13:00:00", as RunRecord::local_time; empty: the host's local time.
+  std::string local_time{};
   std::chrono::milliseconds timeout{0};  // limit of the whole run, with opening its models (state "timeout"); 0: none
   std::stop_token stop{};                // a request has the effect of Run::stop()
   /// Called in order on a thread of the library; must return soon. An exception stops the run; Run::get() rethrows it.

@@ -17,6 +17,7 @@ struct PreviewOptions {
   std::map<std::string, std::string> values{};  // by slot name, for every turn; takes precedence over the other members
   const RunRecord* record = nullptr;            // outputs of agents, from a run of this workflow
   std::map<std::string, std::string> tool_results{};  // by TurnInfo::id: "inspector", in later rounds "inspector#2"
+  std::string local_time{};  // as RunOptions::local_time; empty: the record's, or now
 };
 
 /// A part of a prompt: fixed text, chat template included, or a slot.
@@ -40,6 +41,8 @@ struct TurnPreview {
   std::int64_t kv_bytes = 0;       // for that prompt and output
   std::int64_t context = 0;        // the model's context in tokens
   std::string turn{};              // TurnInfo::id
+  std::string note{};              // what is done to its messages since the chat template does not take all of them
+  std::string error{};             // why there is no prompt: the chat template refuses a message
 
   std::string text() const;  // unknown slots as {{ name }}
 };

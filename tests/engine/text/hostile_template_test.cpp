@@ -7,12 +7,15 @@
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
+#include <optional>
+#include <random>
 #include <thread>
 
 #include "engine/base/errors.h"
 #include "engine/base/system/process.h"
 #include "engine/text/templates.h"
 #include "tests/engine/text/hostile_templates.h"
+#include "tests/support/golden_files.h"
 #include "tests/support/process_memory.h"
 #include "tests/support/small_stack.h"
 #include "tests/support/thread_time.h"
@@ -155,7 +158,17 @@ TEST_CASE("every operation on texts and lists costs by what it touches") {
                                       "s|reverse|length",
                                       "s|capitalize|length",
                                       "s.removeprefix(b)|length",
-                                      "s|string|safe|length"}) {
+                                      "s|string|safe|length",
+                                      "(s|safe) + s",
+                                      "('%s' % s)|length",
+                                      "'{}'.format(s)|length",
+                                      "s.isalpha()",
+                                      "s.swapcase()|length",
+                                      "s.center(16000001)|length",
+                                      "s.find(b, 1)",
+                                      "s|truncate(9, true)",
+                                      "s[5:]|length",
+                                      "s[-1]"}) {
     INFO(operation);
     CHECK(complaint(big + "{% set x = " + operation + " %}" + end) != "nothing");
   }
@@ -163,7 +176,7 @@ TEST_CASE("every operation on texts and lists costs by what it touches") {
   for (const std::string operation :
        {"l + l", "l == l + []", "100001 in l", "l.index(99999)", "l.count(1)", "l|sort|first", "l[::-1]", "l|tojson",
         "l|sum", "l|map('string')|list", "l|select('odd')|list", "l|reverse|list", "l|max", "l|first", "l|unique|list",
-        "[l]|string"}) {
+        "[l]|string", "l|batch(3)|list", "l|slice(3)|list", "dict(*[d])", "'%s' % [l]", "l|min(attribute=0)"}) {
     INFO(operation);
     CHECK_THAT(complaint(lists + "{% set x = " + operation + " %}" + end),
                Contains("limit of steps") || Contains("long"));
@@ -220,6 +233,82 @@ TEST_CASE("a stop ends rendering soon") {
   } catch (const ModelError&) {  // a fast machine uses up the steps before
   }
   CHECK(thread_seconds() - begin < kSeconds);
+}
+
+namespace {
+
+/// A template of a family with a few pieces of it, or of others, repeated, moved or left out.
+std::string mutated(const std::vector<std::string>& sources, std::mt19937& random) {
+  const auto below = [&](std::size_t limit) { return static_cast<std::size_t>(random() % limit); };
+  static const std::vector<std::string> kPieces = {
+      "{% for x in range(100000) %}", "{% endfor %}", "{% if true %}", "{% endif %}", "messages", " * 1000000", "[::-1]",
+      "|tojson", "|list", "|join(messages[0].content)", " ~ messages[0].content", ".split('a')", ".replace('', 'aa')",
+      "{% macro m(x) %}{{ m(x) }}{% endmacro %}", "{{ m(1) }}", " recursive", "loop(messages)", "{% call m(1) %}",
+      "{% endcall %}", "'%1000s' % 1", "|indent(900)", "*messages", "**messages[0]", ".format(messages)", "|upper|title"};
+  std::string text = sources[below(sources.size())];
+  for (std::size_t changes = 1 + below(6); changes > 0; --changes) {
+    const std::size_t at = below(text.size() + 1), length = below(40);
+    switch (below(4)) {
+      case 0:
+        text.erase(at, length);
+        break;
+      case 1:
+        text.insert(at, text.substr(below(text.size() + 1), below(400)));
+        break;
+      case 2:
+        text.insert(at, kPieces[below(kPieces.size())]);
+        break;
+      default: {
+        const std::string& other = sources[below(sources.size())];
+        text.replace(at, length, other.substr(below(other.size() + 1), below(400)));
+      }
+    }
+  }
+  return text;
+}
+
+}  // namespace
+
+TEST_CASE("mutated templates of families end within their time and memory") {
+  const std::size_t templates = nightly() ? 20'000 : 400;
+  std::vector<std::string> sources;
+  for (const Json& one : golden_json("chat/manners.json")["templates"]) sources.push_back(one["source"]);
+  ChatMessage question{"user", std::string(20'000, 'a') + "\n b"};
+  question.values = {{0, question.content.size(), 0, 0, true}};
+  const std::vector<ChatMessage> messages{{"system", "Be kind."}, question, {"assistant", "<think>x</think>y"}, question};
+  ChatOptions options{.bos_token = "<s>", .eos_token = "</s>"};
+  options.tools = {R"({"name": "f", "description": "d", "parameters": {"type": "object", "properties": {}}})"};
+  const std::int64_t before = peak_resident();
+  double slowest = 0;
+  std::size_t rendered = 0, which = 0;
+  for (std::size_t seed = 0; seed < templates; ++seed) {
+    std::mt19937 random(static_cast<unsigned>(seed));
+    const std::string source = mutated(sources, random);
+    const double begin = thread_seconds();
+    std::optional<ChatText> made;
+    try {
+      made = ChatTemplate::parse(source, "t")->render_values(messages, options);
+      ++rendered;
+    } catch (const ModelError&) {
+    }
+    const double seconds = thread_seconds() - begin;
+    INFO("seed " << seed << ": " << source);
+    CHECK(seconds < kSeconds);
+    for (std::size_t i = 0; made && i < made->values.size(); ++i) {
+      const ValueSpan& span = made->values[i];
+      REQUIRE((span.begin < span.end && span.end <= made->text.size()));
+      REQUIRE((i == 0 || made->values[i - 1].end <= span.begin));
+    }
+    if (seconds > slowest) which = seed;
+    slowest = std::max(slowest, seconds);
+    made.reset();
+    return_free_memory();
+    if (!kFreedIsKept) REQUIRE(peak_resident() - before < kBytes);
+  }
+  CHECK(rendered > templates / 20);
+  if (nightly())
+    WARN(fmt::format("{} templates, {} rendered; the slowest took {:.2f} s (seed {})", templates, rendered, slowest,
+                     which));
 }
 
 TEST_CASE("hostile templates end within their time and memory") {

@@ -299,6 +299,30 @@ TEST_CASE("the shortest workflow") {
   CHECK(spec.relay.method->name == "auto");
 }
 
+TEST_CASE("variables of chat templates: an agent's are over those of its model") {
+  const Plan made = plan(R"(version: 1
+name: team
+models: {main: {path: m, template: {enable_thinking: false, effort: low, list: [1, {a: null}]}}}
+agents:
+  a: {prompt: "{{ user_question }}", template: {effort: "high", own: 2.5}}
+  b: {prompt: "{{ user_question }} {{ agent_a_current }}"}
+workflow: {topology: chain}
+)");
+  using Variables = std::vector<std::pair<std::string, std::string>>;
+  CHECK(made.turns[0].template_variables == Variables{{"enable_thinking", "false"},
+                                                      {"list", R"([1,{"a":null}])"},
+                                                      {"effort", R"("high")"},
+                                                      {"own", "2.5"}});
+  CHECK(made.turns[1].template_variables ==
+        Variables{{"enable_thinking", "false"}, {"effort", R"("low")"}, {"list", R"([1,{"a":null}])"}});
+  const auto wrong = [](const std::string& name) {
+    return errors_of(with_header("agents: {a: {prompt: \"{{ user_question }}\", template: {" + name + ": 1}}}"));
+  };
+  for (const char* name : {"messages", "tools", "add_generation_prompt", "bos_token", "eos_token"})
+    CHECK_THAT(wrong(name), Catch::Contains(std::string("agent 'a': template: '") + name + "' is set by Baton"));
+  CHECK_THAT(wrong("\"a b\""), Catch::Contains("expected the name of a variable"));
+}
+
 TEST_CASE("how many hand-overs in a row are followed") {
   const auto max_hops = [](const std::string& relay) {
     return parse(with_header("agents: {a: {prompt: \"{{ user_question }}\"}}\nrelay: " + relay)).relay.options.max_hops;
