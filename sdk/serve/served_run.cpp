@@ -159,6 +159,8 @@ std::optional<ApiError> error_of(const RunRecord& record, const std::function<vo
     case RunState::cancelled:
       return ApiError(503, "cancelled", "the server ended the run, since it shuts down");
     case RunState::suspended:
+      return ApiError(409, "suspended",
+                      record.error + ": a step asks, or a call has to be approved, and a served run has nobody to ask");
     case RunState::failed:
       break;
   }

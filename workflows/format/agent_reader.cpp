@@ -82,6 +82,7 @@ AgentSpec AgentReader::agent(const YamlEntry& entry) {
   if (const auto word = fields.text("overflow"))
     agent.overflow = *word == "error"         ? Overflow::error
                      : *word == "drop_oldest" ? Overflow::drop_oldest
+                     : *word == "summarise"   ? Overflow::summarise
                                               : Overflow::cut_result;
   agent.exact = fields.boolean("exact").value_or(false);
   if (const auto runs = fields.integer("remember")) agent.remember = static_cast<int>(*runs);

@@ -147,8 +147,8 @@ struct OutputSpec {
 enum class OnError : std::uint8_t { fail, skip, fallback };
 
 /// What happens to a prompt that would leave no room for the answer: nothing (the turn fails), results of tools are
-/// cut, or the oldest results and exchanges are left out first.
-enum class Overflow : std::uint8_t { error, cut_result, drop_oldest };
+/// cut, the oldest results and exchanges are left out first, or the model summarises results first.
+enum class Overflow : std::uint8_t { error, cut_result, drop_oldest, summarise };
 
 struct RetrySpec {
   int attempts = 1;  // in all

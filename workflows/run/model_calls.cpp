@@ -104,9 +104,44 @@ void CallRound::go_on() {
     const bool ran = before != nullptr && before->result && decision_->allowed;
     if (!take(outcome_without_tool(), ran)) return;
   }
+  finish_results();
+}
+
+void CallRound::finish_results() {
   auto made = std::make_shared<PreparedTurn>();
   run_on_worker(run_, after_results, ResultsInput{input_, outcomes_, left_}, made,
-                make_task([this, made] { end(std::move(*made)); }));
+                make_task([this, made] { on_results(std::move(*made)); }));
+}
+
+/// The turn's own model summarises a result for which there is no room.
+void CallRound::on_results(PreparedTurn made) {
+  if (!made.to_summarise || run_.ending) return end(std::move(made));
+  const std::size_t outcome = *made.to_summarise;
+  GenerationRequest request;
+  request.prompt = std::move(made.summary_prompt);
+  request.max_tokens = kSummaryTokens;
+  auto result = std::make_shared<GenerationResult>();
+  auto reply =
+      std::make_shared<std::unique_ptr<Task>>(make_task([this, outcome, result] { on_summary(outcome, *result); }));
+  request.callbacks.on_finished = [mailbox = run_.mailbox, result, reply](GenerationResult summary) {
+    *result = std::move(summary);
+    mailbox->post(std::move(*reply));
+  };
+  try {
+    const RequestId id = input_.engine->submit(std::move(request));
+    on_stop_.emplace(input_.stop, [engine = input_.engine, id] { engine->cancel(id); });
+  } catch (const EngineError&) {  // the result is cut
+    outcomes_[outcome].summary.emplace();
+    finish_results();
+  }
+}
+
+void CallRound::on_summary(std::size_t outcome, const GenerationResult& result) {
+  on_stop_.reset();
+  if (run_.ending || input_.stop.stop_requested()) return end({});
+  const bool written = result.reason != FinishReason::error && result.reason != FinishReason::cancelled;
+  outcomes_[outcome].summary = written ? std::string(utf8::trimmed(result.text)) : std::string();
+  finish_results();
 }
 
 /// Returns false if the host is asked, or has no answer.

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <functional>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -61,6 +62,9 @@ class CallRound {
   ToolOutcome outcome_without_tool();
   void run_tool();
   bool take(ToolOutcome outcome, bool ran);
+  void finish_results();
+  void on_results(PreparedTurn made);
+  void on_summary(std::size_t outcome, const GenerationResult& result);
   void suspend();
   void end(PreparedTurn next);
 
@@ -72,6 +76,7 @@ class CallRound {
   std::optional<CallDecision> decision_;  // on it
   int left_;                              // calls that may still be made
   std::vector<ToolOutcome> outcomes_;
+  std::optional<std::stop_callback<std::function<void()>>> on_stop_;  // while a result is summarised
 };
 
 }  // namespace baton

@@ -72,7 +72,8 @@ std::size_t most_kept(const PlannedTurn& turn, const Conversation& memory) {
   return kept;
 }
 
-constexpr std::size_t kLeastResult = 64;  // bytes
+constexpr std::size_t kLeastResult = 64;       // bytes
+constexpr std::size_t kLeastSummarised = 800;  // bytes
 constexpr const char* kLeftOut = "[left out: there was no room for it any more]";
 
 std::size_t count_of(const std::vector<PromptPart>& prompt) {
@@ -266,8 +267,11 @@ std::vector<CallResult> shown_results(const ResultsInput& results, std::size_t l
     // Templates write the name into their own text, where markers of roles count.
     const bool known = results.calls.turn->calls->find(outcome.tool) != nullptr;
     const std::size_t size = outcome.result.text.size();
-    shown.push_back({known ? outcome.tool : kUnknownTool, shown_result(outcome.result.text, limit)});
-    left_out.push_back(static_cast<std::int64_t>(size - std::min(size, limit)));
+    const bool summed = outcome.summary && !outcome.summary->empty();
+    const std::string text =
+        summed ? fmt::format("[a summary of {} bytes]\n{}", size, *outcome.summary) : outcome.result.text;
+    shown.push_back({known ? outcome.tool : kUnknownTool, shown_result(text, limit)});
+    left_out.push_back(static_cast<std::int64_t>(summed ? size : size - std::min(size, limit)));
   }
   return shown;
 }
@@ -278,6 +282,41 @@ std::size_t saved_by(const CallsInput& input, const PreparedTurn& prepared) {
   for (std::size_t i = 0; i < prepared.shorter.size(); ++i)
     saved += input.earlier[i].tokens - std::min(input.earlier[i].tokens, count_of(prepared.shorter[i]));
   return saved;
+}
+
+/// The prompt by which the model summarises a result, as much of it as has room; empty: there is no room for any.
+std::vector<PromptPart> summary_prompt(const ModelText& model, const CallsInput& input, const ToolOutcome& outcome) {
+  const std::string task = fmt::format(
+      "Summarise this result of the tool '{}' for somebody who has to answer a question with it. Keep names, numbers "
+      "and identifiers as they are. Write at most 100 words, and nothing but the summary.\n\n",
+      outcome.tool);
+  PlannedTurn quick;  // without thinking
+  quick.think.enabled = false;
+  for (std::size_t bytes = outcome.result.text.size(); bytes >= kLeastResult; bytes /= 2) {
+    const std::vector<PromptMessage> messages = {
+        {"user", {{task, ""}, {shown_result(outcome.result.text, bytes), "", true}}}};
+    std::vector<PromptPart> prompt = build_prompt(
+        model, messages, [](const std::string&, PieceStart) { return TokenText(); }, nullptr, input.stop);
+    const AnswerStart start = answer_start(model, quick, prompt, nullptr, input.stop);
+    append_text(model, start.text, prompt, nullptr, input.stop);
+    if (count_of(prompt) + kSummaryTokens < static_cast<std::size_t>(input.engine->info().context)) return prompt;
+  }
+  return {};
+}
+
+/// Finds the longest result that was not summarised yet, and how to do so. Returns false if there is none.
+bool ask_for_summary(const ModelText& model, const ResultsInput& results, PreparedTurn& prepared) {
+  const auto size = [&](std::size_t i) {
+    const ToolOutcome& outcome = results.outcomes[i];
+    return outcome.summary ? 0 : outcome.result.text.size();
+  };
+  std::size_t longest = 0;
+  for (std::size_t i = 1; i < results.outcomes.size(); ++i) longest = size(i) > size(longest) ? i : longest;
+  if (size(longest) < kLeastSummarised) return false;
+  prepared.summary_prompt = summary_prompt(model, results.calls, results.outcomes[longest]);
+  if (prepared.summary_prompt.empty()) return false;
+  prepared.to_summarise = longest;
+  return true;
 }
 
 /// Leaves out the oldest results of the turn until the new ones fit as they are.
@@ -321,6 +360,7 @@ PreparedTurn after_results(const ResultsInput& results) {
                                     input.stop, input.texts.get());
       begin_answer(model, *input.turn, prepared, input.texts.get(), input.stop);
       if (fits() || policy == Overflow::error) break;
+      if (policy == Overflow::summarise && ask_for_summary(model, results, prepared)) return prepared;
       std::size_t longest = 0;
       for (const ToolOutcome& outcome : results.outcomes) longest = std::max(longest, outcome.result.text.size());
       limit = std::min(limit, longest);
@@ -331,7 +371,11 @@ PreparedTurn after_results(const ResultsInput& results) {
             input.engine->info().context, used, room_for_answer(*input.turn, input.engine->info().context)));
     }
     for (std::size_t i = 0; i < results.outcomes.size(); ++i) {
-      if (prepared.left_out[i] > 0)
+      const ToolOutcome& outcome = results.outcomes[i];
+      if (outcome.summary && !outcome.summary->empty())
+        prepared.warnings.push_back(fmt::format("the {} bytes of the result of '{}' were summarised",
+                                                outcome.result.text.size(), outcome.tool));
+      else if (prepared.left_out[i] > 0)
         prepared.warnings.push_back(fmt::format("{} of the {} bytes of the result of '{}' were left out",
                                                 prepared.left_out[i], results.outcomes[i].result.text.size(),
                                                 results.outcomes[i].tool));

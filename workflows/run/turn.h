@@ -82,6 +82,7 @@ struct ToolOutcome {
   std::string arguments;  // arguments of a call by the model, or the question of a step that asks
   ToolResult result;
   double wall_ms = 0.0;
+  std::optional<std::string> summary{};  // what the model gets in place of the result; empty: there is none
 };
 
 /// Thrown by the tool of a step that asks if the host has no answer yet.
@@ -102,8 +103,10 @@ struct PreparedTurn {
   std::vector<std::int64_t> left_out;            // bytes of each of the tools' results that the model does not get
   std::vector<std::vector<PromptPart>> shorter;  // what takes the places of the oldest results of the turn
   std::vector<std::string> warnings;             // of what did not fit
-  std::string error;                             // why there is no prompt
-  bool may_retry = false;                        // another attempt may have no such error
+  std::optional<std::size_t> to_summarise;       // a result that has to be summarised first, by the model of the turn
+  std::vector<PromptPart> summary_prompt;
+  std::string error;       // why there is no prompt
+  bool may_retry = false;  // another attempt may have no such error
 };
 
 /// Takes as long as the tools do. Never throws: a failed tool is a result, anything else is in `error`.
@@ -148,6 +151,9 @@ struct ResultsInput {
 };
 /// `prompt` of the result is what follows the calls. Never throws. If all calls were made before, no more are allowed.
 PreparedTurn after_results(const ResultsInput& input);
+
+/// The maximum of a summary (Overflow::summarise).
+inline constexpr std::int32_t kSummaryTokens = 160;
 
 /// Why a tool that failed ends an attempt (CallLimits::fail).
 std::string failure_of(const ToolOutcome& outcome);

@@ -481,8 +481,11 @@ void TurnAttempt::on_called(PreparedTurn called) {
   phase_ = AttemptPhase::idle;
   warn_of(called);
   std::vector<ToolUse>& uses = state_.record.tools;
-  for (std::size_t i = 0; i < called.left_out.size() && called.left_out.size() <= uses.size(); ++i)
-    uses[uses.size() - called.left_out.size() + i].left_out = called.left_out[i];
+  for (std::size_t i = 0; i < called.left_out.size() && called.left_out.size() <= uses.size(); ++i) {
+    ToolUse& use = uses[uses.size() - called.left_out.size() + i];
+    use.left_out = called.left_out[i];
+    if (i < called.tools.size()) use.summary = called.tools[i].summary.value_or("");
+  }
   const auto ok = [](const ToolOutcome& tool) { return tool.result.ok; };
   if (run_.ending) {
     over(TurnState::cancelled);

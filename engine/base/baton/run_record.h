@@ -54,6 +54,7 @@ struct ToolUse {
   double wall_ms = 0.0;
   int generation = 0;         // the number of the model's output that holds the call; 0: before the prompt
   std::int64_t left_out = 0;  // bytes of the result that the model did not get: it was too long
+  std::string summary{};      // what the model got in place of the result
 };
 
 /// What an agent remembered of earlier runs of its session.
@@ -119,8 +120,8 @@ struct MemoryRecord {
 /// What a run did, and what became of it.
 struct RunRecord {
   int schema = 1;
-  std::string version;  // of the library that ran it, "0.1.0"
-  std::string date;     // when the run started, UTC, ISO 8601: "2026-01-31T12:00:00.250Z"
+  std::string version;     // of the library that ran it, "0.1.0"
+  std::string date;        // when the run started, UTC, ISO 8601: "2026-01-31T12:00:00.250Z"
   std::string local_time;  // what chat templates showed as now: "2026-01-31T13:00:00", on the host's clock
   std::string workflow;
   RunState state = RunState::ok;

@@ -82,6 +82,7 @@ struct FieldsOf<ToolUse> {
     fields.number("wall_ms", record.wall_ms);
     fields.count("generation", record.generation);
     fields.count("left_out", record.left_out, 0);
+    fields.text("summary", record.summary, "");
   }
 };
 

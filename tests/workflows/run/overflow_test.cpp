@@ -24,7 +24,8 @@ std::shared_ptr<const Model> model_of(std::int32_t context) {
 struct Loop {
   Loop(std::int32_t context, std::vector<std::string> all, Overflow policy) : results(std::move(all)) {
     engine = std::make_shared<ScriptedEngine>(
-        [this](const std::string&) {
+        [this](const std::string& prompt) {
+          if (prompt.find("Summarise this result") != std::string::npos) return Scripted{.text = summary};
           const std::size_t call = said++;
           if (call >= results.size()) return Scripted{.text = "Done."};
           return Scripted{.text = fmt::format("<tool_call>\n{{\"name\": \"read\", \"arguments\": {{\"n\": {}}}}}\n"
@@ -56,6 +57,7 @@ struct Loop {
   PlanBuilder builder;
   std::shared_ptr<ScriptedEngine> engine;
   std::vector<std::string> results, warnings;
+  std::string summary;
   std::size_t said = 0, made = 0;
 };
 
@@ -94,6 +96,30 @@ TEST_CASE("the oldest results are left out before the newest are cut") {
   CHECK_THAT(loop.engine->prompts[2], Contains(text_of_size(900, 'y')));
   REQUIRE(loop.warnings.size() == 1);
   CHECK_THAT(loop.warnings[0], Contains("the results of the first 1 of its 1 earlier outputs were left out"));
+}
+
+TEST_CASE("the model summarises a result for which there is no room") {
+  Loop loop(1024, {text_of_size(5000, 'x')}, Overflow::summarise);
+  loop.summary = "five thousand x";
+  const RunRecord record = loop.run();
+  REQUIRE(record.state == RunState::ok);
+  CHECK(record.agents[0].output == "Done.");
+  REQUIRE(loop.engine->prompts.size() == 3);
+  CHECK_THAT(loop.engine->prompts[1], Contains("Summarise this result of the tool 'read'") && Contains("xxxx"));
+  CHECK_THAT(loop.engine->prompts[2], Contains("[a summary of 5000 bytes]\nfive thousand x") && !Contains("xxxx"));
+  CHECK(record.agents[0].tools[0].summary == "five thousand x");
+  CHECK(record.agents[0].tools[0].result.size() == 5000);
+  REQUIRE(loop.warnings.size() == 1);
+  CHECK_THAT(loop.warnings[0], Contains("the 5000 bytes of the result of 'read' were summarised"));
+
+  // A summary that does not fit itself is cut, and a model that writes none leaves the result to be cut.
+  for (const std::string& summary : {std::string(2000, 's'), std::string()}) {
+    Loop cut(1024, {text_of_size(5000, 'x')}, Overflow::summarise);
+    cut.summary = summary;
+    CHECK(cut.run().state == RunState::ok);
+    CHECK_THAT(cut.engine->prompts.back(), Contains("bytes left out ...]"));
+    CHECK(!cut.warnings.empty());
+  }
 }
 
 TEST_CASE("with the policy `error` a turn fails whose results do not fit") {
@@ -147,7 +173,7 @@ TEST_CASE("random loops lose no result in silence, and never the question") {
       const std::uint64_t scale = 1ull << (next_random(random) % 17);
       results.push_back(text_of_size(next_random(random) % (scale + 1), static_cast<char>('A' + results.size())));
     }
-    const auto policy = static_cast<Overflow>(next_random(random) % 3);
+    const auto policy = static_cast<Overflow>(next_random(random) % 4);
     INFO("loop " << i << ", context " << context << ", policy " << static_cast<int>(policy));
     Loop loop(context, results, policy);
     const RunRecord record = loop.run();
