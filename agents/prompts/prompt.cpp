@@ -489,9 +489,10 @@ std::string merged_roles(const ModelText& model, const std::vector<PromptMessage
   std::string note;
   if (has_system && rules.no_system) {
     note = "the chat template has no system message: its text stands in front of the next user message";
-  } else if (rules.one_system && std::any_of(messages.begin() + 1, messages.end(), is_system)) {
-    note = "the chat template has a system message at the beginning only: a later one stands in front of the next user "
-           "message";
+  } else if ((rules.no_later_system || rules.no_second_system) &&
+             std::any_of(messages.begin() + 1, messages.end(), is_system)) {
+    note = "the chat template has one system message, at the beginning: a later one stands in front of the next user "
+           "message, or behind the first one";
   }
   if (repeats && rules.no_repeats)
     note += std::string(note.empty() ? "" : "; ") +

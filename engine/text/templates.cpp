@@ -138,14 +138,15 @@ std::vector<ChatMessage> merged(const std::vector<ChatMessage>& messages, const 
   std::vector<ChatMessage> out;
   std::optional<ChatMessage> system;  // texts for the next user message
   const auto add = [&](ChatMessage message) {
-    if (rules.no_repeats && !out.empty() && joins(out.back(), message)) {
+    const bool is_one = message.role == "system" ? rules.no_second_system : rules.no_repeats;
+    if (is_one && !out.empty() && joins(out.back(), message)) {
       append(out.back(), message);
     } else {
       out.push_back(std::move(message));
     }
   };
   for (ChatMessage message : messages) {
-    const bool is_late = rules.one_system && !out.empty() && out.back().role != "system";
+    const bool is_late = rules.no_later_system && !out.empty() && out.back().role != "system";
     if (message.role == "system" && (rules.no_system || is_late)) {
       message.role = "user";
       if (system) {
@@ -223,8 +224,9 @@ class JinjaTemplate : public ChatTemplate {
     rules.no_system = !takes("su");
     const std::string begin = rules.no_system ? "" : "s";
     const bool answers = takes(begin + "uau");
-    rules.one_system = !rules.no_system && answers && !takes("suasu");
-    rules.no_repeats = !takes("uu") || (answers && !takes(begin + "uaau")) || (!rules.no_system && !takes("ssu"));
+    rules.no_second_system = !rules.no_system && !takes("ssu");
+    rules.no_later_system = !rules.no_system && answers && !takes("suasu");
+    rules.no_repeats = !takes("uu") || (answers && !takes(begin + "uaau"));
     return rules;
   }
 

@@ -70,9 +70,10 @@ struct ChatOptions {
 
 /// Which messages a chat template refuses or leaves out.
 struct RoleRules {
-  bool no_system = false;   // system messages
-  bool one_system = false;  // system messages behind the first message
-  bool no_repeats = false;  // two messages of one role in a row
+  bool no_system = false;         // system messages
+  bool no_second_system = false;  // a second system message behind a first one
+  bool no_later_system = false;   // system messages behind others
+  bool no_repeats = false;        // two messages of one role in a row
   bool operator==(const RoleRules&) const = default;
 };
 

@@ -333,7 +333,7 @@ Value join(const Value& value, const Arguments& arguments, Budget& budget) {
   for (const Value& item : elements(value, budget)) {
     if (!is_first) out.add(separator, budget);
     is_first = false;
-    out.add(given.given(1) ? by_path(item, *given[1], budget) : item, budget);
+    out.add_value(given.given(1) ? by_path(item, *given[1], budget) : item, budget);
   }
   return Value(out.take(), false);
 }
@@ -387,7 +387,7 @@ Value reverse(const Value& value, const Arguments& arguments, Budget& budget) {
   std::reverse(items.begin(), items.end());
   if (!value.is_string()) return generator(std::move(items));
   TextBuilder out;
-  for (const Value& item : items) out.add(item, budget);
+  for (const Value& item : items) out.add_value(item, budget);
   return Value(out.take(), value.is_safe());
 }
 

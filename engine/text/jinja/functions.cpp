@@ -80,7 +80,7 @@ Value repeated(const Value& value, std::int64_t times, Budget& budget) {
     budget.spend_bytes(text.size() * count);
     if (!value.traced().values.empty()) {
       TextBuilder out;
-      for (std::size_t i = 0; i < count; ++i) out.add(value, budget);
+      for (std::size_t i = 0; i < count; ++i) out.add_value(value, budget);
       return Value(out.take(), value.is_safe());
     }
     std::string out;
@@ -105,8 +105,8 @@ Value sum(const Value& a, const Value& b, Budget& budget) {
   if (a.is_string()) {
     const bool safe = a.is_safe() || b.is_safe();
     TextBuilder out;
-    out.add(safe ? Value(escaped(a, budget), true) : a, budget);
-    out.add(safe ? Value(escaped(b, budget), true) : b, budget);
+    out.add_value(safe ? Value(escaped(a, budget), true) : a, budget);
+    out.add_value(safe ? Value(escaped(b, budget), true) : b, budget);
     return Value(out.take(), safe);
   }
   Values out = a.as_sequence()->items;

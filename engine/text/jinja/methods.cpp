@@ -175,9 +175,9 @@ ChatText joined(const Value& separator, const Value& parts, Budget& budget) {
   for (const Value& part : elements(parts, budget)) {
     if (!part.is_string()) throw Fault(fmt::format("join needs str, not {}", type_name(part)));
     if (part.is_safe()) throw Fault("join of a safe string is not supported");
-    if (!first) out.add(separator, budget);
+    if (!first) out.add_value(separator, budget);
     first = false;
-    out.add(part, budget);
+    out.add_value(part, budget);
   }
   return out.take();
 }

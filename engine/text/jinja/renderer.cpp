@@ -98,7 +98,7 @@ Renderer::Flow Renderer::run(TextBuilder& out, const Statement& statement, const
       out.add(statement.text, budget_);
       break;
     case StatementKind::print:
-      out.add(evaluate(*statement.value, scope), budget_);
+      out.add_value(evaluate(*statement.value, scope), budget_);
       break;
     case StatementKind::if_:
       return run(out, truth(evaluate(*statement.value, scope)) ? statement.body : statement.otherwise, scope);
@@ -111,7 +111,7 @@ Renderer::Flow Renderer::run(TextBuilder& out, const Statement& statement, const
       assign(statement, filtered_block(statement, scope), scope);
       break;
     case StatementKind::filter_block:
-      out.add(filtered_block(statement, scope), budget_);
+      out.add_value(filtered_block(statement, scope), budget_);
       break;
     case StatementKind::macro:
       run_macro_definition(statement, scope);
@@ -230,7 +230,7 @@ void Renderer::run_macro_definition(const Statement& statement, const ScopePtr& 
 
 void Renderer::run_call(TextBuilder& out, const Statement& statement, const ScopePtr& scope) {
   const Value caller = macro_of(statement, scope);
-  out.add(compute_call(*statement.value, scope, &caller), budget_);
+  out.add_value(compute_call(*statement.value, scope, &caller), budget_);
 }
 
 /// What a macro is given beyond its parameters. Throws Fault if it does not take that.
@@ -396,7 +396,7 @@ Value Renderer::compute_comparison(const Expression& expression, const ScopePtr&
 
 Value Renderer::compute_joined(const Expression& expression, const ScopePtr& scope) {
   TextBuilder out;
-  for (const ExpressionPtr& item : expression.items) out.add(evaluate(*item, scope), budget_);
+  for (const ExpressionPtr& item : expression.items) out.add_value(evaluate(*item, scope), budget_);
   return Value(out.take(), false);
 }
 

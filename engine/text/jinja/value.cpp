@@ -97,7 +97,7 @@ void TextBuilder::add(const ChatText& text, std::size_t begin, std::size_t size,
   }
 }
 
-void TextBuilder::add(const Value& value, Budget& budget) {
+void TextBuilder::add_value(const Value& value, Budget& budget) {
   if (value.is_undefined()) return;
   if (value.is_string()) return add(value.traced(), budget);
   add(representation(value, budget), budget);

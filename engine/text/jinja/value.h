@@ -203,7 +203,7 @@ class TextBuilder {
   /// A part of a text.
   void add(const ChatText& text, std::size_t begin, std::size_t size, Budget& budget);
   /// str(value).
-  void add(const Value& value, Budget& budget);
+  void add_value(const Value& value, Budget& budget);
   /// What was made of bytes of values, whichever.
   void add_changed(std::string_view text, std::size_t value, Budget& budget);
 

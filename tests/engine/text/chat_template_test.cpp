@@ -171,7 +171,8 @@ TEST_CASE("templates in the manner of current families render as in Transformers
       }
       for (const ChatMessage& message : messages) {
         const std::string word = word_in(message.content);
-        if (word.size() < 4 || (source + message.thinking).find(word) != std::string::npos) continue;
+        const bool is_elsewhere = (source + message.thinking + golden["tools"].dump()).find(word) != std::string::npos;
+        if (word.size() < 4 || is_elsewhere) continue;
         for (std::size_t at = 0; (at = made.text.find(word, at)) != std::string::npos; at += word.size()) {
           CAPTURE(word, at);
           CHECK(is_of_values(made, at, at + word.size()));
@@ -209,29 +210,23 @@ TEST_CASE("whatever a template does to a text, what comes from a value is known"
   CHECK(shown("c|trim", " a ") == "<[a]>");
   CHECK(shown("c.strip('x')", "xax") == "<[a]>");
   CHECK(shown("c.lstrip() ~ '!'", " a ") == "<[a ]!>");
-  CHECK(shown("c.split('</think>')[-1].lstrip('\n')", "<think>hm</think>
-
-so") == "<[so]>");
+  CHECK(shown("c.split('</think>')[-1].lstrip('\n')", "<think>hm</think>\n\nso") == "<[so]>");
   CHECK(shown("c.split('</think>')[0].split('<think>')[-1]", "<think>hm</think>so") == "<[hm]>");
   CHECK(shown("'(' + c + ')' + c[1:]", "abc") == "<([abc])[bc]>");
   CHECK(shown("c[0] ~ c[-1] ~ c[::-1]", "abc") == "<[a][c][c][b][a]>");
   CHECK(shown("c.replace('b', '-')", "abc") == "<[a]-[c]>");
   CHECK(shown("'x-y'|replace('-', c)", "abc") == "<x[abc]y>");
   CHECK(shown("c.partition('=')[2]", "k=v") == "<[v]>");
-  CHECK(shown("c.splitlines()|join('|')", "a
-b") == "<[a]|[b]>");
-  CHECK(shown("c|indent(1)", "a
-b") == "<[a]
- [b]>");
+  CHECK(shown("c.splitlines()|join('|')", "a\nb") == "<[a]|[b]>");
+  CHECK(shown("c|indent(1)", "a\nb") == "<[a]\n [b]>");
   CHECK(shown("c|list|join", "abc") == "<[abc]>");
   CHECK(shown("c|list|join('-')", "ab") == "<[a]-[b]>");
   CHECK(shown("c * 2", "ab") == "<[ab][ab]>");
   CHECK(shown("c|upper", "ab") == "<{AB}>");
   CHECK(shown("c|title", "ab") == "<{Ab}>");
-  CHECK(shown("c|tojson", "ab") == "<"[ab]">");
-  CHECK(shown("c|tojson", "a
-b") == "<"{a\nb}">");
-  CHECK(shown("{'k': [c]}|tojson", "ab") == "<{"k": ["[ab]"]}>");
+  CHECK(shown("c|tojson", "ab") == "<\"[ab]\">");
+  CHECK(shown("c|tojson", "a\nb") == "<\"{a\\nb}\">");
+  CHECK(shown("{'k': [c]}|tojson", "ab") == "<{\"k\": [\"[ab]\"]}>");
   CHECK(shown("[c]", "ab") == "<['[ab]']>");
   CHECK(shown("'%s!' % c", "ab") == "<[ab]!>");
   CHECK(shown("'%5s' % c", "ab") == "<{   ab}>");
@@ -288,30 +283,12 @@ TEST_CASE("messages that a template does not take are merged") {
   };
   const std::vector<ChatMessage> talk = {{"system", "S"}, {"user", "a"}, {"user", "b"}, {"assistant", "c"}, {"user", "d"}};
   CHECK(rendered(source_of("gemma2"), talk) ==
-        "<s><start_of_turn>user
-S
-
-a
-
-b<end_of_turn>
-<start_of_turn>model
-c<end_of_turn>
-<start_of_turn>user
-d"
-        "<end_of_turn>
-<start_of_turn>model
-");
+        "<s><start_of_turn>user\nS\n\na\n\nb<end_of_turn>\n<start_of_turn>model\nc<end_of_turn>\n<start_of_turn>user\nd"
+        "<end_of_turn>\n<start_of_turn>model\n");
   CHECK(rendered(source_of("gemma3"), talk) == rendered(source_of("gemma2"), talk));
-  CHECK(rendered(source_of("mistral_v01"), talk) == "<s>[INST] S
-
-a
-
-b [/INST]c</s> [INST] d [/INST]");
+  CHECK(rendered(source_of("mistral_v01"), talk) == "<s>[INST] S\n\na\n\nb [/INST]c</s> [INST] d [/INST]");
   CHECK(rendered(source_of("gemma2"), {{"system", "S"}}) ==
-        "<s><start_of_turn>user
-S<end_of_turn>
-<start_of_turn>model
-");
+        "<s><start_of_turn>user\nS<end_of_turn>\n<start_of_turn>model\n");
   // What a template takes stays as it is.
   CHECK(rendered(source_of("phi4"), talk) ==
         "<|im_start|>system<|im_sep|>S<|im_end|><|im_start|>user<|im_sep|>a<|im_end|><|im_start|>user<|im_sep|>b"
@@ -319,30 +296,24 @@ S<end_of_turn>
         "<|im_sep|>");
   // One that leaves system messages out, and one that wants them at the beginning.
   const std::string drops = "{% for m in messages if m.role != 'system' %}[{{ m.role[0] }}:{{ m.content }}]{% endfor %}";
-  CHECK(rendered(drops, talk) == "[u:S
-
-a][u:b][a:c][u:d]");
+  CHECK(rendered(drops, talk) == "[u:S\n\na][u:b][a:c][u:d]");
   const std::string first =
       "{% for m in messages %}{% if m.role == 'system' and not loop.first %}{{ raise_exception('late') }}{% endif %}"
       "[{{ m.role[0] }}:{{ m.content }}]{% endfor %}";
   CHECK(rendered(first, {{"system", "S"}, {"user", "a"}, {"system", "T"}, {"system", "U"}, {"user", "b"}}) ==
-        "[s:S][u:a][u:T
-
-U
-
-b]");
-  CHECK(rendered(first, {{"system", "S"}, {"system", "T"}, {"user", "b"}}) == "[s:S
-
-T][u:b]");
+        "[s:S][u:a][u:T\n\nU\n\nb]");
+  CHECK(rendered(first, {{"system", "S"}, {"system", "T"}, {"user", "b"}}) == "[s:S\n\nT][u:b]");
   // Where merging does not help, the template's own error is told.
   CHECK_THROWS_WITH(rendered(source_of("gemma2"), {{"assistant", "a"}}), Contains("must alternate"));
   CHECK_THROWS_WITH(rendered("{{ raise_exception('never') }}", talk), Contains("never"));
 
   const auto rules = [](const std::string& source) { return ChatTemplate::parse(source, "t")->role_rules({}); };
-  CHECK(rules(source_of("gemma2")) == RoleRules{true, false, true});
-  CHECK(rules(source_of("gemma3")) == RoleRules{false, true, true});
+  CHECK(rules(source_of("gemma2")) == RoleRules{.no_system = true, .no_repeats = true});
+  CHECK(rules(source_of("gemma3")) ==
+        RoleRules{.no_second_system = true, .no_later_system = true, .no_repeats = true});
   CHECK(rules(source_of("phi4")) == RoleRules{});
-  CHECK(rules(drops) == RoleRules{true, false, false});
+  CHECK(rules(drops) == RoleRules{.no_system = true});
+  CHECK(rules(first) == RoleRules{.no_second_system = true, .no_later_system = true});
   CHECK(rules("{{ raise_exception('never') }}") == RoleRules{});
 
   // Values of merged messages are known.
@@ -354,9 +325,7 @@ T][u:b]");
   const ChatText made =
       ChatTemplate::parse(source_of("gemma2"), "t")->render_values({system, user}, options).value();
   REQUIRE(made.values.size() == 2);
-  CHECK(made.text.substr(made.values[0].begin, made.values[1].end - made.values[0].begin) == "S
-
-v");
+  CHECK(made.text.substr(made.values[0].begin, made.values[1].end - made.values[0].begin) == "S\n\nv");
   CHECK(made.values[1].value == 1);
 }
 
@@ -371,7 +340,7 @@ TEST_CASE("what is not supported is named with its place") {
   CHECK_THAT(complaint("{% extends 'x' %}"), Contains("'extends'"));
   CHECK_THAT(complaint("{{ 'abc'.encode() }}"), Contains("'encode'"));
   CHECK_THAT(complaint("{{ cycler(1) }}"), Contains("'cycler'"));
-  CHECK_THAT(complaint("{{ range(3) }}"), Contains("printing a view"));
+  CHECK_THAT(complaint("{{ range(3) }}"), Contains("printing a range"));
   CHECK_THAT(complaint("{{ 99999999999999999999 }}"), Contains("too large"));
   CHECK_THAT(complaint("{{ 9223372036854775807 + 1 }}"), Contains("too large"));
   CHECK_THAT(complaint("{{ raise_exception('roles!') }}"), Contains("t:1:19: the template refuses: roles!"));
