@@ -7,6 +7,7 @@
 
 #include "agents/prompts/prompt.h"
 #include "engine/base/hash.h"
+#include "engine/base/json/json_parts.h"
 #include "sdk/src/internal.h"
 #include "sdk/src/model_path.h"
 #include "workflows/format/diagnostics.h"
