@@ -157,6 +157,7 @@ class PlanBuilder {
       for (SlotSource& slot : turn.slots) slot.reason = "read by its tools";
     } else {
       set_generation(turn, agent.generation);
+      set_template_variables(turn, agent);
     }
     set_constraint(turn, agent);
     plan_bytes_ += bytes_of_settings(turn);
@@ -337,10 +338,6 @@ class PlanBuilder {
     turn.fallback = agent.fallback;
     turn.retry = agent.retry;
     turn.exact = agent.exact;
-    for (const auto& [name, value] : agent.template_variables) {
-      std::erase_if(turn.template_variables, [&known = name](const auto& other) { return other.first == known; });
-      turn.template_variables.emplace_back(name, value);
-    }
     turn.remember = agent.remember;
     turn.overflow = agent.overflow;
     if (own == nullptr) return;
@@ -370,6 +367,17 @@ class PlanBuilder {
     return bytes;
   }
 
+  /// The agent's are over those of its model.
+  void set_template_variables(PlannedTurn& turn, const AgentSpec& agent) const {
+    for (const ModelSpec& model : spec_.models) {
+      if (model.name == turn.model) turn.template_variables = model.template_variables;
+    }
+    for (const auto& [name, value] : agent.template_variables) {
+      std::erase_if(turn.template_variables, [&known = name](const auto& other) { return other.first == known; });
+      turn.template_variables.emplace_back(name, value);
+    }
+  }
+
   void set_generation(PlannedTurn& turn, const GenerationSpec& own) const {
     const auto choose = [](const auto& first, const auto& second, auto otherwise) {
       return first ? *first : second.value_or(otherwise);
@@ -378,9 +386,6 @@ class PlanBuilder {
     turn.model = choose(own.model, defaults.model, spec_.models.front().name);
     turn.served = std::any_of(spec_.models.begin(), spec_.models.end(),
                               [&](const ModelSpec& model) { return model.name == turn.model && model.served(); });
-    for (const ModelSpec& model : spec_.models) {
-      if (model.name == turn.model) turn.template_variables = model.template_variables;
-    }
     turn.max_tokens = choose(own.max_tokens, defaults.max_tokens, turn.max_tokens);
     turn.stop = choose(own.stop, defaults.stop, turn.stop);
     turn.think = own.think.or_else(defaults.think);
