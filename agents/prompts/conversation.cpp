@@ -13,7 +13,7 @@
 namespace baton {
 namespace {
 
-constexpr std::size_t kMaxMessages = 10'000;  // in a host's history
+constexpr std::size_t kMaxMessages = 10'000;    // in a host's history
 constexpr const char* kAnswer = "last answer";  // the slot of the conversation; no placeholder can have this name
 
 PromptMessage told(const SaidMessage& message) { return {message.role, {{message.text, "", true}}}; }

@@ -51,7 +51,8 @@ std::vector<FramePart> continuing_frame(const ModelText& model, const Conversati
                                         const std::vector<PromptMessage>& next, const CallableTools* tools = nullptr,
                                         const std::stop_token& stop = {}, TextIds* texts = nullptr);
 
-/// The same prompt with the values of its slots, as prompt_with_values makes it: the conversation's ids stay as they are.
+/// The same prompt with the values of its slots, as prompt_with_values makes it: the conversation's ids stay as they
+/// are.
 std::vector<PromptPart> continuing_prompt(const ModelText& model, const Conversation& conversation,
                                           const std::vector<PromptMessage>& next, const SlotContents& contents,
                                           const CallableTools* tools = nullptr, const std::stop_token& stop = {},

@@ -322,7 +322,8 @@ class ValuePrompt {
     };
     for (const Mark& mark : marked.marks) {
       const Value& value = values_[places_.at(mark.piece)];
-      if (!goes_on(std::string_view(marked.text).substr(begin, mark.begin - begin)) || !goes_on(value.text)) return false;
+      if (!goes_on(std::string_view(marked.text).substr(begin, mark.begin - begin)) || !goes_on(value.text))
+        return false;
       begin = mark.end;
     }
     return goes_on(std::string_view(marked.text).substr(begin)) && at == made.text.size();
@@ -385,8 +386,8 @@ class ValuePrompt {
       const auto first = value.tokens.begin() + static_cast<std::ptrdiff_t>(kept->first);
       ids.insert(ids.end(), first, first + static_cast<std::ptrdiff_t>(kept->count));
       const PieceStart start = model_.tokenizer->start_after(ids.back());
-      const TokenText rest =
-          ids_of_text(texts_, model_.tokenizer, text.substr(kept->end, end - kept->end), TextIds::Kind::data, start, stop_);
+      const TokenText rest = ids_of_text(texts_, model_.tokenizer, text.substr(kept->end, end - kept->end),
+                                         TextIds::Kind::data, start, stop_);
       ids.insert(ids.end(), rest.begin(), rest.end());
       return ids;
     }
@@ -398,7 +399,8 @@ class ValuePrompt {
     std::size_t begin = 0, end = 0;    // bytes that they stand for
   };
 
-  /// The ids of a value that lie in [begin, end); nothing if there are none, or if it is not clear what each stands for.
+  /// The ids of a value that lie in [begin, end); nothing if there are none, or if it is not clear what each stands
+  /// for.
   std::optional<KeptIds> kept_ids(const Value& value, std::size_t begin, std::size_t end) const {
     KeptIds kept;
     std::size_t at = 0;
@@ -435,7 +437,9 @@ std::vector<PromptPart> prompt_with_values(const ModelText& model, const std::ve
                                            const SlotContents& contents, const std::vector<FramePart>* frame,
                                            const CallableTools* tools, const std::stop_token& stop, TextIds* texts) {
   ValuePrompt values(model, contents, stop, texts);
-  const SlotValue value = [&](const std::string& slot, PieceStart start) { return values.whole(contents(slot), start); };
+  const SlotValue value = [&](const std::string& slot, PieceStart start) {
+    return values.whole(contents(slot), start);
+  };
   const bool has_values = std::any_of(messages.begin(), messages.end(), [](const PromptMessage& message) {
     return std::any_of(message.pieces.begin(), message.pieces.end(),
                        [](const PromptPiece& piece) { return piece.data || !piece.slot.empty(); });
@@ -491,8 +495,9 @@ std::string merged_roles(const ModelText& model, const std::vector<PromptMessage
     note = "the chat template has no system message: its text stands in front of the next user message";
   } else if ((rules.no_later_system || rules.no_second_system) &&
              std::any_of(messages.begin() + 1, messages.end(), is_system)) {
-    note = "the chat template has one system message, at the beginning: a later one stands in front of the next user "
-           "message, or behind the first one";
+    note =
+        "the chat template has one system message, at the beginning: a later one stands in front of the next user "
+        "message, or behind the first one";
   }
   if (repeats && rules.no_repeats)
     note += std::string(note.empty() ? "" : "; ") +

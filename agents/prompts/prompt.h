@@ -84,8 +84,8 @@ TokenText tokens_of_part(const ModelText& model, const FramePart& part, PieceSta
 
 /// Makes the frame and fills it. Fixed text, which the workflow's author wrote, recognises special tokens, unless it is
 /// data. Slot values are ids and cannot inject special tokens, and the template never sees a value or data: one that
-/// trims a message does not trim a value at the message's end (prompt_with_values). A model without a chat template gets the messages
-/// joined by newlines, after the tokens that its tokenizer puts before a text.
+/// trims a message does not trim a value at the message's end (prompt_with_values). A model without a chat template
+/// gets the messages joined by newlines, after the tokens that its tokenizer puts before a text.
 std::vector<PromptPart> build_prompt(const ModelText& model, const std::vector<PromptMessage>& messages,
                                      const SlotValue& value, const CallableTools* tools = nullptr,
                                      const std::stop_token& stop = {});

@@ -191,10 +191,10 @@ class JinjaTemplate : public ChatTemplate {
  private:
   ChatText render_merged(const std::vector<ChatMessage>& messages, const ChatOptions& options,
                          const std::stop_token& stop) const {
-    const bool may_merge = options.merges_roles && (has_repeats(messages) || std::any_of(messages.begin(), messages.end(),
-                                                                                         [](const ChatMessage& message) {
-                                                                                           return message.role == "system";
-                                                                                         }));
+    const bool may_merge =
+        options.merges_roles &&
+        (has_repeats(messages) || std::any_of(messages.begin(), messages.end(),
+                                              [](const ChatMessage& message) { return message.role == "system"; }));
     const RoleRules rules = may_merge ? role_rules(options, stop) : RoleRules();
     return rules == RoleRules() ? render_text(messages, options, stop)
                                 : render_text(merged(messages, rules), options, stop);
@@ -207,14 +207,15 @@ class JinjaTemplate : public ChatTemplate {
     const auto takes = [&](std::string_view roles) {
       std::vector<ChatMessage> messages;
       for (const char role : roles) {
-        messages.push_back({role == 's' ? "system" : role == 'u' ? "user" : "assistant",
+        messages.push_back({role == 's'   ? "system"
+                            : role == 'u' ? "user"
+                                          : "assistant",
                             fmt::format("probe {} of the roles", messages.size())});
       }
       try {
         const std::string text = render_text(messages, options, stop).text;
-        return std::all_of(messages.begin(), messages.end(), [&](const ChatMessage& message) {
-          return text.find(message.content) != std::string::npos;
-        });
+        return std::all_of(messages.begin(), messages.end(),
+                           [&](const ChatMessage& message) { return text.find(message.content) != std::string::npos; });
       } catch (const ModelError&) {
         return false;
       }

@@ -27,7 +27,8 @@ struct ChatCall {
   std::string arguments;  // a JSON object
 };
 
-/// Bytes of a text that come from a value: from something that neither a chat template nor the author of a prompt wrote.
+/// Bytes of a text that come from a value: from something that neither a chat template nor the author of a prompt
+/// wrote.
 struct ValueSpan {
   std::size_t begin = 0;  // in the text
   std::size_t end = 0;
@@ -46,10 +47,10 @@ struct ChatText {
 struct ChatMessage {
   std::string role;  // system, user, assistant, tool
   std::string content;
-  std::vector<ChatCall> calls = {};  // for an assistant
-  std::string name = {};             // for a tool: whose result the content is
-  std::string call_id = {};          // for a tool: ChatCall::id
-  std::string thinking = {};         // of an assistant, in front of the content; a template may leave it out
+  std::vector<ChatCall> calls = {};    // for an assistant
+  std::string name = {};               // for a tool: whose result the content is
+  std::string call_id = {};            // for a tool: ChatCall::id
+  std::string thinking = {};           // of an assistant, in front of the content; a template may leave it out
   std::vector<ValueSpan> values = {};  // what in the content comes from values; the content is valid UTF-8 then
 };
 
@@ -101,10 +102,12 @@ class ChatTemplate {
                              const std::stop_token& stop = {}) const = 0;
 
   /// Found by rendering a few made-up messages, the first time that it is asked for. Throws Interrupted.
-  virtual RoleRules role_rules(const ChatOptions& /*options*/, const std::stop_token& /*stop*/ = {}) const { return {}; }
+  virtual RoleRules role_rules(const ChatOptions& /*options*/, const std::stop_token& /*stop*/ = {}) const {
+    return {};
+  }
 
-  /// As `render`, and where the values of the messages stand in the text, whatever the template does to them. Nothing if
-  /// this kind of template cannot tell.
+  /// As `render`, and where the values of the messages stand in the text, whatever the template does to them. Nothing
+  /// if this kind of template cannot tell.
   virtual std::optional<ChatText> render_values(const std::vector<ChatMessage>& /*messages*/,
                                                 const ChatOptions& /*options*/,
                                                 const std::stop_token& /*stop*/ = {}) const {

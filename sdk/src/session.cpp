@@ -291,7 +291,7 @@ struct Session::State {
   Engine engine;
   Workflow workflow;
   std::string local_time = local_time_text(local_seconds_now());  // what chat templates show as now, in all its runs
-  std::shared_ptr<McpServers> servers;  // the servers of all its runs; null: none
+  std::shared_ptr<McpServers> servers;                            // the servers of all its runs; null: none
   mutable std::mutex mutex;
   std::deque<SessionMemory> past;  // after each of the last runs; the last is the present
   int runs = 0;

@@ -305,7 +305,8 @@ TurnPreview preview_of(const PlannedTurn& turn, const ShownModel& shown_model, c
   preview.model_path = model.path.string();
   preview.dtype = shown_model.dtype;
   preview.activations = shown_model.activations;
-  preview.complete = preview.error.empty() && unknown.empty() && (!turn.calls || turn.calls->servers().empty());  // whose tools are not known
+  preview.complete = preview.error.empty() && unknown.empty() &&
+                     (!turn.calls || turn.calls->servers().empty());  // whose tools are not known
   preview.context = shown_model.context();
   for (const auto& part : parts) {
     PreviewPart shown;
@@ -380,8 +381,8 @@ std::string TurnPreview::text() const {
 std::int64_t seconds_of_option(const std::string& local_time) {
   const std::optional<std::int64_t> seconds = local_seconds_of(local_time);
   if (!seconds)
-    throw InputError(fmt::format("local_time: expected a time as 2026-01-31T13:00:00, found '{}'",
-                                 beginning(local_time, 40)));
+    throw InputError(
+        fmt::format("local_time: expected a time as 2026-01-31T13:00:00, found '{}'", beginning(local_time, 40)));
   return *seconds;
 }
 

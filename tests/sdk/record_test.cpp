@@ -273,9 +273,8 @@ workflow: {topology: chain}
 )");
   const baton::Engine engine = baton::Engine::open({.model = model.path().string(), .device = "cpu", .threads = 1});
   const auto recorded = [&](const std::string& name, const std::string& local_time) {
-    return engine.run(workflow, {.inputs = {{"user_question", " hi "}},
-                                 .local_time = local_time,
-                                 .record = place.path() / name});
+    return engine.run(workflow,
+                      {.inputs = {{"user_question", " hi "}}, .local_time = local_time, .record = place.path() / name});
   };
   const auto prompt = [&](const std::string& name) { return text_of(place.path() / name); };
   const auto first = recorded("1", "2026-11-28T23:59:59");

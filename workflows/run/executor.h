@@ -32,9 +32,9 @@ struct RunRequest {
   std::optional<std::uint64_t> seed;          // takes precedence over the workflow's
   /// What chat templates show as now (ChatOptions::local_seconds); none: the clock's time of each prompt.
   std::optional<std::int64_t> local_seconds;
-  Milliseconds timeout{0};                    // limit of the whole run; 0: none
-  std::optional<Clock::time_point> due;       // when it has passed; without a value, it counts from the run's beginning
-  std::stop_token stop;                       // ends the run soon, keeping what it has; state "cancelled"
+  Milliseconds timeout{0};               // limit of the whole run; 0: none
+  std::optional<Clock::time_point> due;  // when it has passed; without a value, it counts from the run's beginning
+  std::stop_token stop;                  // ends the run soon, keeping what it has; state "cancelled"
   EventCallback on_event;
   std::vector<AgentFinished> finished;  // turns of an earlier run, which are over when this run begins
   /// RunOptions::on_ask and answers.

@@ -261,8 +261,8 @@ ChatText brace_formatted(const std::string& format, const Arguments& arguments, 
       if (shown || name.ends_with("!s")) name.remove_suffix(2);
       const Value& value = field_value(name, arguments, next);
       const ChatText traced = traced_text(value, budget);
-      const std::string text =
-          shown ? field_text(Value(representation(value, budget), false), spec, budget) : field_text(value, spec, budget);
+      const std::string text = shown ? field_text(Value(representation(value, budget), false), spec, budget)
+                                     : field_text(value, spec, budget);
       if (traced.values.empty()) {
         out.add(text, budget);
       } else if (text == traced.text) {
@@ -285,8 +285,9 @@ namespace {
 
 constexpr std::array<std::string_view, 7> kDays = {"Sunday",   "Monday", "Tuesday", "Wednesday",
                                                    "Thursday", "Friday", "Saturday"};
-constexpr std::array<std::string_view, 12> kMonths = {"January", "February", "March",     "April",   "May",      "June",
-                                                      "July",    "August",   "September", "October", "November", "December"};
+constexpr std::array<std::string_view, 12> kMonths = {"January",   "February", "March",    "April",
+                                                      "May",       "June",     "July",     "August",
+                                                      "September", "October",  "November", "December"};
 
 /// A date and time of day, and strftime's conversions of it.
 class LocalDate {
@@ -332,45 +333,80 @@ class LocalDate {
       return true;
     };
     switch (kind) {
-      case 'a': return word(kDays[weekday_].substr(0, 3));
-      case 'A': return word(kDays[weekday_]);
+      case 'a':
+        return word(kDays[weekday_].substr(0, 3));
+      case 'A':
+        return word(kDays[weekday_]);
       case 'b':
-      case 'h': return word(kMonths[month_ - 1].substr(0, 3));
-      case 'B': return word(kMonths[month_ - 1]);
-      case 'c': return parts("a b e H:M:S Y");
-      case 'C': return number(static_cast<unsigned>(year_) / 100, 2, '0');
-      case 'd': return number(day_, 2, '0');
+      case 'h':
+        return word(kMonths[month_ - 1].substr(0, 3));
+      case 'B':
+        return word(kMonths[month_ - 1]);
+      case 'c':
+        return parts("a b e H:M:S Y");
+      case 'C':
+        return number(static_cast<unsigned>(year_) / 100, 2, '0');
+      case 'd':
+        return number(day_, 2, '0');
       case 'D':
-      case 'x': return parts("m/d/y");
-      case 'e': return number(day_, 2, ' ');
-      case 'f': return word("000000");  // the clock counts seconds
-      case 'F': return parts("Y-m-d");
-      case 'H': return number(hour, 2, '0');
-      case 'I': return number(hour12, 2, '0');
-      case 'j': return number(day_of_year_ + 1, 3, '0');
-      case 'k': return number(hour, 2, ' ');
-      case 'l': return number(hour12, 2, ' ');
-      case 'm': return number(month_, 2, '0');
-      case 'M': return number(minute, 2, '0');
-      case 'n': return word("\n");
-      case 'p': return word(hour < 12 ? "AM" : "PM");
-      case 'P': return word(hour < 12 ? "am" : "pm");
-      case 'r': return parts("I:M:S p");
-      case 'R': return parts("H:M");
-      case 'S': return number(second, 2, '0');
-      case 't': return word("\t");
+      case 'x':
+        return parts("m/d/y");
+      case 'e':
+        return number(day_, 2, ' ');
+      case 'f':
+        return word("000000");  // the clock counts seconds
+      case 'F':
+        return parts("Y-m-d");
+      case 'H':
+        return number(hour, 2, '0');
+      case 'I':
+        return number(hour12, 2, '0');
+      case 'j':
+        return number(day_of_year_ + 1, 3, '0');
+      case 'k':
+        return number(hour, 2, ' ');
+      case 'l':
+        return number(hour12, 2, ' ');
+      case 'm':
+        return number(month_, 2, '0');
+      case 'M':
+        return number(minute, 2, '0');
+      case 'n':
+        return word("\n");
+      case 'p':
+        return word(hour < 12 ? "AM" : "PM");
+      case 'P':
+        return word(hour < 12 ? "am" : "pm");
+      case 'r':
+        return parts("I:M:S p");
+      case 'R':
+        return parts("H:M");
+      case 'S':
+        return number(second, 2, '0');
+      case 't':
+        return word("\t");
       case 'T':
-      case 'X': return parts("H:M:S");
-      case 'u': return number(monday + 1, 1, '0');
-      case 'U': return number((day_of_year_ + 7 - weekday_) / 7, 2, '0');
-      case 'w': return number(weekday_, 1, '0');
-      case 'W': return number((day_of_year_ + 7 - monday) / 7, 2, '0');
-      case 'y': return number(static_cast<unsigned>(year_) % 100, 2, '0');
-      case 'Y': return number(static_cast<unsigned>(year_), 1, '0');
+      case 'X':
+        return parts("H:M:S");
+      case 'u':
+        return number(monday + 1, 1, '0');
+      case 'U':
+        return number((day_of_year_ + 7 - weekday_) / 7, 2, '0');
+      case 'w':
+        return number(weekday_, 1, '0');
+      case 'W':
+        return number((day_of_year_ + 7 - monday) / 7, 2, '0');
+      case 'y':
+        return number(static_cast<unsigned>(year_) % 100, 2, '0');
+      case 'Y':
+        return number(static_cast<unsigned>(year_), 1, '0');
       case 'z':
-      case 'Z': return true;  // Python's local time has no zone
-      case '%': return word("%");
-      default: return false;
+      case 'Z':
+        return true;  // Python's local time has no zone
+      case '%':
+        return word("%");
+      default:
+        return false;
     }
   }
 

@@ -224,7 +224,8 @@ Value element_of(const Value& value, const Value& key, Budget& budget) {
 Value slice_of(const Value& value, const Value& from, const Value& to, const Value& step, Budget& budget) {
   if (value.is_undefined()) throw Fault(why_undefined(value));
   if (!is_list(value) && !value.is_string()) {
-    if (value.as_sequence() && value.as_sequence()->kind == SequenceKind::range) throw Fault(fmt::format("a slice of a {} is not supported", type_name(value)));
+    if (value.as_sequence() && value.as_sequence()->kind == SequenceKind::range)
+      throw Fault(fmt::format("a slice of a {} is not supported", type_name(value)));
     return Value::undefined(fmt::format("a {} has no slices", type_name(value)));
   }
   if (value.is_string()) {
@@ -275,11 +276,11 @@ Value range(const Arguments& arguments, Budget& budget) {
 Value joiner(const Arguments& arguments, Budget& budget) {
   const Parameters given("joiner", arguments, {"sep"});
   const auto used = std::make_shared<bool>(false);
-  return callable("joiner", [used, separator = given[0] ? to_text(*given[0], budget) : ", "](const Value&,
-                                                                                         const Arguments& none) {
-    const Parameters nothing("a joiner", none, {});
-    return Value(std::exchange(*used, true) ? separator : "");
-  });
+  return callable(
+      "joiner", [used, separator = given[0] ? to_text(*given[0], budget) : ", "](const Value&, const Arguments& none) {
+        const Parameters nothing("a joiner", none, {});
+        return Value(std::exchange(*used, true) ? separator : "");
+      });
 }
 
 Value dict(const Arguments& arguments, Budget& budget) {

@@ -205,7 +205,9 @@ Value place_in(const std::string& text, const std::string& name, const Arguments
   budget.spend_bytes(2 * (part.text.size() + given.text(0).size()));
   const StringSearch search(given.text(0));
   const bool from_right = name == "rfind" || name == "rindex";
-  const std::size_t at = part.is_beyond ? std::string::npos : from_right ? search.rfind(part.text) : search.find(part.text);
+  const std::size_t at = part.is_beyond ? std::string::npos
+                         : from_right   ? search.rfind(part.text)
+                                        : search.find(part.text);
   if (at == std::string::npos && name.ends_with("index")) throw Fault("the str does not hold the other one");
   const std::int64_t before = characters_before(part.text, at, budget);
   return before < 0 ? before : part.begin + before;
@@ -213,7 +215,7 @@ Value place_in(const std::string& text, const std::string& name, const Arguments
 
 /// isalpha() and its like: whether each character is of a kind. Nothing for other names.
 std::optional<bool> has_kind(const std::string& text, const std::string& name, Budget& budget) {
-  static constexpr std::array<std::string_view, 8> kNames = {"isalnum", "isalpha", "isascii", "isdecimal",
+  static constexpr std::array<std::string_view, 8> kNames = {"isalnum", "isalpha",   "isascii", "isdecimal",
                                                              "islower", "isnumeric", "isspace", "isupper"};
   if (std::find(kNames.begin(), kNames.end(), name) == kNames.end()) return std::nullopt;
   budget.spend_characters(text.size());
@@ -223,8 +225,8 @@ std::optional<bool> has_kind(const std::string& text, const std::string& name, B
     i += bytes;
     const auto category = utf8proc_category(static_cast<utf8proc_int32_t>(c));
     const bool letter = is_cased(c) || category == UTF8PROC_CATEGORY_LM || category == UTF8PROC_CATEGORY_LO;
-    const bool numeric = category == UTF8PROC_CATEGORY_ND || category == UTF8PROC_CATEGORY_NL ||
-                         category == UTF8PROC_CATEGORY_NO;
+    const bool numeric =
+        category == UTF8PROC_CATEGORY_ND || category == UTF8PROC_CATEGORY_NL || category == UTF8PROC_CATEGORY_NO;
     if (name == "islower" || name == "isupper") {
       if (is_cased(c) && c >= 0x80 && category == UTF8PROC_CATEGORY_LT) return false;
       any = any || is_cased(c);
@@ -265,9 +267,7 @@ std::string filled_with_zeros(const std::string& text, std::int64_t width, Budge
 std::optional<Value> changed(const Value& self, const std::string& name, const Arguments& arguments, Budget& budget) {
   const std::string& text = self.text();
   const auto none = [&] { return Parameters(name, arguments, {}); };
-  const auto made = [&](std::string out) {
-    return made_of(Value(std::move(out), self.is_safe()), self, arguments);
-  };
+  const auto made = [&](std::string out) { return made_of(Value(std::move(out), self.is_safe()), self, arguments); };
   if (name == "upper") return none(), made(upper(text, budget));
   if (name == "lower") return none(), made(lower(text, budget));
   if (name == "title") return none(), made(titled(text, budget));
@@ -302,8 +302,7 @@ std::optional<Value> changed(const Value& self, const std::string& name, const A
     if (!(in_front ? text.starts_with(affix) : text.ends_with(affix))) return self;
     return cut(self, in_front ? affix.size() : 0, text.size() - affix.size(), budget);
   }
-  if (name == "join")
-    return Value(joined(self, Parameters(name, arguments, {"iterable"}).required(0), budget), false);
+  if (name == "join") return Value(joined(self, Parameters(name, arguments, {"iterable"}).required(0), budget), false);
   if (name == "format") return made_of(Value(brace_formatted(text, arguments, budget), false), {&self});
   return std::nullopt;
 }
@@ -369,11 +368,11 @@ Value call_method(const Value& self, const std::string& name, const Arguments& a
 }
 
 constexpr std::array<std::string_view, 38> kMethods = {
-    "capitalize", "center",     "count",   "endswith", "find",      "format",       "index",        "isalnum",
-    "isalpha",    "isascii",    "isdecimal", "isdigit", "islower",  "isnumeric",    "isspace",      "isupper",
-    "join",       "ljust",      "lower",   "lstrip",   "partition", "removeprefix", "removesuffix", "replace",
-    "rfind",      "rindex",     "rjust",   "rpartition", "rsplit",  "rstrip",       "split",        "splitlines",
-    "startswith", "strip",      "swapcase", "title",   "upper", "zfill"};
+    "capitalize", "center",  "count",     "endswith",   "find",      "format",       "index",        "isalnum",
+    "isalpha",    "isascii", "isdecimal", "isdigit",    "islower",   "isnumeric",    "isspace",      "isupper",
+    "join",       "ljust",   "lower",     "lstrip",     "partition", "removeprefix", "removesuffix", "replace",
+    "rfind",      "rindex",  "rjust",     "rpartition", "rsplit",    "rstrip",       "split",        "splitlines",
+    "startswith", "strip",   "swapcase",  "title",      "upper",     "zfill"};
 
 }  // namespace
 
@@ -507,7 +506,9 @@ std::string centered(const std::string& text, std::int64_t width, char fill, boo
   const auto missing = static_cast<std::size_t>(width - size);
   budget.spend_bytes(text.size() + missing);
   // Python puts the odd character in front if the width is odd.
-  const std::size_t before = !left ? 0 : !right ? missing : missing / 2 + (missing & static_cast<std::size_t>(width) & 1);
+  const std::size_t before = !left    ? 0
+                             : !right ? missing
+                                      : missing / 2 + (missing & static_cast<std::size_t>(width) & 1);
   return std::string(before, fill) + text + std::string(missing - before, fill);
 }
 

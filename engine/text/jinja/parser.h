@@ -141,7 +141,7 @@ struct Statement {
   bool is_recursive = false;  // the loop's body may call "loop"
   // A macro whose body has these names takes what they stand for.
   bool takes_caller = false, takes_more = false, takes_more_named = false;  // caller, varargs, kwargs
-  std::vector<std::pair<std::string, ExpressionPtr>> parameters;  // with defaults, which may be missing
+  std::vector<std::pair<std::string, ExpressionPtr>> parameters;            // with defaults, which may be missing
   Block body;
   Block otherwise;
 };

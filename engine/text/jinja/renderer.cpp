@@ -154,7 +154,8 @@ Renderer::Flow Renderer::run_loop(TextBuilder& out, const Statement& statement, 
   const auto loop = std::make_shared<Loop>(std::move(items));
   const Value loop_value{Value::Data(std::shared_ptr<const Loop>(loop))};
   if (statement.is_recursive) {
-    loop->depth += open_loops_.empty() || &open_loops_.back().statement != &statement ? 0 : open_loops_.back().loop->depth;
+    loop->depth +=
+        open_loops_.empty() || &open_loops_.back().statement != &statement ? 0 : open_loops_.back().loop->depth;
     open_loops_.push_back({loop.get(), statement, scope});
   }
   for (loop->index = 0; loop->index < loop->items.size(); ++loop->index) {

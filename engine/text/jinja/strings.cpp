@@ -89,7 +89,8 @@ class Representation {
     const std::string_view mark(&quote, 1);
     if (value.is_safe()) add("Markup(");
     add(mark);
-    out_.add(changed_parts(value.traced(), [&](std::string_view part) { return quotable(part, quote); }, budget_),
+    out_.add(changed_parts(
+                 value.traced(), [&](std::string_view part) { return quotable(part, quote); }, budget_),
              budget_);
     add(mark);
     if (value.is_safe()) add(")");
@@ -176,7 +177,9 @@ class JsonWriter {
   void write_string(const ChatText& text) {
     budget_.spend_characters(text.text.size());
     add("\"");
-    out_.add(changed_parts(text, [&](std::string_view part) { return in_json(part, style_.ascii); }, budget_), budget_);
+    out_.add(changed_parts(
+                 text, [&](std::string_view part) { return in_json(part, style_.ascii); }, budget_),
+             budget_);
     add("\"");
   }
 

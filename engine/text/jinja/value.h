@@ -133,8 +133,7 @@ class Value {
   Value(bool value) : data_(value) {}
   Value(std::int64_t value) : data_(value) {}
   Value(double value) : data_(value) {}
-  Value(std::string text, bool safe = false)
-      : Value(ChatText{std::move(text)}, safe) {}
+  Value(std::string text, bool safe = false) : Value(ChatText{std::move(text)}, safe) {}
   Value(ChatText text, bool safe) : data_(String{std::make_shared<const ChatText>(std::move(text)), safe}) {}
   Value(std::string_view text) : Value(std::string(text)) {}
   Value(const char* text) : Value(std::string(text)) {}
@@ -153,7 +152,7 @@ class Value {
   bool is_none() const { return get<None>() != nullptr; }
   bool is_string() const { return get<String>() != nullptr; }
   bool is_safe() const { return is_string() && get<String>()->safe; }
-  const std::string& text() const { return traced().text; }           // only for strings
+  const std::string& text() const { return traced().text; }        // only for strings
   const ChatText& traced() const { return *get<String>()->text; }  // only for strings
   const SequenceValue* as_sequence() const;
   const Dict* as_dict() const;
@@ -247,7 +246,7 @@ std::string number_text(double value);
 
 /// json.dumps as Transformers calls it. `indent` < 0: on one line.
 struct JsonStyle {
-  int indent = -1;                // how often `indent_text` stands there for one level
+  int indent = -1;  // how often `indent_text` stands there for one level
   std::string indent_text = " ";
   std::string item_separator = ", ";
   std::string key_separator = ": ";

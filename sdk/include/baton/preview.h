@@ -17,7 +17,7 @@ struct PreviewOptions {
   std::map<std::string, std::string> values{};  // by slot name, for every turn; takes precedence over the other members
   const RunRecord* record = nullptr;            // outputs of agents, from a run of this workflow
   std::map<std::string, std::string> tool_results{};  // by TurnInfo::id: "inspector", in later rounds "inspector#2"
-  std::string local_time{};  // as RunOptions::local_time; empty: the record's, or now
+  std::string local_time{};                           // as RunOptions::local_time; empty: the record's, or now
 };
 
 /// A part of a prompt: fixed text, chat template included, or a slot.

@@ -281,7 +281,8 @@ TEST_CASE("messages that a template does not take are merged") {
     }
     return std::string();
   };
-  const std::vector<ChatMessage> talk = {{"system", "S"}, {"user", "a"}, {"user", "b"}, {"assistant", "c"}, {"user", "d"}};
+  const std::vector<ChatMessage> talk = {
+      {"system", "S"}, {"user", "a"}, {"user", "b"}, {"assistant", "c"}, {"user", "d"}};
   CHECK(rendered(source_of("gemma2"), talk) ==
         "<s><start_of_turn>user\nS\n\na\n\nb<end_of_turn>\n<start_of_turn>model\nc<end_of_turn>\n<start_of_turn>user\nd"
         "<end_of_turn>\n<start_of_turn>model\n");
@@ -295,7 +296,8 @@ TEST_CASE("messages that a template does not take are merged") {
         "<|im_end|><|im_start|>assistant<|im_sep|>c<|im_end|><|im_start|>user<|im_sep|>d<|im_end|><|im_start|>assistant"
         "<|im_sep|>");
   // One that leaves system messages out, and one that wants them at the beginning.
-  const std::string drops = "{% for m in messages if m.role != 'system' %}[{{ m.role[0] }}:{{ m.content }}]{% endfor %}";
+  const std::string drops =
+      "{% for m in messages if m.role != 'system' %}[{{ m.role[0] }}:{{ m.content }}]{% endfor %}";
   CHECK(rendered(drops, talk) == "[u:S\n\na][u:b][a:c][u:d]");
   const std::string first =
       "{% for m in messages %}{% if m.role == 'system' and not loop.first %}{{ raise_exception('late') }}{% endif %}"
@@ -309,8 +311,7 @@ TEST_CASE("messages that a template does not take are merged") {
 
   const auto rules = [](const std::string& source) { return ChatTemplate::parse(source, "t")->role_rules({}); };
   CHECK(rules(source_of("gemma2")) == RoleRules{.no_system = true, .no_repeats = true});
-  CHECK(rules(source_of("gemma3")) ==
-        RoleRules{.no_second_system = true, .no_later_system = true, .no_repeats = true});
+  CHECK(rules(source_of("gemma3")) == RoleRules{.no_second_system = true, .no_later_system = true, .no_repeats = true});
   CHECK(rules(source_of("phi4")) == RoleRules{});
   CHECK(rules(drops) == RoleRules{.no_system = true});
   CHECK(rules(first) == RoleRules{.no_second_system = true, .no_later_system = true});
@@ -322,8 +323,7 @@ TEST_CASE("messages that a template does not take are merged") {
   user.values = {{0, 1, 1, 0, true}};
   ChatOptions options{.bos_token = "<s>"};
   options.merges_roles = true;
-  const ChatText made =
-      ChatTemplate::parse(source_of("gemma2"), "t")->render_values({system, user}, options).value();
+  const ChatText made = ChatTemplate::parse(source_of("gemma2"), "t")->render_values({system, user}, options).value();
   REQUIRE(made.values.size() == 2);
   CHECK(made.text.substr(made.values[0].begin, made.values[1].end - made.values[0].begin) == "S\n\nv");
   CHECK(made.values[1].value == 1);

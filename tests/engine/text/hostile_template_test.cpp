@@ -174,9 +174,10 @@ TEST_CASE("every operation on texts and lists costs by what it touches") {
   }
   const std::string lists = "{% set l = range(100000)|list %}{% set d = dict(a=l) %}{% for i in range(100000) %}";
   for (const std::string operation :
-       {"l + l", "l == l + []", "100001 in l", "l.index(99999)", "l.count(1)", "l|sort|first", "l[::-1]", "l|tojson",
-        "l|sum", "l|map('string')|list", "l|select('odd')|list", "l|reverse|list", "l|max", "l|first", "l|unique|list",
-        "[l]|string", "l|batch(3)|list", "l|slice(3)|list", "'%s' % [l]", "l|min(true)"}) {
+       {"l + l",      "l == l + []", "100001 in l",   "l.index(99999)",       "l.count(1)",           "l|sort|first",
+        "l[::-1]",    "l|tojson",    "l|sum",         "l|map('string')|list", "l|select('odd')|list", "l|reverse|list",
+        "l|max",      "l|first",     "l|unique|list", "[l]|string",           "l|batch(3)|list",      "l|slice(3)|list",
+        "'%s' % [l]", "l|min(true)"}) {
     INFO(operation);
     CHECK_THAT(complaint(lists + "{% set x = " + operation + " %}" + end),
                Contains("limit of steps") || Contains("long"));
@@ -240,11 +241,31 @@ namespace {
 /// A template of a family with a few pieces of it, or of others, repeated, moved or left out.
 std::string mutated(const std::vector<std::string>& sources, std::mt19937& random) {
   const auto below = [&](std::size_t limit) { return static_cast<std::size_t>(random() % limit); };
-  static const std::vector<std::string> kPieces = {
-      "{% for x in range(100000) %}", "{% endfor %}", "{% if true %}", "{% endif %}", "messages", " * 1000000", "[::-1]",
-      "|tojson", "|list", "|join(messages[0].content)", " ~ messages[0].content", ".split('a')", ".replace('', 'aa')",
-      "{% macro m(x) %}{{ m(x) }}{% endmacro %}", "{{ m(1) }}", " recursive", "loop(messages)", "{% call m(1) %}",
-      "{% endcall %}", "'%1000s' % 1", "|indent(900)", "*messages", "**messages[0]", ".format(messages)", "|upper|title"};
+  static const std::vector<std::string> kPieces = {"{% for x in range(100000) %}",
+                                                   "{% endfor %}",
+                                                   "{% if true %}",
+                                                   "{% endif %}",
+                                                   "messages",
+                                                   " * 1000000",
+                                                   "[::-1]",
+                                                   "|tojson",
+                                                   "|list",
+                                                   "|join(messages[0].content)",
+                                                   " ~ messages[0].content",
+                                                   ".split('a')",
+                                                   ".replace('', 'aa')",
+                                                   "{% macro m(x) %}{{ m(x) }}{% endmacro %}",
+                                                   "{{ m(1) }}",
+                                                   " recursive",
+                                                   "loop(messages)",
+                                                   "{% call m(1) %}",
+                                                   "{% endcall %}",
+                                                   "'%1000s' % 1",
+                                                   "|indent(900)",
+                                                   "*messages",
+                                                   "**messages[0]",
+                                                   ".format(messages)",
+                                                   "|upper|title"};
   std::string text = sources[below(sources.size())];
   for (std::size_t changes = 1 + below(3); changes > 0; --changes) {
     const std::size_t at = below(text.size() + 1), length = below(40);
@@ -276,7 +297,8 @@ TEST_CASE("mutated templates of families end within their time and memory") {
   for (const Json& one : golden["templates"]) sources.push_back(one["source"]);
   ChatMessage question{"user", std::string(20'000, 'a') + "\n b"};
   question.values = {{0, question.content.size(), 0, 0, true}};
-  const std::vector<ChatMessage> messages{{"system", "Be kind."}, question, {"assistant", "<think>x</think>y"}, question};
+  const std::vector<ChatMessage> messages{
+      {"system", "Be kind."}, question, {"assistant", "<think>x</think>y"}, question};
   ChatOptions options{.bos_token = "<s>", .eos_token = "</s>"};
   options.tools = {R"({"name": "f", "description": "d", "parameters": {"type": "object", "properties": {}}})"};
   const std::int64_t before = peak_resident();

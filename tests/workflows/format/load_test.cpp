@@ -309,10 +309,9 @@ agents:
 workflow: {topology: chain}
 )");
   using Variables = std::vector<std::pair<std::string, std::string>>;
-  CHECK(made.turns[0].template_variables == Variables{{"enable_thinking", "false"},
-                                                      {"list", R"([1,{"a":null}])"},
-                                                      {"effort", R"("high")"},
-                                                      {"own", "2.5"}});
+  CHECK(
+      made.turns[0].template_variables ==
+      Variables{{"enable_thinking", "false"}, {"list", R"([1,{"a":null}])"}, {"effort", R"("high")"}, {"own", "2.5"}});
   CHECK(made.turns[1].template_variables ==
         Variables{{"enable_thinking", "false"}, {"effort", R"("low")"}, {"list", R"([1,{"a":null}])"}});
   const auto wrong = [](const std::string& name) {
