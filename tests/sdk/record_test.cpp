@@ -340,7 +340,8 @@ workflow: {topology: chain}
 }
 
 TEST_CASE("of runs that go on from one record at the same time one may write") {
-  const std::vector<baton::AgentFinished> nothing;
+  const std::vector<baton::AgentFinished> no_turns;
+  const std::vector<baton::EarlierCall> no_calls;
   for (int tries = 0; tries < 20; ++tries) {
     const TempFolder place;
     std::atomic<int> refused = 0;
@@ -350,8 +351,8 @@ TEST_CASE("of runs that go on from one record at the same time one may write") {
       for (auto& journal : journals) {
         threads.emplace_back([&] {
           try {
-            journal =
-                std::make_unique<baton::RunJournal>(place.path() / "run", baton::JournalHead{}, &nothing, nullptr);
+            journal = std::make_unique<baton::RunJournal>(place.path() / "run", baton::JournalHead{},
+                                                          baton::RunJournal::Begun{no_turns, no_calls}, nullptr);
           } catch (const baton::InputError&) {
             ++refused;
           }
@@ -359,7 +360,7 @@ TEST_CASE("of runs that go on from one record at the same time one may write") {
       }
     }
     CHECK(refused == 3);
-    CHECK_THROWS_WITH(baton::RunJournal(place.path() / "run", baton::JournalHead{}, nullptr, nullptr),
+    CHECK_THROWS_WITH(baton::RunJournal(place.path() / "run", baton::JournalHead{}, std::nullopt, nullptr),
                       Contains("is being written by another run"));
     journals.clear();
     CHECK(files_in(place.path()) == std::set<std::string>{"run.journal"});
