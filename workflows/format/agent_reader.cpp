@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::size_t kMaxChoices = 256;
 
-bool is_variable_name(std::string_view name) {
+bool is_template_variable(std::string_view name) {
   const auto is_letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; };
   return !name.empty() && name.size() <= 100 && is_letter(name.front()) &&
          std::all_of(name.begin(), name.end(), [&](char c) { return is_letter(c) || (c >= '0' && c <= '9'); });
@@ -40,7 +40,7 @@ std::vector<std::pair<std::string, std::string>> read_template_variables(const F
     };
     if (std::find(kReserved.begin(), kReserved.end(), name) != kReserved.end()) {
       wrong(fmt::format("'{}' is set by Baton", name));
-    } else if (!is_variable_name(name)) {
+    } else if (!is_template_variable(name)) {
       wrong(fmt::format("expected the name of a variable (letters, digits and _), found '{}'", name));
     } else if (!entry.value.broken) {
       variables.emplace_back(name, to_json(entry.value));

@@ -245,15 +245,15 @@ TEST_CASE("roles that a template refuses are named, and so is what is done about
       "{% endif %}[{{ m.content }}]{% endfor %}");
   ModelText text = *strict;
   const std::vector<PromptMessage> messages = {{"system", {{"S"}}}, {"user", {{"u"}}}};
-  CHECK_THROWS_WITH(check_roles(text, messages), "the system message (1 of 2): t:1:85: the template refuses: alternate!");
+  CHECK_THROWS_WITH(check_roles(text, messages), "the system message (1 of 2): t:1:95: the template refuses: alternate!");
   CHECK(merged_roles(text, messages).empty());
   text.chat_options.merges_roles = true;
   check_roles(text, messages);
   CHECK(merged_roles(text, messages).find("no system message") != std::string::npos);
   CHECK(merged_roles(text, {{"user", {{"u"}}}}).empty());
   CHECK(merged_roles(text, {{"user", {{"u"}}}, {"user", {{"v"}}}}).find("alternate") != std::string::npos);
-  CHECK_THROWS_WITH(check_roles(text, {{"user", {{"u"}}}, {"assistant", {{"a"}}}, {"user", {{"u"}}}, {"tool", {{"t"}}}}),
-                    "the tool message (4 of 4): t:1:85: the template refuses: alternate!");
+  CHECK_THROWS_WITH(check_roles(text, {{"user", {{"u"}}}, {"assistant", {{"a"}}}, {"tool", {{"t"}}}}),
+                    "the tool message (3 of 3): t:1:95: the template refuses: alternate!");
   const auto parts = prompt_with_values(text, {{"system", {{"S "}, {"", "a"}}}, {"user", {{"", "b"}}}},
                                         contents_of({{"a", "one"}, {"b", "two"}}));
   CHECK(shown(*strict, parts) == "[S [a:one]\n\n[b:two]]");
