@@ -157,6 +157,10 @@ class PlanBuilder {
       for (SlotSource& slot : turn.slots) slot.reason = "read by its tools";
     } else {
       set_generation(turn, agent.generation);
+    for (const auto& [name, value] : agent.template_variables) {
+      std::erase_if(turn.template_variables, [&known = name](const auto& other) { return other.first == known; });
+      turn.template_variables.emplace_back(name, value);
+    }
     }
     set_constraint(turn, agent);
     plan_bytes_ += bytes_of_settings(turn);
@@ -335,10 +339,6 @@ class PlanBuilder {
     turn.fallback = agent.fallback;
     turn.retry = agent.retry;
     turn.exact = agent.exact;
-    for (const auto& [name, value] : agent.template_variables) {
-      std::erase_if(turn.template_variables, [&known = name](const auto& other) { return other.first == known; });
-      turn.template_variables.emplace_back(name, value);
-    }
     turn.remember = agent.remember;
     if (own == nullptr) return;
     turn.on_error = own->on_error.value_or(turn.on_error);
