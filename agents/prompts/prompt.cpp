@@ -312,6 +312,17 @@ class ValuePrompt {
     return model_.chat_template->render_values(chat_, options, stop_);
   }
 
+  /// True if a part of each value is in the text, but of those that are blank.
+  bool are_shown(const ChatText& made) const {
+    for (std::size_t i = 0; i < values_.size(); ++i) {
+      const bool is_blank = values_[i].text.find_first_not_of(kTemplateBlanks) == std::string::npos;
+      if (!is_blank && std::none_of(made.values.begin(), made.values.end(),
+                                    [i](const ValueSpan& span) { return span.value == i; }))
+        return false;
+    }
+    return true;
+  }
+
   /// True if the template does nothing to the values: it puts each where it put its mark.
   bool is_same(const ChatText& made, const Rendered& marked) const {
     std::size_t at = 0, begin = 0;
@@ -448,12 +459,20 @@ std::vector<PromptPart> prompt_with_values(const ModelText& model, const std::ve
     return fill_frame(model, frame ? *frame : build_frame(model, messages, tools, stop, texts), value, stop, texts);
   }
   const PromptWithTools shown = shown_to(model, messages, tools, stop);
-  const Rendered marked = render(model, shown.messages, shown.tools, stop);
+  std::optional<Rendered> marked;
+  std::optional<ModelError> failed;
+  try {
+    marked = render(model, shown.messages, shown.tools, stop);
+  } catch (const ModelError& error) {  // a template may cut a mark that is no value, and show a value twice
+    failed = error;
+  }
   if (values.read(shown.messages)) {
     const std::optional<ChatText> made = values.render(shown.tools);
-    if (made && !values.is_same(*made, marked)) return values.prompt_of(*made);
+    if (made && marked && !values.is_same(*made, *marked)) return values.prompt_of(*made);
+    if (made && !marked && values.are_shown(*made)) return values.prompt_of(*made);
   }
-  return fill_frame(model, frame ? *frame : frame_of(model, marked, stop, texts), value, stop, texts);
+  if (failed) throw ModelError(*failed);
+  return fill_frame(model, frame ? *frame : frame_of(model, *marked, stop, texts), value, stop, texts);
 }
 
 std::vector<PromptPart> build_prompt(const ModelText& model, const std::vector<PromptMessage>& messages,
