@@ -79,6 +79,11 @@ AgentSpec AgentReader::agent(const YamlEntry& entry) {
                        fmt::format("{}: 'feedback' has no effect without {}", owner,
                                    prompts ? "'output', which can fail" : "'prompt'"));
   }
+  if (const auto word = fields.text("overflow"))
+    agent.overflow = *word == "error"         ? Overflow::error
+                     : *word == "drop_oldest" ? Overflow::drop_oldest
+                     : *word == "summarise"   ? Overflow::summarise
+                                              : Overflow::cut_result;
   agent.exact = fields.boolean("exact").value_or(false);
   if (const auto runs = fields.integer("remember")) agent.remember = static_cast<int>(*runs);
   if (!fields.has("prompt")) check_tools_only(fields, owner);
@@ -103,7 +108,7 @@ ToolSpec AgentReader::ask(const YamlNode& question, const Fields& fields, const 
 /// Without a prompt, the tools are the agent.
 void AgentReader::check_tools_only(const Fields& fields, const std::string& owner) {
   for (const char* key : {"model", "max_tokens", "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed",
-                          "stop", "template", "exact", "remember"}) {
+                          "stop", "template", "think", "overflow", "exact", "remember"}) {
     if (fields.has(key))
       diagnostics_.error(fields.where(key), "E0409",
                          fmt::format("{}: '{}' has no effect without 'prompt'", owner, key));
@@ -127,6 +132,16 @@ GenerationSpec AgentReader::generation(const Fields& fields) {
   out.repetition_penalty = fields.number("repetition_penalty");
   if (const auto seed = fields.integer("seed")) out.seed = static_cast<std::uint64_t>(*seed);
   out.timeout = fields.duration("timeout");
+  if (const YamlNode* node = fields.get("think")) {
+    const Fields think(*node);
+    out.think.enabled = think.boolean("enabled");
+    out.think.effort = think.text("effort");
+    out.think.budget = narrow(think.integer("budget"));
+    if (const auto keep = think.text("keep"))
+      out.think.keep = *keep == "all"    ? ThinkSpec::Keep::all
+                       : *keep == "last" ? ThinkSpec::Keep::last
+                                         : ThinkSpec::Keep::none;
+  }
   if (const YamlNode* stop = fields.get("stop")) {
     out.stop.emplace();
     if (stop->is_scalar()) out.stop->push_back(stop->text);
