@@ -23,6 +23,7 @@ struct ChatCall {
   std::string id;
   std::string name;
   std::string arguments;  // a JSON object
+  bool as_text = false;   // the template gets the arguments as a text
 };
 
 struct ChatMessage {
