@@ -121,7 +121,7 @@ std::string unenforced_of(ToolSchema& tool) {
   std::string parts;
   try {
     const std::string own = fmt::format("tool '{}': ", tool.name);
-    const std::shared_ptr<const Grammar> grammar = call_grammar({}, std::span(&tool, 1), 1, true);
+    const std::shared_ptr<const Grammar> grammar = call_grammar({}, std::span(&tool, 1), {});
     for (const std::string& note : grammar->unenforced())
       parts += (parts.empty() ? "" : "; ") + (note.starts_with(own) ? note.substr(own.size()) : note);
     return parts.empty() ? "" : fmt::format("tool '{}': {}", tool.name, beginning(parts, kMaxReason));

@@ -349,7 +349,7 @@ void let_go_together(const std::vector<ToolSchema>& own, std::vector<CallableToo
     for (const CallableTool& tool : more) all.push_back(tool.schema);
     for (std::size_t i = 0; i < let_go; ++i) all[own.size() + largest[i]].enforced = false;
     try {
-      call_grammar({}, all, limits.max_calls, true);
+      call_grammar({}, all, {.max_calls = limits.max_calls});
       return true;
     } catch (const ConstraintError& error) {
       why = error.what();

@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <stop_token>
 #include <string>
 #include <string_view>
@@ -45,12 +46,24 @@ struct PromptMessage {
 struct ToolFormat {
   bool of_template = false;  // the chat template shows the tools, calls and results
   CallSyntax syntax;
-  std::string turn_end;     // what the template writes behind the assistant's text or calls
-  bool enforceable = true;  // the marker consists of tokens that an answer under a constraint may have
+  std::string turn_end;            // what the template writes behind the assistant's text or calls
+  bool arguments_as_text = false;  // the template gets the arguments of a call as a text
+
+  /// Special tokens stand in the form, so that answers are read with theirs (marked_answer).
+  bool has_special_tokens() const;
 };
 
 /// Renders probes of the chat template. Throws Interrupted soon after a stop was requested.
 ToolFormat tool_format_of(const ModelText& model, const std::stop_token& stop = {});
+
+/// The text, in which what spells special tokens stands as special_text() writes them.
+std::string marked_text(const Tokenizer& tokenizer, const std::string& text);
+
+/// The text of an answer's tokens, in which special tokens stand as special_text() writes them.
+std::string marked_answer(const Tokenizer& tokenizer, std::span<const TokenId> tokens);
+
+/// An answer without calls as its reader gets it: without a header and special tokens.
+std::string text_of_answer(const std::string& marked, const ToolFormat& format);
 
 /// A tool as chat templates get it: a JSON object {"name", "description", "parameters"}. If the tool has a schema to be
 /// shown, texts in the object that the tokenizer would take for special tokens get a blank behind their first
@@ -116,6 +129,13 @@ struct CallableTool {
   std::shared_ptr<const Tool> own;             // null: the registry's, by name
 };
 
+/// Whether a model has to call a tool.
+enum class ToolChoice : std::uint8_t {
+  automatic,
+  required,  // its first answer calls one
+  none,      // it sees the tools and calls none
+};
+
 struct CallLimits {
   int max_calls = 8;                         // in one turn
   std::chrono::milliseconds timeout{10000};  // for one call
@@ -126,9 +146,12 @@ struct CallLimits {
   bool fail = false;                         // a tool that fails ends the attempt; else the model reads its error
   bool approve = false;                      // the host is asked about each call
   std::vector<std::string> approve_tools{};  // or about those of these tools
+  ToolChoice choice = ToolChoice::automatic;
+  std::string tool = {};  // the first answer has to call this one; empty: any
+  TextBefore text = TextBefore::allowed;
 
-  bool needs_approval(const std::string& tool) const {
-    return approve || std::find(approve_tools.begin(), approve_tools.end(), tool) != approve_tools.end();
+  bool needs_approval(const std::string& name) const {
+    return approve || std::find(approve_tools.begin(), approve_tools.end(), name) != approve_tools.end();
   }
 };
 
@@ -153,9 +176,11 @@ class CallableTools {
   const CallLimits& limits() const { return limits_; }
   const CallableTool* find(const std::string& name) const;
 
-  /// The grammar of an answer with at most `calls_left` more calls. Null: anything may be decoded, since nothing is
-  /// enforced, or the model's form of calls cannot be. The same arguments give the same object. Throws ConstraintError.
-  std::shared_ptr<const Grammar> grammar(const ToolFormat& format, int calls_left) const;
+  /// The grammar of an answer with at most `calls_left` more calls; `first`: of the first answer. Null: anything may be
+  /// decoded, since nothing is enforced. The same arguments give the same object. Throws ConstraintError.
+  std::shared_ptr<const Grammar> grammar(const ToolFormat& format, int calls_left, bool first = false) const;
+  /// What the agent's answer is without calls; null: any text.
+  const Grammar* answer() const { return answer_.get(); }
 
  private:
   std::vector<CallableTool> tools_;
@@ -174,8 +199,9 @@ struct ModelCall {
   std::string problem;    // why it cannot be run; the model gets to read it
 };
 
-/// The calls in an answer, in their order; none: it is an answer. An answer that is nothing but the object of a call of
-/// one of the tools, also in a block of code, is a call too.
+/// The calls in an answer, in their order; none: it is an answer. `answer` is marked_answer() if the format has special
+/// tokens. An answer that is nothing but objects of JSON that name tools and fit their schemas, also in a list or a
+/// block of code, is calls too, unless the agent's answer has a form of its own.
 std::vector<ModelCall> calls_in(const std::string& answer, const ToolFormat& format, const CallableTools& tools);
 
 /// A result as the model gets it: UTF-8 without control characters. Of a result longer than `max_bytes` the first and

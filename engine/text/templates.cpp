@@ -106,7 +106,9 @@ Value message_of(const ChatMessage& message, jinja::Budget& budget) {
   for (const ChatCall& call : message.calls) {
     jinja::Dict function;
     function.set("name", utf8::repaired(call.name), budget);
-    function.set("arguments", object_of(call.arguments, budget), budget);
+    const bool as_text = call.as_text;
+    function.set("arguments", as_text ? Value(utf8::repaired(call.arguments)) : object_of(call.arguments, budget),
+                 budget);
     calls.push_back(function_of(Value::dict(std::move(function)), &call.id, budget));
   }
   if (!calls.empty()) dict.set("tool_calls", Value::sequence(jinja::SequenceKind::list, std::move(calls)), budget);

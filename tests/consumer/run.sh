@@ -11,18 +11,19 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 compiler=$(sed -n 's/^CMAKE_CXX_COMPILER:[A-Z]*=//p' "$build/CMakeCache.txt")
 c_compiler=$(sed -n 's/^CMAKE_C_COMPILER:[A-Z]*=//p' "$build/CMakeCache.txt")
-configure=(cmake -S "$source/tests/consumer/app" -B "$work/app" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_COMPILER="$compiler")
+configure=(cmake -S "$source/tests/consumer/app" -B "$work/app" -G Ninja -DCMAKE_CXX_COMPILER="$compiler")
 
 ccache=$(command -v ccache || true)  # the second way compiles everything once more
 [ -z "$ccache" ] || configure+=(-DCMAKE_CXX_COMPILER_LAUNCHER="$ccache")
 
 targets=(consumer consumer_c)
 if [ "$way" = tree ]; then
-  "${configure[@]}" -DBATON_SOURCE="$source" >/dev/null
+  # A type of its own, without optimisation: this is about whether the tree builds inside of another project.
+  "${configure[@]}" -DCMAKE_BUILD_TYPE=Plain -DBATON_SOURCE="$source" >/dev/null
 else
   cmake --install "$build" --prefix "$work/first" >/dev/null
   mv "$work/first" "$work/prefix"  # nothing installed may remember where it was
-  "${configure[@]}" -DCMAKE_PREFIX_PATH="$work/prefix" -DBATON_SAMPLES="$work/prefix/share/doc/baton/samples" >/dev/null
+  "${configure[@]}" -DCMAKE_BUILD_TYPE=Release -DCMAKE_PREFIX_PATH="$work/prefix" -DBATON_SAMPLES="$work/prefix/share/doc/baton/samples" >/dev/null
   targets=(all)
 fi
 cmake --build "$work/app" --target "${targets[@]}" -- -j2 >"$work/log" || { cat "$work/log"; exit 1; }

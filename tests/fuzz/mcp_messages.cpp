@@ -26,7 +26,7 @@ void take(std::string_view text) {
     baton::read_tools(text, tools, left_out);
     for (const baton::ToolSchema& tool : tools) {
       if (!baton::check_parameters(tool.parameters, baton::UnknownKeywords::ignored).empty()) std::abort();
-      baton::call_grammar({}, std::span(&tool, 1), 1, true);
+      baton::call_grammar({}, std::span(&tool, 1), {});
     }
   } catch (const std::runtime_error&) {
   }

@@ -52,7 +52,7 @@ Json answer_of(const Json& question) {
   std::vector<baton::ToolSchema> tools;
   for (const Json& one : question["tools"]) tools.push_back({one.at(0), "", one.at(1)});
   Json answer = Json::object();
-  compiled(answer, [&] { return baton::call_grammar({}, tools, 8, true); });
+  compiled(answer, [&] { return baton::call_grammar({}, tools, {.max_calls = 8}); });
   return answer;
 }
 

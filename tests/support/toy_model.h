@@ -12,9 +12,13 @@
 
 namespace baton::test {
 
-/// Ids 0 to 255 are bytes; 256 <s>, 257 <|im_start|>, 258 <|im_end|>.
+/// Ids 0 to 255 are bytes; 256 <s>, 257 <|im_start|>, 258 <|im_end|>, then `more` special tokens.
 class ByteTokenizer : public Tokenizer {
  public:
+  explicit ByteTokenizer(const std::vector<std::string>& more = {}) {
+    specials_.insert(specials_.end(), more.begin(), more.end());
+  }
+
   std::vector<TokenId> encode_piece(std::string_view text, SpecialTokens special, PieceStart,
                                     const std::stop_token& = {}) const override {
     std::vector<TokenId> ids;
@@ -22,7 +26,7 @@ class ByteTokenizer : public Tokenizer {
       const TokenId found = special == SpecialTokens::recognise ? special_at(text) : -1;
       if (found >= 0) {
         ids.push_back(found);
-        text.remove_prefix(specials()[static_cast<std::size_t>(found - 256)].size());
+        text.remove_prefix(specials_[static_cast<std::size_t>(found - 256)].size());
       } else {
         ids.push_back(static_cast<unsigned char>(text.front()));
         text.remove_prefix(1);
@@ -39,7 +43,7 @@ class ByteTokenizer : public Tokenizer {
     std::string text;
     for (const TokenId id : ids) {
       if (id < 256) text += static_cast<char>(id);
-      if (id >= 256 && !skip_special) text += specials()[static_cast<std::size_t>(id - 256)];
+      if (id >= 256 && !skip_special) text += specials_[static_cast<std::size_t>(id - 256)];
     }
     return text;
   }
@@ -52,20 +56,18 @@ class ByteTokenizer : public Tokenizer {
     return found < 0 ? std::nullopt : std::optional<TokenId>(found);
   }
   bool is_special(TokenId id) const override { return id >= 256; }
-  std::int32_t size() const override { return 259; }
+  std::int32_t size() const override { return static_cast<std::int32_t>(256 + specials_.size()); }
   std::unique_ptr<DecodeStream> stream(bool) const override { throw std::logic_error("the tests do not stream"); }
 
  private:
-  static const std::vector<std::string>& specials() {
-    static const std::vector<std::string> list{"<s>", "<|im_start|>", "<|im_end|>"};
-    return list;
-  }
-  static TokenId special_at(std::string_view text) {
-    for (std::size_t i = 0; i < specials().size(); ++i) {
-      if (text.starts_with(specials()[i])) return static_cast<TokenId>(256 + i);
+  TokenId special_at(std::string_view text) const {
+    for (std::size_t i = 0; i < specials_.size(); ++i) {
+      if (text.starts_with(specials_[i])) return static_cast<TokenId>(256 + i);
     }
     return -1;
   }
+
+  std::vector<std::string> specials_{"<s>", "<|im_start|>", "<|im_end|>"};
 };
 
 class ChatMl : public ChatTemplate {

@@ -17,6 +17,7 @@
 #include "tests/support/folders.h"
 #include "tests/support/process_memory.h"
 #include "tests/support/published_models.h"
+#include "tests/support/thread_time.h"
 #include "tests/support/tiny_model.h"
 #include "tests/teams/team_tools.h"
 #include "tests/teams/ways.h"
@@ -74,7 +75,8 @@ void check_reached(const Reached& reached, std::int64_t teams) {
   }
 }
 
-constexpr std::uint64_t kTeams = kFreedIsKept ? 20 : 200;  // sanitizers are slow
+/// Sanitizers are slow.
+std::uint64_t usual_teams() { return kFreedIsKept ? 20 : nightly() ? 200 : 80; }
 
 }  // namespace
 
@@ -82,7 +84,7 @@ TEST_CASE("random teams: every seed gives a valid workflow") {
   const ToolRegistry tools = team_tools();
   ReadOptions options;
   options.tools = &tools;
-  for (std::uint64_t seed = 1; seed <= 10 * kTeams; ++seed) {
+  for (std::uint64_t seed = 1; seed <= 10 * usual_teams(); ++seed) {
     const RandomTeam team = random_team(seed, {});
     INFO(seed << "\n" << team.yaml);
     CHECK_NOTHROW(compile(std::string_view(team.yaml), "team.yaml", options));
@@ -98,7 +100,7 @@ TEST_CASE("random teams: a tiny model gives the answers of full in every way") {
   options.eos_tokens = {257, 'q',  'T', ';',
                         4,   0x80, 0xd0};  // with one alone, hardly an answer would end; none of a call
   model.model = make_tiny_model(*model.backend, options);
-  check_reached(try_teams(model, {}, 1, 0.8, kTeams), kTeams * 4 / 5);
+  check_reached(try_teams(model, {}, 1, 0.8, usual_teams()), usual_teams() * 4 / 5);
 }
 
 TEST_CASE("random teams: tiny models with recurrent layers give the answers of full in every way") {
@@ -114,7 +116,7 @@ TEST_CASE("random teams: tiny models with recurrent layers give the answers of f
     options.eos_tokens = {257, 'q', 'T', ';', 4, 0x80, 0xd0};
     model.model = make_tiny_model(*model.backend, options);
     const double share = number_of("BATON_RANDOM_TEAMS") ? 1.0 / 3.0 : 0.03;
-    const Reached reached = try_teams(model, {}, first, share, kTeams);
+    const Reached reached = try_teams(model, {}, first, share, usual_teams());
     first += 1000;
     if (number_of("BATON_RANDOM_TEAM") || number_of("BATON_RANDOM_TEAMS")) continue;
     for (const char* name : {"rows ahead", "tokens computed ahead", "tokens from prefixes", "drafted tokens"}) {
@@ -137,7 +139,7 @@ TEST_CASE("random teams: a tiny model whose layers read the KV of others gives t
   options.eos_tokens = {257, 'q', 'T', ';', 4, 0x80, 0xd0};
   model.model = make_tiny_model(*model.backend, options);
   const double share = number_of("BATON_RANDOM_TEAMS") ? 1.0 : 0.1;
-  const Reached reached = try_teams(model, {}, 41001, share, kTeams);
+  const Reached reached = try_teams(model, {}, 41001, share, usual_teams());
   if (number_of("BATON_RANDOM_TEAM") || number_of("BATON_RANDOM_TEAMS")) return;
   for (const char* name : {"rows ahead", "tokens computed ahead", "tokens from prefixes"}) {
     INFO(name);
@@ -148,7 +150,7 @@ TEST_CASE("random teams: a tiny model whose layers read the KV of others gives t
 TEST_CASE("random teams: the shipped model gives the answers of full in every way") {
   TeamModel model{make_cpu_backend(1), nullptr};
   model.model = open_model(*model.backend, source_folder() / "samples/models/nano", {});
-  check_reached(try_teams(model, {.agents = 4, .rounds = 2, .max_tokens = 24}, 11001, 0.2, kTeams), kTeams / 5);
+  check_reached(try_teams(model, {.agents = 4, .rounds = 2, .max_tokens = 24}, 11001, 0.2, usual_teams()), usual_teams() / 5);
 }
 
 TEST_CASE("random teams: a published model gives the answers of full in every way", "[published]") {

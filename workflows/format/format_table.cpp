@@ -244,6 +244,12 @@ std::vector<FormatKey> make_keys(bool laboratory) {
            "or "
            "those of some tools. The answer allows the call, denies it with a text for the model, or changes its "
            "arguments. Without one the run is suspended."},
+          {"calls", "tool_choice", string(), false, "auto",
+           "Whether the model's first answer calls a tool: `auto`, as it likes; `required`, it does; `none`, no answer "
+           "does, though the model sees the tools; or the name of the tool that it calls. Needs `enforce`, but for "
+           "`auto` and `none`."},
+          {"calls", "text", choice({"allowed", "forbidden", "required"}), false, "allowed",
+           "Text in front of a call. Needs `enforce`, but for `allowed`."},
           {"calls", "enforce", boolean(), false, "true",
            "Decodes calls under the tools' schemas; `false`: the model writes freely, and arguments that do not fit "
            "are "

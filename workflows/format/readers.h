@@ -52,8 +52,12 @@ class ToolReader {
   std::optional<CallableTool> callable(const YamlNode& node, const YamlNode& name, const std::string& owner) const;
   CallLimits limits(const Fields& fields) const;
   /// Returns what calls are not held to while they are decoded.
-  std::vector<std::string> check_calls(const std::vector<CallableTool>& tools, const CallLimits& limits,
-                                       const Fields& fields, const std::string& owner, const AgentSpec& agent) const;
+  struct OfferedTools {
+    const std::vector<CallableTool>& tools;
+    bool servers;  // there are those of servers, too
+  };
+  std::vector<std::string> check_calls(const OfferedTools& offered, const CallLimits& limits, const Fields& fields,
+                                       const std::string& owner, const AgentSpec& agent) const;
   void check_schema(const YamlNode& schema, const std::string& json, const std::string& owner) const;
   std::vector<std::string> names() const;
 

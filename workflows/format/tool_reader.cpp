@@ -145,7 +145,7 @@ void ToolReader::read(const Fields& fields, const std::string& owner, AgentSpec&
       diagnostics_.error(fields.where("calls"), "E0204",
                          fmt::format("{}: calls.approve: the model may call no tool '{}'", owner, name));
   }
-  agent.calls_unenforced = check_calls(calls, limit, fields, owner, agent);
+  agent.calls_unenforced = check_calls({calls, !servers.empty()}, limit, fields, owner, agent);
   std::shared_ptr<const Grammar> answer;
   if (agent.output.enforce && agent.output.constrains()) {
     try {
@@ -177,12 +177,20 @@ CallLimits ToolReader::limits(const Fields& fields) const {
       }
     }
   }
+  const std::string before = calls.text("text").value_or("allowed");
+  if (before == "forbidden") out.text = TextBefore::forbidden;
+  if (before == "required") out.text = TextBefore::required;
+  const std::string choice = calls.text("tool_choice").value_or("auto");
+  if (choice.empty() || choice == "auto") return out;
+  out.choice = choice == "none" ? ToolChoice::none : ToolChoice::required;
+  if (choice != "none" && choice != "required") out.tool = choice;
   return out;
 }
 
-std::vector<std::string> ToolReader::check_calls(const std::vector<CallableTool>& tools, const CallLimits& limits,
+std::vector<std::string> ToolReader::check_calls(const OfferedTools& offered, const CallLimits& limits,
                                                  const Fields& fields, const std::string& owner,
                                                  const AgentSpec& agent) const {
+  const auto& [tools, has_servers] = offered;
   const auto wrong = [&](const SourceLocation& where, const char* code, const std::string& what) {
     diagnostics_.error(where, code, fmt::format("{}: {}", owner, what));
     return std::vector<std::string>();
@@ -192,6 +200,14 @@ std::vector<std::string> ToolReader::check_calls(const std::vector<CallableTool>
   if (agent.output.choose) return wrong(where, "E0409", "with 'choose' nothing is written that could call a tool");
   if (!limits.enforce && agent.output.constrains() && agent.output.enforce)
     return wrong(fields.where("calls"), "E0409", "'output' is enforced, so that calls have to be, too");
+  const bool bound = limits.choice == ToolChoice::required || limits.text != TextBefore::allowed;
+  if (!limits.enforce && bound)
+    return wrong(fields.where("calls"), "E0409", "'tool_choice' and 'text' have no effect with 'enforce: false'");
+  const auto named = [&](const CallableTool& tool) { return tool.schema.name == limits.tool; };
+  if (!limits.tool.empty() && !has_servers && std::none_of(tools.begin(), tools.end(), named))
+    return wrong(fields.where("calls"), "E0204",
+                 fmt::format("tool_choice: expected auto, required, none or a tool that the agent may call, found '{}'",
+                             limits.tool));
   std::vector<ToolSchema> schemas;
   for (const CallableTool& tool : tools) {
     const auto same = [&](const ToolSchema& other) { return other.name == tool.schema.name; };
@@ -201,7 +217,7 @@ std::vector<std::string> ToolReader::check_calls(const std::vector<CallableTool>
   }
   if (schemas.empty() || !limits.enforce || diagnostics_.full()) return {};
   try {
-    return call_grammar({}, schemas, limits.max_calls, true)->unenforced();
+    return call_grammar({}, schemas, {.max_calls = limits.max_calls})->unenforced();
   } catch (const ConstraintError& error) {
     diagnostics_.error(where, "E0414", fmt::format("{}: {}", owner, error.what()),
                        "'calls: {enforce: false}' checks arguments when a call is complete");

@@ -235,7 +235,7 @@ PreparedTurn prepare_turn(const TurnInput& input) {
     if (input.turn->enforce) prepared.constraint = input.turn->grammar;
     if (calls != nullptr) {
       prepared.format = tool_format_of(model, input.stop);
-      prepared.constraint = calls->grammar(prepared.format, calls->limits().max_calls);
+      prepared.constraint = calls->grammar(prepared.format, calls->limits().max_calls, true);
     }
     if (prepared.constraint) input.engine->read_vocabulary(input.stop);
   } catch (const std::exception& error) {

@@ -21,10 +21,15 @@ std::optional<CallsInput> TurnCalls::read(const GenerationResult& result, const 
   CallsInput input;
   input.left = turn.calls->limits().max_calls - calls_;
   if (input.left <= 0) return std::nullopt;
-  // A marker may be a special token, which is not in the text.
+  // The form may have special tokens, which are not in the text.
   const Tokenizer& tokenizer = *engine->text().tokenizer;
-  input.calls =
-      calls_in(format.enforceable ? result.text : tokenizer.decode(result.tokens, false), format, *turn.calls);
+  std::string answer = result.text;
+  if (format.has_special_tokens()) {
+    answer = marked_answer(tokenizer, result.tokens);
+    const bool spelled = engine->info().device == "server" && answer.find(kSpecialMark) == std::string::npos;
+    if (spelled) answer = marked_text(tokenizer, answer);  // a server may give spellings in place of ids
+  }
+  input.calls = calls_in(answer, format, *turn.calls);
   if (input.calls.empty()) return std::nullopt;
 
   input.turn = &turn;
@@ -393,6 +398,8 @@ void TurnAttempt::on_finished(GenerationResult result) {
   AgentRecord& record = state_.record;
   phase_ = AttemptPhase::idle;
   run_.early.ended(turn_);
+  if (planned_.calls && !prepared_->format.syntax.text_open.empty())  // a header of special tokens and words
+    result.text = text_of_answer(marked_answer(*engine_->text().tokenizer, result.tokens), prepared_->format);
   fill_record(record, result, times_);
   TurnThinking& thinking = calls_.thinking();
   if (record.history && calls_.generations() == 0 && !thinking.is_done())

@@ -4,10 +4,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "engine/base/json/json_reader.h"
 #include "engine/base/utf8.h"
+#include "engine/text/constrain/machine.h"
 
 namespace baton {
 namespace {
@@ -17,113 +19,228 @@ using namespace constrain;
 using OrderedJson = nlohmann::ordered_json;
 
 constexpr std::string_view kBlanks = " \t\r\n";
-constexpr std::string_view kJsonBlock = "```json";
 constexpr const char* kAnyObject = R"({"type": "object"})";
-constexpr int kMaxCounted = 16;  // calls of one answer; if more are allowed, the grammar does not count them
+constexpr int kMaxCounted = 16;             // calls of one answer; if more are allowed, the grammar does not count them
+constexpr std::size_t kMaxHeldNames = 512;  // bytes of the names of tools that a text may not begin with
+constexpr std::int32_t kMaxId = 64;         // characters
 
 std::string trimmed(const std::string& text) {
   const std::size_t begin = text.find_first_not_of(kBlanks);
   return begin == std::string::npos ? "" : text.substr(begin, text.find_last_not_of(kBlanks) - begin + 1);
 }
 
-ExpressionPtr any_of_but(std::u32string_view excluded) {
-  CodePointSet set;
-  for (const char32_t c : excluded) set.add({c, c});
-  return characters(set.complement());
+ExpressionPtr any_text() { return repeat(characters(CodePointSet().complement()), 0, kUnbounded); }
+
+/// Blanks where JSON may have some.
+ExpressionPtr blanks() { return repeat(characters({{U' ', U' '}, {U'\t', U'\n'}, {U'\r', U'\r'}}), 0, kUnbounded); }
+
+ExpressionPtr json_string(const std::string& value) { return text(OrderedJson(value).dump()); }
+
+/// What a bare call begins with, up to the name of its tool, and in front of that what may stand around it.
+ExpressionPtr bare_beginning(const CallSyntax& syntax) {
+  return sequence({text("{"), blanks(), json_string(syntax.name_key), blanks(), text(":"), blanks()});
+}
+ExpressionPtr block_beginning() { return sequence({text("```"), maybe(text("json")), blanks()}); }
+ExpressionPtr list_beginning() { return sequence({text("["), blanks()}); }
+
+/// The names as texts that may not be begun, cut so that all together are not too long for a machine.
+ExpressionPtr beginnings_of(const std::vector<std::string>& names) {
+  const auto bytes = [&](std::size_t length) {
+    std::size_t sum = 0;
+    for (const std::string& name : names) sum += std::min(name.size(), length);
+    return sum;
+  };
+  std::size_t length = kMaxHeldNames;
+  while (length > 1 && bytes(length) > kMaxHeldNames) --length;
+  std::vector<ExpressionPtr> out;
+  for (const std::string& name : names) {
+    std::size_t end = std::min(length, name.size());
+    while (end < name.size() && utf8::continues(name[end])) --end;
+    out.push_back(text(std::string_view(name).substr(0, end)));
+  }
+  return choice(std::move(out));
 }
 
-std::u32string characters_of(const std::string& text) {
-  std::u32string out;
-  for (std::size_t at = 0; at < text.size(); at += utf8::at(text, at).bytes) out += utf8::at(text, at).value;
+/// The texts that begin as a call without a marker does: small models write calls so, whatever their template says.
+CharacterMachine bare_texts(const CallSyntax& syntax, std::span<const ToolSchema> tools) {
+  std::vector<std::string> names;
+  for (const ToolSchema& tool : tools) names.push_back(OrderedJson(tool.name).dump());
+  std::vector<ExpressionPtr> ways{
+      sequence({maybe(block_beginning()), maybe(list_beginning()), bare_beginning(syntax), beginnings_of(names)})};
+  if (!syntax.object && syntax.marker().empty()) {
+    names.clear();
+    for (const ToolSchema& tool : tools) names.push_back(tool.name + trimmed(syntax.named));
+    ways.push_back(sequence({text(trimmed(syntax.first + syntax.open)), beginnings_of(names)}));
+  }
+  return CharacterMachine(sequence({blanks(), choice(std::move(ways)), any_text()}));
+}
+
+/// The markers that a text may not hold: special tokens are none of its characters.
+std::vector<std::string> markers_of(const CallSyntax& syntax) {
+  std::vector<std::string> out;
+  const auto add = [&](const CallSyntax& one) {
+    const std::string marker = one.marker();
+    if (!marker.empty() && marker.find(kSpecialMark) == std::string::npos) out.push_back(marker);
+  };
+  add(syntax);
+  for (const CallSyntax& one : syntax.also) add(one);
   return out;
 }
 
-/// Any text without the marker, whose first character occurs in it once, and which begins with `first` or with that
-/// character. Such a character stands at the end of the text, or what follows it is a beginning of the marker and then
-/// another character. Without a marker: any text that begins with `first`.
-ExpressionPtr text_without(const std::u32string& marker, const ExpressionPtr& first) {
-  if (marker.empty()) return maybe(sequence({first, repeat(characters(CodePointSet().complement()), 0, kUnbounded)}));
-  if (marker.find(marker[0], 1) != std::u32string::npos)
-    throw ConstraintError("the marker of a call begins with a character that it has twice");
-  std::vector<ExpressionPtr> begun, left;  // a beginning of the marker; the same, and then what is not its next one
-  std::string beginning;
-  for (std::size_t i = 0; i + 1 < marker.size(); ++i) {
-    utf8::append(beginning, marker[i]);
-    begun.push_back(text(beginning));
-    left.push_back(sequence({text(beginning), any_of_but(std::u32string{marker[i + 1], marker[0]})}));
-  }
-  const ExpressionPtr beginnings = repeat(choice(begun), 0, kUnbounded);
-  const ExpressionPtr run = sequence({beginnings, choice(left)});
-  const ExpressionPtr more = repeat(choice({any_of_but(marker.substr(0, 1)), run}), 0, kUnbounded);
-  return sequence({maybe(sequence({choice({first, run}), more})), beginnings});
+/// Any text in which no marker stands, and which does not begin as a bare call of a tool does.
+ExpressionPtr plain_text(const CallSyntax& syntax, std::span<const ToolSchema> tools, std::int32_t least = 0) {
+  CharacterMachine all(repeat(characters(CodePointSet().complement()), least, kUnbounded));
+  if (!syntax.text_open.empty()) return all.expression();  // its header tells it from calls
+  for (const std::string& marker : markers_of(syntax))
+    all = all.both(CharacterMachine(sequence({any_text(), text(marker), any_text()})).complement());
+  const bool is_json = syntax.object || syntax.arguments.form == ValueNotation::Form::json;
+  if (!tools.empty() && (is_json || syntax.marker().empty())) all = all.both(bare_texts(syntax, tools).complement());
+  return all.expression();
 }
 
-/// Any text that holds no marker, and begins neither with an object or a list of JSON nor with a block of it, blanks
-/// aside: small models write calls so, whatever their template says. `blocks`: it may begin with a block of another
-/// language.
-ExpressionPtr plain_text(const CallSyntax& syntax, bool blocks) {
-  const std::u32string marker = characters_of(syntax.marker());
-  const std::u32string own = marker.substr(0, 1);
-  std::vector<ExpressionPtr> firsts{any_of_but(U"{[` \t\r\n" + own)};
-  for (std::size_t length = 1; length < (blocks ? kJsonBlock.size() : 1); ++length) {
-    const std::u32string next = length < 3   ? U"`"
-                                : length > 3 ? std::u32string{static_cast<char32_t>(kJsonBlock[length])}
-                                             : U"j`{[ \t\r\n";
-    firsts.push_back(sequence({text(kJsonBlock.substr(0, length)), any_of_but(next + own)}));
-  }
-  const CodePointSet blanks{{U' ', U' '}, {U'\t', U'\n'}, {U'\r', U'\r'}};
-  return sequence({repeat(characters(blanks), 0, kUnbounded), text_without(marker, choice(firsts))});
-}
-
-/// As they stand in the grammar of a schema.
+/// As it stands in the grammar of a schema.
 ExpressionPtr call_blank() { return maybe(text(" ")); }
-ExpressionPtr json_string(const std::string& value) { return text(OrderedJson(value).dump()); }
 
-/// A call of any of the tools, whose arguments are in the same order.
+ExpressionPtr call_id() {
+  return repeat(characters({{U'a', U'z'}, {U'A', U'Z'}, {U'0', U'9'}, {U'_', U'_'}, {U'-', U'-'}}), 1, kMaxId);
+}
+
+ExpressionPtr named_piece(const std::string& piece) {
+  std::vector<ExpressionPtr> parts;
+  std::size_t at = 0;
+  for (std::size_t id = piece.find(kCallId); id != std::string::npos; id = piece.find(kCallId, at)) {
+    parts.push_back(text(std::string_view(piece).substr(at, id - at)));
+    parts.push_back(call_id());
+    at = id + 1;
+  }
+  parts.push_back(text(std::string_view(piece).substr(at)));
+  return sequence(std::move(parts));
+}
+
+/// A call of any of the tools, whose arguments are in the same order, without `open` and `close`.
 ExpressionPtr call_of(const CallSyntax& syntax, std::span<const ToolSchema> tools,
                       std::span<const ExpressionPtr> arguments) {
   std::vector<ExpressionPtr> ways;
-  for (std::size_t i = 0; i < tools.size(); ++i)
-    ways.push_back(sequence({json_string(tools[i].name), text(","), call_blank(), json_string(syntax.arguments_key),
-                             text(":"), call_blank(), arguments[i]}));
-  return sequence({text("{"), call_blank(), json_string(syntax.name_key), text(":"), call_blank(),
-                   choice(std::move(ways)), text("}")});
+  for (std::size_t i = 0; i < tools.size(); ++i) {
+    if (syntax.object)
+      ways.push_back(sequence({json_string(tools[i].name), text(","), call_blank(), json_string(syntax.arguments_key),
+                               text(":"), call_blank(), arguments[i]}));
+    else
+      ways.push_back(sequence({text(tools[i].name), named_piece(syntax.named), arguments[i]}));
+  }
+  if (!syntax.object) return choice(std::move(ways));
+  const auto id = [&] {
+    return sequence({json_string(syntax.id_key), text(":"), call_blank(), text("\""), call_id(), text("\""), text(","),
+                     call_blank()});
+  };
+  return sequence({text("{"), call_blank(), syntax.id_key.empty() ? sequence({}) : id(), json_string(syntax.name_key),
+                   text(":"), call_blank(), choice(std::move(ways)), text("}")});
 }
+
+/// The object of a call with any blanks between its parts.
+ExpressionPtr bare_call_of(const CallSyntax& syntax, std::span<const ToolSchema> tools,
+                           std::span<const ExpressionPtr> arguments) {
+  std::vector<ExpressionPtr> ways;
+  for (std::size_t i = 0; i < tools.size(); ++i)
+    ways.push_back(sequence({json_string(tools[i].name), blanks(), text(","), blanks(),
+                             json_string(syntax.arguments_key), blanks(), text(":"), blanks(), arguments[i]}));
+  return sequence({bare_beginning(syntax), choice(std::move(ways)), blanks(), text("}")});
+}
+
+/// All answers, of the arguments of the tools.
+class AnswersWithCalls {
+ public:
+  AnswersWithCalls(const CallSyntax& syntax, std::span<const ToolSchema> tools, const CallRules& rules)
+      : syntax_(syntax), tools_(tools), rules_(rules) {}
+
+  ExpressionPtr make(std::span<const ExpressionPtr> arguments, const SchemasInText::Share& share) const {
+    std::vector<ExpressionPtr> ways;
+    std::vector<ExpressionPtr> forms;
+    const bool is_bare = syntax_.object && syntax_.marker().empty();
+    if (!is_bare) forms.push_back(calls(syntax_, arguments, share));
+    for (const CallSyntax& one : syntax_.also) forms.push_back(calls(one, arguments, share));
+    const ExpressionPtr called = forms.size() == 1 ? forms[0] : choice(std::move(forms));
+    if (is_bare || syntax_.marker().empty()) {
+      if (!is_bare) ways.push_back(sequence({blanks(), called}));
+      if (!rules_.needed) ways.push_back(text_alone());
+    } else if (!syntax_.text_open.empty()) {
+      const ExpressionPtr before = preamble();
+      ways.push_back(rules_.text == TextBefore::forbidden  ? called
+                     : rules_.text == TextBefore::required ? sequence({before, called})
+                                                           : sequence({maybe(before), called}));
+      if (!rules_.needed) ways.push_back(text_alone());
+    } else if (rules_.text == TextBefore::allowed) {
+      ways.push_back(sequence({plain_text(syntax_, tools_), rules_.needed ? called : maybe(called)}));
+    } else {
+      ways.push_back(rules_.text == TextBefore::forbidden ? called
+                                                          : sequence({plain_text(syntax_, tools_, 1), called}));
+      if (!rules_.needed) ways.push_back(text_alone());
+    }
+    const bool free = rules_.bare && rules_.text != TextBefore::required && syntax_.text_open.empty() &&
+                      syntax_.arguments.form == ValueNotation::Form::json;
+    if (is_bare || free) ways.push_back(bare_calls(arguments, share));
+    return choice(std::move(ways));
+  }
+
+ private:
+  ExpressionPtr text_alone() const { return sequence({text(syntax_.text_open), plain_text(syntax_, tools_)}); }
+  ExpressionPtr preamble() const {
+    return sequence({text(syntax_.preamble_open), any_text(), text(syntax_.preamble_close)});
+  }
+  ExpressionPtr repeated(const ExpressionPtr& one, const ExpressionPtr& between) const {
+    const std::int32_t more = rules_.max_calls > kMaxCounted ? kUnbounded : rules_.max_calls - 1;
+    return sequence({one, repeat(sequence({between, one}), 0, more)});
+  }
+
+  ExpressionPtr calls(const CallSyntax& syntax, std::span<const ExpressionPtr> arguments,
+                      const SchemasInText::Share& share) const {
+    const ExpressionPtr one =
+        sequence({text(syntax.open), share("a call", call_of(syntax, tools_, arguments)), text(syntax.close)});
+    const bool is_blank = trimmed(syntax.between).empty();
+    const ExpressionPtr between = is_blank ? maybe(text(syntax.between)) : text(syntax.between);
+    return sequence({text(syntax.first), syntax.several ? repeated(one, between) : one, text(syntax.last)});
+  }
+
+  ExpressionPtr bare_calls(std::span<const ExpressionPtr> arguments, const SchemasInText::Share& share) const {
+    const ExpressionPtr json = share("a bare call", bare_call_of(syntax_, tools_, arguments));
+    const ExpressionPtr comma = sequence({blanks(), text(","), blanks()});
+    const ExpressionPtr list = sequence({list_beginning(), repeated(json, comma), blanks(), text("]")});
+    const ExpressionPtr calls = choice({repeated(json, blanks()), list});
+    const ExpressionPtr block = sequence({block_beginning(), calls, blanks(), text("```")});
+    return sequence({blanks(), choice({calls, block})});
+  }
+
+  const CallSyntax& syntax_;
+  std::span<const ToolSchema> tools_;
+  const CallRules& rules_;
+};
 
 }  // namespace
 
 std::string CallSyntax::marker() const {
-  std::string begin = trimmed(open);
-  if (list && begin.ends_with('[')) begin.pop_back();
-  return trimmed(begin);
+  const std::string begin = trimmed(first + open);
+  if (begin.starts_with(kSpecialMark)) return begin.substr(0, begin.find(kSpecialMark, 1) + 1);
+  std::string out = begin.substr(0, begin.find_first_of(std::string(kBlanks) + kSpecialMark));
+  while (out.ends_with('[') || out.ends_with('(')) out.pop_back();
+  return out;
 }
 
-std::shared_ptr<const Grammar> call_grammar(const CallSyntax& syntax, std::span<const ToolSchema> tools, int max_calls,
-                                            bool with_text) {
-  const bool several = syntax.list || !trimmed(syntax.close).empty();
-  const ExpressionPtr before = with_text ? plain_text(syntax, true) : nullptr;
-  SchemasInText whole;
+std::shared_ptr<const Grammar> call_grammar(const CallSyntax& syntax, std::span<const ToolSchema> tools,
+                                            const CallRules& rules) {
+  SchemasInText all;
   for (const ToolSchema& tool : tools)
-    whole.schemas.push_back({fmt::format("tool '{}'", tool.name), tool.enforced ? tool.parameters : kAnyObject});
-  whole.json = [&](std::span<const ExpressionPtr> values) { return call_of(syntax, tools, values); };
-  whole.outer = 1;
-  whole.around = [&](const ExpressionPtr& json) {
-    const ExpressionPtr one = syntax.list ? json : sequence({text(syntax.open), json, text(syntax.close)});
-    const ExpressionPtr between = syntax.list ? text(", ") : maybe(text("\n"));
-    const std::int32_t more = max_calls > kMaxCounted ? kUnbounded : max_calls - 1;
-    ExpressionPtr calls = several ? sequence({one, repeat(sequence({between, one}), 0, more)}) : one;
-    if (syntax.list) calls = sequence({text(syntax.open), calls, text(syntax.close)});
-    if (before == nullptr) return calls;
-    const ExpressionPtr bare = sequence({json, repeat(sequence({text("\n"), json}), 0, more)});
-    const ExpressionPtr block = sequence({text(kJsonBlock), text("\n"), bare, text("\n```")});
-    if (syntax.marker().empty()) return choice({calls, block});
-    return choice({sequence({before, calls}), bare, block});
+    all.schemas.push_back({fmt::format("tool '{}'", tool.name), tool.enforced ? tool.parameters : kAnyObject});
+  all.outer = 1;
+  if (!syntax.object) all.notation = syntax.arguments;
+  const AnswersWithCalls answers(syntax, tools, rules);
+  all.whole = [&](std::span<const ExpressionPtr> values, const SchemasInText::Share& share) {
+    return answers.make(values, share);
   };
-  return schema_grammar(whole);
+  return schema_grammar(all);
 }
 
-std::shared_ptr<const Grammar> text_grammar(const CallSyntax& syntax, bool blocks) {
-  const Rule rule{"the text", plain_text(syntax, blocks)};
+std::shared_ptr<const Grammar> text_grammar(const CallSyntax& syntax, std::span<const ToolSchema> tools) {
+  const Rule rule{"the text", sequence({text(syntax.text_open), plain_text(syntax, tools)})};
   return std::make_shared<const Grammar>(std::span(&rule, 1));
 }
 

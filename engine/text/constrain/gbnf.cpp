@@ -298,8 +298,10 @@ class GbnfWriter {
 
   static std::string literal(std::string_view bytes) {
     std::string out = "\"";
-    for (const char byte : bytes)
+    for (const char byte : bytes) {
+      if (byte == kSpecialMark) continue;  // servers compare the spelling of special tokens
       out += static_cast<unsigned char>(byte) < 0x80 ? escaped(static_cast<char32_t>(byte)) : std::string(1, byte);
+    }
     return out + "\"";
   }
 

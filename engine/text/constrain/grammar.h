@@ -114,6 +114,13 @@ class Grammar {
   std::size_t class_count_ = 1;
 };
 
+/// A special token, which is no text: in grammars, and in answers that are checked or read with their special tokens.
+/// No text in UTF-8 has the byte.
+inline constexpr char kSpecialMark = '\xFF';
+inline std::string special_text(std::string_view spelling) {
+  return kSpecialMark + std::string(spelling) + kSpecialMark;
+}
+
 /// True when `text` as a whole is a text of the grammar. Throws std::runtime_error if the grammar is so ambiguous
 /// that this needs more than a bound by the size of the text: 0.4 s and 3 s per MiB.
 bool accepts(const Grammar& grammar, std::string_view text);
@@ -129,6 +136,20 @@ std::shared_ptr<const Grammar> enum_grammar(std::span<const std::string> texts);
 /// the schema or if it is too large.
 std::shared_ptr<const Grammar> schema_grammar(std::string_view schema);
 
+/// How values stand in a text. The default is JSON.
+struct ValueNotation {
+  enum class Form : std::uint8_t {
+    json,
+    elements,  // the members of the outermost object, each between the three pieces; texts as they are, all else as
+               // JSON
+    keywords,  // the members of the outermost object as Python's keyword arguments, with Python's words
+    literals,  // {name:value,...} with names as they are, and texts as they are between two `quote`
+  };
+  Form form = Form::json;
+  std::string key_open = {}, key_close = {}, value_close = {};  // of elements
+  std::string quote = {};                                       // of literals
+};
+
 /// Several schemas in one grammar.
 struct SchemasInText {
   struct Named {
@@ -136,11 +157,12 @@ struct SchemasInText {
     std::string schema;
   };
   std::vector<Named> schemas;
-  /// The value of JSON that is made of values of the schemas.
-  std::function<constrain::ExpressionPtr(std::span<const constrain::ExpressionPtr> values)> json;
-  /// The whole text around that; it may stand there several times.
-  std::function<constrain::ExpressionPtr(const constrain::ExpressionPtr& json)> around;
-  int outer = 0;  // objects and lists of `json` that a value stands in
+  /// Makes a rule of what stands in several places, and returns a call of it.
+  using Share = std::function<constrain::ExpressionPtr(const char* name, constrain::ExpressionPtr body)>;
+  /// The whole text, of the values of the schemas.
+  std::function<constrain::ExpressionPtr(std::span<const constrain::ExpressionPtr> values, const Share& share)> whole;
+  int outer = 0;  // objects and lists of the text that a value stands in
+  ValueNotation notation = {};
 };
 std::shared_ptr<const Grammar> schema_grammar(const SchemasInText& text);
 

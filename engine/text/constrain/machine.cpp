@@ -373,6 +373,14 @@ std::vector<std::vector<GrammarExpression::Interval>> CharacterMachine::counts(s
 }
 
 ExpressionPtr CharacterMachine::in_json_string(std::int32_t low, std::int32_t high) const {
+  return counted(low, high, true);
+}
+
+ExpressionPtr CharacterMachine::expression(std::int32_t low, std::int32_t high) const {
+  return counted(low, high, false);
+}
+
+ExpressionPtr CharacterMachine::counted(std::int32_t low, std::int32_t high, bool in_json) const {
   if (empty() || (high != kUnbounded && high < low)) return choice({});
   const auto [least, most] = lengths();
   if (low <= least) low = 0;
@@ -386,19 +394,12 @@ ExpressionPtr CharacterMachine::in_json_string(std::int32_t low, std::int32_t hi
   }
   for (std::size_t i = 0; i < out.size(); ++i) {
     out[i].ends = states_[i].ends;
-    for (const Way& way : states_[i].ways)
-      out[i].ways.emplace_back(constrain::in_json_string(characters(way.characters)), way.target);
+    for (const Way& way : states_[i].ways) {
+      const ExpressionPtr one = characters(way.characters);
+      out[i].ways.emplace_back(in_json ? constrain::in_json_string(one) : one, way.target);
+    }
   }
   return machine(std::move(out), low, high);
-}
-
-ExpressionPtr CharacterMachine::expression() const {
-  std::vector<GrammarExpression::State> out(states_.size());
-  for (std::size_t i = 0; i < out.size(); ++i) {
-    out[i].ends = states_[i].ends;
-    for (const Way& way : states_[i].ways) out[i].ways.emplace_back(characters(way.characters), way.target);
-  }
-  return out.empty() ? choice({}) : machine(std::move(out), 0, kUnbounded);
 }
 
 CharacterMachine CharacterMachine::multiples(std::int64_t divisor) {

@@ -33,7 +33,8 @@ class CharacterMachine {
   /// Its texts of `low` to `high` characters, inside of a JSON string. Throws ConstraintError if the lengths are too
   /// hard to count.
   ExpressionPtr in_json_string(std::int32_t low, std::int32_t high) const;
-  ExpressionPtr expression() const;
+  /// The same as they are.
+  ExpressionPtr expression(std::int32_t low = 0, std::int32_t high = kUnbounded) const;
 
  private:
   struct Way {
@@ -47,6 +48,7 @@ class CharacterMachine {
   explicit CharacterMachine(std::vector<State> states);
 
   void drop_dead_ends();
+  ExpressionPtr counted(std::int32_t low, std::int32_t high, bool in_json) const;
   std::vector<std::vector<GrammarExpression::Interval>> counts(std::int32_t low, std::int32_t high) const;
 
   std::vector<State> states_;  // the first is the beginning; none: no text at all

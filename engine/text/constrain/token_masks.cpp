@@ -90,8 +90,12 @@ MaskVocabulary::MaskVocabulary(const Tokenizer& tokenizer, std::int32_t ids, std
   const auto read = [&](TokenId id, std::string_view bytes, std::string_view bytes_at_first) {
     if (id >= ids) return;
     const bool ends = std::find(eos.begin(), eos.end(), id) != eos.end();
-    behind.add(ends ? std::string_view() : bytes);
-    at_first.add(ends ? std::string_view() : bytes_at_first);
+    if (ends || bytes.find(kSpecialMark) != std::string_view::npos) bytes = bytes_at_first = {};
+    std::string special;  // a grammar allows it by its name alone
+    if (!ends && tokenizer.is_special(id))
+      bytes = bytes_at_first = special = special_text(tokenizer.decode(std::span(&id, 1), false));
+    behind.add(bytes);
+    at_first.add(bytes_at_first);
     differ = differ || behind.of(id) != at_first.of(id);
   };
   tokenizer.read_tokens(read, stop);

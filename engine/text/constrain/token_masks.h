@@ -35,7 +35,7 @@ class TokenBytes {
   std::vector<std::uint32_t> ends_;  // for each id
 };
 
-/// Immutable and safe from any thread. Tokens without bytes, which are special or do not exist, are not in it.
+/// Immutable and safe from any thread. Tokens without bytes are not in it.
 class TokenTrie {
  public:
   /// Takes n log n steps of the tokens' bytes. Throws Interrupted soon after a stop was requested.
@@ -85,7 +85,8 @@ struct MaskVocabulary {
                  const std::stop_token& stop = {});
 
   std::int32_t size;
-  std::vector<TokenId> eos;                // allowed exactly where the answer may end
+  std::vector<TokenId> eos;  // allowed exactly where the answer may end
+  // In both, special tokens but `eos` have the bytes of special_text(): they are allowed where a grammar names them.
   std::shared_ptr<const TokenTrie> later;  // tokens behind the first
   std::shared_ptr<const TokenTrie>
       first;  // tokens that come first; mostly the same: some tokenizers drop a blank there

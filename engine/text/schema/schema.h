@@ -58,6 +58,10 @@ inline constexpr int kMaxSchemaDepth = 512;
 std::string check_json(std::string_view text, const Schema& schema);
 std::string check_json(std::string_view text, const std::string& schema);
 
+/// The same of `value`, JSON, as the member `name` of an object of this schema, by what the schema says of its members
+/// itself and by references and 'allOf'.
+std::string check_member(const std::string& name, std::string_view value, const Schema& schema);
+
 std::vector<SchemaMistake> json_schema_mistakes(const std::string& schema);
 
 /// The mistakes of a schema of a call's arguments, which must be that of an object.

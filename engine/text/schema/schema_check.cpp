@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 #include <stdexcept>
 #include <unordered_set>
 
@@ -351,6 +352,26 @@ std::string check_json(std::string_view text, const Schema& schema) {
   } catch (const std::runtime_error& error) {
     return error.what();
   }
+}
+
+std::string check_member(const std::string& name, std::string_view value, const Schema& schema) {
+  std::set<const SchemaNode*> seen;
+  std::vector<const SchemaNode*> nodes{&schema.root()};
+  try {
+    const JsonDocument member = read_json(value);
+    SchemaCheck check(value.size());
+    while (!nodes.empty()) {
+      const SchemaNode* node = nodes.back();
+      nodes.pop_back();
+      if (node == nullptr || !seen.insert(node).second) continue;
+      if (std::string wrong = check.check_member(name, *member, *node, "", 0); !wrong.empty()) return wrong;
+      nodes.push_back(node->reference);
+      nodes.insert(nodes.end(), node->all_of.begin(), node->all_of.end());
+    }
+  } catch (const std::runtime_error& error) {
+    return error.what();
+  }
+  return {};
 }
 
 std::string check_json(std::string_view text, const std::string& schema) { return check_json(text, Schema(schema)); }

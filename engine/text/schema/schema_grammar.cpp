@@ -15,6 +15,7 @@
 #include <optional>
 #include <set>
 #include <stdexcept>
+#include <tuple>
 #include <utility>
 
 #include "engine/base/json/json_reader.h"
@@ -46,8 +47,6 @@ constexpr int kMaxCompared = 6;                              // schemas within o
 constexpr int kJsonDepth = 64;                               // as JsonLimits has it
 constexpr std::int64_t kMaxCount = std::numeric_limits<std::int32_t>::max();
 
-ExpressionPtr blank() { return maybe(text(" ")); }
-ExpressionPtr separator() { return sequence({text(","), blank()}); }
 ExpressionPtr json_of(const std::string& value) { return text(Json(value).dump()); }
 ExpressionPtr any_character() {
   static const ExpressionPtr& any = *new ExpressionPtr(in_json_string(characters(CodePointSet().complement())));
@@ -96,6 +95,97 @@ ExpressionPtr other_key(const std::vector<std::string>& names) {
   }
   return sequence({text("\""), key_except(rest)});
 }
+
+/// How the parts of a value are written.
+class ValueWriter {
+ public:
+  using Form = ValueNotation::Form;
+  explicit ValueWriter(const ValueNotation& notation) : notation_(notation) {}
+
+  bool is(Form form) const { return notation_.form == form; }
+  /// Members stand between no braces.
+  bool opens_no_object(bool outermost) const { return outermost && (is(Form::elements) || is(Form::keywords)); }
+  /// Names of members stand as they are.
+  bool has_plain_names(bool outermost) const { return is(Form::literals) || opens_no_object(outermost); }
+
+  ExpressionPtr blank() const { return is(Form::literals) ? sequence({}) : maybe(text(" ")); }
+  ExpressionPtr separator() const { return sequence({text(","), blank()}); }
+  ExpressionPtr between(bool outermost) const { return outermost && is(Form::elements) ? sequence({}) : separator(); }
+  ExpressionPtr braced(ExpressionPtr inside, bool outermost) const {
+    return opens_no_object(outermost) ? inside : sequence({text("{"), blank(), std::move(inside), text("}")});
+  }
+
+  ExpressionPtr key(const std::string& name, bool outermost) const {
+    if (!has_plain_names(outermost)) return json_of(name);
+    const bool plain = !name.empty() && name.find_first_of(" \t\r\n:=<>(){}[],\"'") == std::string::npos;
+    if (!plain)
+      throw ConstraintError(fmt::format("'{}' cannot stand as the name of an argument in the model's form", name));
+    return text(name);
+  }
+  ExpressionPtr member(const ExpressionPtr& key, const ExpressionPtr& value, bool outermost) const {
+    if (outermost && is(Form::elements))
+      return sequence({text(notation_.key_open), key, text(notation_.key_close), value, text(notation_.value_close)});
+    if (outermost && is(Form::keywords)) return sequence({key, text("="), value});
+    return sequence({key, text(":"), blank(), value});
+  }
+  /// Names that stand as they are, but those that are known.
+  static CharacterMachine plain_keys() {
+    const CodePointSet first{{U'a', U'z'}, {U'A', U'Z'}, {U'_', U'_'}};
+    CodePointSet rest = first;
+    rest.add({U'0', U'9'});
+    return CharacterMachine(sequence({characters(first), repeat(characters(rest), 0, kUnbounded)}));
+  }
+
+  /// `raw`: the value of an element.
+  ExpressionPtr word(const Json& value, bool raw) const {
+    const std::string json = value.dump();
+    if (!raw && !is(Form::keywords)) return text(json);
+    const std::string python = value.is_null() ? "None" : value.get<bool>() ? "True" : "False";
+    return raw ? choice({text(json), text(python)}) : text(python);
+  }
+  ExpressionPtr quoted(ExpressionPtr inside, bool raw) const {
+    const std::string quote = raw ? "" : is(Form::literals) ? notation_.quote : "\"";
+    return sequence({text(quote), std::move(inside), text(quote)});
+  }
+  /// Texts stand as they are up to this; empty: up to a special token.
+  std::optional<std::string> raw_end(bool raw) const {
+    if (!raw && !is(Form::literals)) return std::nullopt;  // they do not
+    std::string end = raw ? notation_.value_close : notation_.quote;
+    end.erase(0, std::min(end.find_first_not_of(" \t\r\n"), end.size()));
+    return end.substr(0, end.find(kSpecialMark));
+  }
+
+  /// A value that a schema lists.
+  ExpressionPtr listed(const SchemaValue& value, bool raw) const {
+    if (value.value.is_string() && raw_end(raw)) {
+      const std::string plain = value.value.get<std::string>(), end = *raw_end(raw);
+      if (!end.empty() && plain.find(end) != std::string::npos) return choice({});
+      return quoted(text(plain), raw);
+    }
+    if (raw && (value.value.is_boolean() || value.value.is_null())) return word(value.value, true);
+    if (is(Form::json) || is(Form::elements)) return text(value.text);
+    return text(written(value.value));
+  }
+
+ private:
+  std::string written(const Json& value) const {
+    std::string out;
+    if (value.is_object() || value.is_array()) {
+      for (const auto& [key, one] : value.items()) {
+        if (!out.empty()) out += is(Form::literals) ? "," : ", ";
+        if (value.is_object()) out += is(Form::literals) ? key + ":" : Json(key).dump() + ": ";
+        out += written(one);
+      }
+      return value.is_object() ? "{" + out + "}" : "[" + out + "]";
+    }
+    if (value.is_string() && is(Form::literals)) return notation_.quote + value.get<std::string>() + notation_.quote;
+    if (is(Form::keywords) && (value.is_null() || value.is_boolean()))
+      return value.is_null() ? "None" : value.get<bool>() ? "True" : "False";
+    return value.dump();
+  }
+
+  ValueNotation notation_;
+};
 
 using Link = SchemaNode::Link;
 
@@ -569,27 +659,63 @@ struct WaitingStructure {
   std::size_t rule;
   SchemaTypes type;
   std::vector<Link> nodes;
+  bool outermost;
 };
+
+/// The rules of lists and objects, which are written one after another: a call of one is a level of nesting.
+class StructureRules {
+ public:
+  explicit StructureRules(SchemaRules& rules) : rules_(rules) {}
+
+  ExpressionPtr of(SchemaTypes type, bool outermost, std::vector<Link> nodes) {
+    const auto [found, added] = known_.try_emplace({type, outermost, nodes}, 0);
+    if (added) {
+      const std::string& pointer = nodes.empty() ? std::string() : nodes.front()->pointer;
+      found->second = rules_.add(pointer.empty() ? "the schema" : pointer, true);
+      waiting_.push_back({found->second, type, std::move(nodes), outermost});
+    }
+    return call(static_cast<std::int32_t>(found->second));
+  }
+
+  std::optional<WaitingStructure> next() {
+    if (waiting_.empty()) return std::nullopt;
+    WaitingStructure out = std::move(waiting_.front());
+    waiting_.pop_front();
+    return out;
+  }
+
+ private:
+  SchemaRules& rules_;
+  std::map<std::tuple<SchemaTypes, bool, std::vector<Link>>, std::size_t> known_;
+  std::deque<WaitingStructure> waiting_;
+};
+
+/// Where a value stands, as far as its notation depends on it.
+enum class ValuePlace : std::uint8_t { outermost, element, inside };
 
 class SchemaCompiler {
  public:
-  SchemaCompiler() : check_(kCheckedBytes), effort_(effort_for_output(kCheckedBytes)) {}
+  explicit SchemaCompiler(const ValueNotation& notation = {})
+      : check_(kCheckedBytes), effort_(effort_for_output(kCheckedBytes)), write_(notation) {}
 
   SchemaRules& rules() { return rules_; }
   UnenforcedNotes& notes() { return notes_; }
 
   /// Returns the value of a schema, with all rules that it needs.
   ExpressionPtr read(const SchemaNode& root) {
+    place_ = ValuePlace::outermost;
     ExpressionPtr out = value(set_of(&root), 1);
-    for (; !queue_.empty(); queue_.pop_front()) {
-      const WaitingStructure next = queue_.front();
-      rules_.set(next.rule, next.type == kArrayType ? array(next.nodes) : object(next.nodes));
-    }
+    place_ = ValuePlace::inside;
+    while (const std::optional<WaitingStructure> next = structures_.next())
+      rules_.set(next->rule, next->type == kArrayType ? array(next->nodes) : object(next->nodes, next->outermost));
     return out;
   }
 
  private:
   using Nodes = std::vector<Link>;
+  /// Texts stand as they are.
+  bool is_raw() const { return place_ == ValuePlace::element; }
+
   /// `ways`: how many alternatives were chosen from on the way to this set.
   ExpressionPtr value(const SchemaSet& set, std::size_t ways) {
     if (++sets_ > kMaxSchemas)
@@ -683,10 +809,10 @@ class SchemaCompiler {
         notes_.add(*atom.node, "not");
     }
     std::vector<ExpressionPtr> ways;
-    if ((types & kNullType) != 0 && allows(nullptr)) ways.push_back(text("null"));
+    if ((types & kNullType) != 0 && allows(nullptr)) ways.push_back(write_.word(nullptr, is_raw()));
     if ((types & kBooleanType) != 0) {
-      if (allows(true)) ways.push_back(text("true"));
-      if (allows(false)) ways.push_back(text("false"));
+      if (allows(true)) ways.push_back(write_.word(true, is_raw()));
+      if (allows(false)) ways.push_back(write_.word(false, is_raw()));
     }
     if ((types & kNumberType) != 0)
       ways.push_back(number(nodes, false));
@@ -720,7 +846,8 @@ class SchemaCompiler {
           std::all_of(nodes.begin(), nodes.end(),
                       [&](Link node) { return check_.check_own(one.value, *node, "", 0).empty(); }) &&
           std::none_of(excluded.begin(), excluded.end(), [&](const SchemaValue* no) { return no->value == one.value; });
-      if (fits) ways.push_back(text(one.text));
+      if (!fits) continue;
+      if (const ExpressionPtr way = write_.listed(one, is_raw()); !is_nothing(way)) ways.push_back(way);
     }
     return choice(std::move(ways));
   }
@@ -774,10 +901,36 @@ class SchemaCompiler {
     }
     const StringRules rules(set);
     if (rules.impossible()) return choice({});
-    ScalarRule& rule = scalars_["string " + rules.key()];
-    if (rule.expression == nullptr) rule.expression = rules_.shared("a string", string_body(rules, rule.unenforced));
+    ScalarRule& rule = scalars_[(is_raw() ? "text " : "string ") + rules.key()];
+    const auto body = [&] {
+      const std::optional<std::string> end = write_.raw_end(is_raw());
+      return end ? raw_body(rules, *end, rule.unenforced) : string_body(rules, rule.unenforced);
+    };
+    if (rule.expression == nullptr) rule.expression = rules_.shared("a string", body());
     for (const auto& [pattern, why] : rule.unenforced) notes_.add(*rules.patterns.at(pattern), "pattern", why);
     return rule.expression;
+  }
+
+  /// Texts that stand as they are, without the `end` behind them.
+  ExpressionPtr raw_body(const StringRules& rules, const std::string& end,
+                         std::map<std::string, std::string>& unenforced) const {
+    const auto wrong = [&](const SchemaNode& node, const char* why) { unenforced[node.pattern->text] = why; };
+    CharacterMachine machine = machine_of(rules, wrong);
+    const ExpressionPtr any = repeat(characters(CodePointSet().complement()), 0, kUnbounded);
+    if (!end.empty()) machine = machine.both(CharacterMachine(sequence({any, text(end), any})).complement());
+    if (machine.empty()) return choice({});
+    try {
+      const ExpressionPtr inside =
+          machine.expression(static_cast<std::int32_t>(rules.low), static_cast<std::int32_t>(rules.high));
+      return is_nothing(inside) ? inside : write_.quoted(inside, is_raw());
+    } catch (const ConstraintError& error) {  // of the length; the patterns are left out then
+      for (const auto& [pattern, node] : rules.patterns) unenforced[pattern] = error.what();
+      if (rules.patterns.empty()) throw;
+      StringRules less = rules;
+      less.patterns.clear();
+      std::map<std::string, std::string> none;
+      return raw_body(less, end, none);
+    }
   }
 
   /// A single pattern or format without a length stands there as it is.
@@ -811,20 +964,13 @@ class SchemaCompiler {
     }
   }
 
-  /// Lists and objects are rules, which are written one after another: a call of one is a level of nesting.
   ExpressionPtr structure(const Nodes& all, SchemaTypes type) {
     Nodes nodes;
     for (Link node : all) {
       const bool made = type == kObjectType && !(node->properties.empty() && node->required.empty());
       if (made || (implied_types(*node) & type) != 0) nodes.push_back(node);
     }
-    const auto [found, added] = structures_.try_emplace({type, nodes}, 0);
-    if (added) {
-      const std::string& pointer = nodes.empty() ? std::string() : nodes.front()->pointer;
-      found->second = rules_.add(pointer.empty() ? "the schema" : pointer, true);
-      queue_.push_back({found->second, type, std::move(nodes)});
-    }
-    return call(static_cast<std::int32_t>(found->second));
+    return structures_.of(type, place_ == ValuePlace::outermost && type == kObjectType, std::move(nodes));
   }
 
   ExpressionPtr array(const Nodes& nodes) {
@@ -843,7 +989,7 @@ class SchemaCompiler {
       if (item_set(nodes, i).never) size.at_most(i);
     }
     if (size.impossible()) return choice({});
-    const ExpressionPtr open = sequence({text("["), blank()}), close = text("]");
+    const ExpressionPtr open = sequence({text("["), write_.blank()}), close = text("]");
     const auto first = static_cast<std::int64_t>(prefix);
     ExpressionPtr rest = sequence({});
     if (size.high == kUnbounded || size.high > first) {
@@ -852,8 +998,8 @@ class SchemaCompiler {
         return repeat(part, static_cast<std::int32_t>(std::max<std::int64_t>(size.low - before, 0)),
                       size.high == kUnbounded ? kUnbounded : static_cast<std::int32_t>(size.high - before));
       };
-      rest = prefix > 0 ? more(first, sequence({separator(), item}))
-                        : sequence({item, more(1, sequence({separator(), item}))});
+      rest = prefix > 0 ? more(first, sequence({write_.separator(), item}))
+                        : sequence({item, more(1, sequence({write_.separator(), item}))});
     }
     if (prefix == 0) {
       if (size.high == 0) return sequence({open, close});
@@ -863,7 +1009,7 @@ class SchemaCompiler {
       const auto index = static_cast<std::int64_t>(i);
       if (size.high != kUnbounded && size.high <= index) continue;
       const ExpressionPtr item = rules_.shared("an item", value(item_set(nodes, i), 1));
-      rest = i == 0 ? sequence({item, rest}) : sequence({separator(), item, rest});
+      rest = i == 0 ? sequence({item, rest}) : sequence({write_.separator(), item, rest});
       if (size.low <= index) rest = maybe(rest);
     }
     return sequence({open, rest, close});
@@ -901,7 +1047,7 @@ class SchemaCompiler {
            std::none_of(nodes.begin(), nodes.end(), [](Link node) { return node->names_members; });
   }
 
-  ExpressionPtr object(const Nodes& nodes) {
+  ExpressionPtr object(const Nodes& nodes, bool outermost) {
     SchemaSet names;
     SizeRules size;
     for (Link node : nodes) {
@@ -917,23 +1063,31 @@ class SchemaCompiler {
       SchemaSet set = member_set(nodes, name, effort_);
       for (Link node : nodes)
         set.never = set.never || (node->names != nullptr && !check_.check(Json(name), *node->names, "").empty());
-      const ExpressionPtr member = set.never ? choice({}) : value(set, 1);
+      const ExpressionPtr member = set.never ? choice({}) : member_value(set, outermost);
       if (is_nothing(member) && needed) return choice({});
       if (is_nothing(member) || (set.atoms.empty() && !needed && !is_open(nodes))) continue;
       all.optional.push_back(!needed);
-      all.parts.push_back(sequence({json_of(name), text(":"), blank(), member}));
+      all.parts.push_back(write_.member(write_.key(name, outermost), member, outermost));
     }
-    all.between = separator();
+    all.between = write_.between(outermost);
     std::vector<ExpressionPtr> more;
-    for (auto& [key, set] : others_of(nodes, names, known)) {
-      const ExpressionPtr member = value(set, 1);
-      if (!is_nothing(member)) more.push_back(sequence({key, text(":"), blank(), member}));
+    for (auto& [key, set] : others_of(nodes, names, known, outermost)) {
+      const ExpressionPtr member = member_value(set, outermost);
+      if (!is_nothing(member)) more.push_back(write_.member(key, member, outermost));
     }
     if (!more.empty()) all.more = more.size() == 1 ? more[0] : choice(std::move(more));
-    return limited(std::move(all), size, nodes);
+    const ExpressionPtr inside = limited(std::move(all), size, nodes);
+    return is_nothing(inside) ? inside : write_.braced(inside, outermost);
   }
 
-  /// The object, if it may have as many members as it needs.
+  ExpressionPtr member_value(const SchemaSet& set, bool outermost) {
+    if (outermost && write_.is(ValueNotation::Form::elements)) place_ = ValuePlace::element;
+    ExpressionPtr out = value(set, 1);
+    place_ = ValuePlace::inside;
+    return out;
+  }
+
+  /// The members of the object, if it may have as many as it needs.
   ExpressionPtr limited(Members all, SizeRules size, const Nodes& nodes) {
     const auto parts = static_cast<std::int64_t>(all.parts.size());
     const auto needed = std::count(all.optional.begin(), all.optional.end(), false);
@@ -949,13 +1103,13 @@ class SchemaCompiler {
       return choice({});
     all.low = static_cast<std::int32_t>(size.low);
     all.high = static_cast<std::int32_t>(size.high);
-    return sequence({text("{"), blank(), members(std::move(all)), text("}")});
+    return members(std::move(all));
   }
 
   using Others = std::vector<std::pair<ExpressionPtr, SchemaSet>>;
 
   /// The keys of members that are not named, with the schemas of their values.
-  Others others_of(const Nodes& nodes, const SchemaSet& names, const std::vector<std::string>& known) {
+  Others others_of(const Nodes& nodes, const SchemaSet& names, const std::vector<std::string>& known, bool outermost) {
     std::map<std::string, Link> patterns;  // with a schema that has it
     for (Link node : nodes) {
       for (const auto& [pattern, schema] : node->patterns) patterns.emplace(pattern.text, node);
@@ -981,10 +1135,10 @@ class SchemaCompiler {
               nodes.empty() ? "" : nodes.front()->pointer,
               fmt::format("a name of more than {} bytes among others that may be added cannot be enforced", kMaxName));
       }
-      return {{other_key(known), std::move(set)}};
+      return {{write_.has_plain_names(outermost) ? other_plain_key(known) : other_key(known), std::move(set)}};
     }
     try {
-      return regions_of(nodes, patterns, rules, known, open);
+      return regions_of(nodes, patterns, rules, known, open, write_.has_plain_names(outermost));
     } catch (const ConstraintError& error) {  // without other members the object fits, whatever they must be
       for (Link node : nodes) {
         if (!node->patterns.empty() || node->names != nullptr)
@@ -994,13 +1148,19 @@ class SchemaCompiler {
     }
   }
 
+  static ExpressionPtr other_plain_key(const std::vector<std::string>& known) {
+    const CharacterMachine any = ValueWriter::plain_keys();
+    return (known.empty() ? any : any.both(CharacterMachine(any_of_texts(known)).complement())).expression();
+  }
+
   /// The names are split by the patterns that they match.
   Others regions_of(const Nodes& nodes, const std::map<std::string, Link>& patterns, const StringRules& rules,
-                    const std::vector<std::string>& known, bool open) {
+                    const std::vector<std::string>& known, bool open, bool plain) {
     if (rules.impossible()) return {};
     using Region = std::pair<CharacterMachine, std::set<std::string>>;  // names, and the patterns that they match
     CharacterMachine all = machine_of(rules, [](const SchemaNode&, const char* why) { throw ConstraintError(why); });
     if (!known.empty()) all = all.both(CharacterMachine(any_of_texts(known)).complement());
+    if (plain) all = all.both(ValueWriter::plain_keys());
     std::vector<Region> regions{{all, {}}};
     for (const auto& [pattern, node] : patterns) {
       const CharacterMachine yes = CharacterMachine::of_pattern(pattern), no = yes.complement();
@@ -1029,9 +1189,8 @@ class SchemaCompiler {
         if (!found) set.add(node->others);
       }
       if (set.never) continue;
-      out.emplace_back(
-          quoted(names.in_json_string(static_cast<std::int32_t>(rules.low), static_cast<std::int32_t>(rules.high))),
-          std::move(set));
+      const auto low = static_cast<std::int32_t>(rules.low), high = static_cast<std::int32_t>(rules.high);
+      out.emplace_back(plain ? names.expression(low, high) : quoted(names.in_json_string(low, high)), std::move(set));
     }
     return out;
   }
@@ -1042,9 +1201,10 @@ class SchemaCompiler {
   SchemaComparison comparison_;
   SchemaCheck check_;
   Effort effort_;
+  ValueWriter write_;
+  ValuePlace place_ = ValuePlace::inside;  // of the value that is made
   std::map<std::string, ScalarRule> scalars_;
-  std::map<std::pair<SchemaTypes, Nodes>, std::size_t> structures_;
-  std::deque<WaitingStructure> queue_;
+  StructureRules structures_{rules_};
   std::size_t sets_ = 0;
 };
 
@@ -1055,7 +1215,7 @@ std::string in_front(const SchemasInText::Named& schema, const std::string& mess
 }  // namespace
 
 std::shared_ptr<const Grammar> schema_grammar(const SchemasInText& text) {
-  SchemaCompiler compiler;
+  SchemaCompiler compiler(text.notation);
   SchemaRules& rules = compiler.rules();
   const std::size_t whole = rules.add("the text", false);
   std::deque<Schema> schemas;  // the compiler refers to them
@@ -1078,7 +1238,9 @@ std::shared_ptr<const Grammar> schema_grammar(const SchemasInText& text) {
       throw ConstraintError(in_front(one, error.what()));
     }
   }
-  rules.set(whole, text.around(rules.shared("the JSON", text.json(values))));
+  rules.set(whole, text.whole(values, [&](const char* name, ExpressionPtr body) {
+    return rules.shared(name, std::move(body));
+  }));
   const int depth = std::min(kJsonDepth - text.outer, kMaxSchemaDepth / height - 1);
   std::shared_ptr<Grammar> grammar;
   try {
@@ -1098,8 +1260,9 @@ std::shared_ptr<const Grammar> schema_grammar(const SchemasInText& text) {
 std::shared_ptr<const Grammar> schema_grammar(std::string_view schema) {
   SchemasInText text;
   text.schemas.push_back({"", std::string(schema)});
-  text.json = [](std::span<const ExpressionPtr> values) { return values[0]; };
-  text.around = [](const ExpressionPtr& json) { return json; };
+  text.whole = [](std::span<const ExpressionPtr> values, const SchemasInText::Share& share) {
+    return share("the JSON", values[0]);
+  };
   return schema_grammar(text);
 }
 

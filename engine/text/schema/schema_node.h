@@ -108,6 +108,10 @@ class SchemaCheck {
   /// What the node itself says of the value, without the schemas that hold for the same value.
   std::string check_own(const nlohmann::json& value, const SchemaNode& node, const std::string& pointer, int depth);
 
+  /// What the node itself says of a member.
+  std::string check_member(const std::string& name, const nlohmann::json& member, const SchemaNode& node,
+                           const std::string& pointer, int depth);
+
  private:
   std::string check_combined(const nlohmann::json& value, const SchemaNode& node, const std::string& pointer,
                              int depth);
@@ -119,8 +123,6 @@ class SchemaCheck {
                              int depth);
   std::string check_unique(const nlohmann::json& value, const std::string& pointer);
   std::string check_object(const nlohmann::json& value, const SchemaNode& node, const std::string& pointer, int depth);
-  std::string check_member(const std::string& name, const nlohmann::json& member, const SchemaNode& node,
-                           const std::string& pointer, int depth);
   std::string check_dependents(const nlohmann::json& value, const SchemaNode& node, const std::string& pointer,
                                int depth);
 

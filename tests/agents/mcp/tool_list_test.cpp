@@ -35,7 +35,7 @@ std::string checked_by(const std::string& schema) {
   const Listed list = listed(R"([{"name":"t","inputSchema":)" + schema + "}]");
   REQUIRE(list.tools.size() == 1);
   CHECK(check_parameters(list.tools[0].parameters).empty());
-  CHECK_NOTHROW(call_grammar({}, list.tools, 1, true));
+  CHECK_NOTHROW(call_grammar({}, list.tools, {}));
   return list.tools[0].parameters;
 }
 
@@ -84,7 +84,7 @@ TEST_CASE("one odd part of a tool's schema leaves the rest enforced") {
     CAPTURE(odd, list.left_out);
     REQUIRE(list.tools.size() == 1);
     CHECK(list.tools[0].enforced);
-    const auto grammar = call_grammar({}, list.tools, 1, true);
+    const auto grammar = call_grammar({}, list.tools, {});
     CHECK_FALSE(accepts(*grammar, R"(<tool_call>
 {"name": "t", "arguments": {"x": "seven"}}
 </tool_call>)"));
@@ -208,7 +208,7 @@ TEST_CASE("of tools that are too large together the largest are let go, and stay
     many.push_back({{"t" + std::to_string(i), "", wide(120), "{}"}, {{"server", "s"}}, nullptr});
   std::vector<ToolSchema> schemas;
   for (const CallableTool& one : many) schemas.push_back(one.schema);
-  REQUIRE_THROWS_AS(call_grammar({}, schemas, 8, true), ConstraintError);
+  REQUIRE_THROWS_AS(call_grammar({}, schemas, {.max_calls = 8}), ConstraintError);
   std::vector<std::string> left_out;
   const std::vector<CallableTool> together = fit_together({}, many, {}, left_out);
   schemas.clear();
@@ -223,7 +223,7 @@ TEST_CASE("of tools that are too large together the largest are let go, and stay
   CHECK(let_go < 40);
   CHECK(left_out.size() == let_go);
   CHECK_THAT(left_out[0], Catch::StartsWith("MCP server 's': tool 't0': its calls are checked when they are complete"));
-  CHECK_NOTHROW(call_grammar({}, schemas, 8, true));
+  CHECK_NOTHROW(call_grammar({}, schemas, {.max_calls = 8}));
   left_out.clear();
   CHECK(fit_together({}, many, {.enforce = false}, left_out)[1].schema.enforced);
   CHECK(left_out.empty());

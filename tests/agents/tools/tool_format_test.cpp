@@ -84,13 +84,15 @@ TEST_CASE("the form of calls is read off the model's template") {
   CHECK(tagged.of_template);
   CHECK(tagged.syntax.open == "<tool_call>\n");
   CHECK(tagged.syntax.close == "\n</tool_call>");
-  CHECK_FALSE(tagged.syntax.list);
+  CHECK(tagged.syntax.several);
+  CHECK(tagged.syntax.between == "\n");
   CHECK(tagged.turn_end == "<|im_end|>\n");
 
   const ToolFormat listed = tool_format_of(with_template(kListed));
   CHECK(listed.of_template);
-  CHECK(listed.syntax.open == "[TOOL_CALLS] [");
-  CHECK(listed.syntax.list);
+  CHECK(listed.syntax.first == "[TOOL_CALLS] [");
+  CHECK(listed.syntax.between == ", ");
+  CHECK(listed.syntax.last == "]");
   CHECK(listed.turn_end == "<|im_end|>");
 
   const ToolFormat bare = tool_format_of(with_template(kBare));

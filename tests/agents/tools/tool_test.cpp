@@ -34,12 +34,12 @@ TEST_CASE("calls are read in the model's own form") {
     CHECK(calls[0].problem.empty());
   }
   ToolFormat listed;
-  listed.syntax = {"[TOOL_CALLS] [", "]", true, "name", "arguments"};
+  listed.syntax = {.first = "[TOOL_CALLS] [", .open = "", .close = "", .between = ", ", .last = "]"};
   CHECK(calls_of("[TOOL_CALLS][" + kParis + ", " + kParis + "]", listed).size() == 2);
   CHECK(calls_of("<tool_call>" + kParis + "</tool_call>\n<tool_call>" + kParis + "</tool_call>").size() == 2);
   CHECK(calls_of(kParis + "\n" + kParis).size() == 2);
   ToolFormat bare;
-  bare.syntax = {"", "", false, "name", "parameters"};
+  bare.syntax = {.open = "", .close = "", .several = false, .arguments_key = "parameters"};
   CHECK(calls_of(R"({"name": "weather", "parameters": {"city": "a"}})", bare).size() == 1);
   CHECK(calls_of(R"({"name": "weather", "arguments": "{\"city\": \"a\"}"})")[0].arguments == R"({"city":"a"})");
 }
@@ -68,13 +68,39 @@ TEST_CASE("an answer that is no call stays one") {
   }
 }
 
+TEST_CASE("an object of JSON that does not fit a tool's schema is an answer, but in the model's own form") {
+  for (const char* answer :
+       {R"({"name": "weather", "arguments": {"city": 1}})", R"({"name": "weather", "arguments": {}})",
+        R"({"name": "weather"})", R"([{"name": "weather", "arguments": {"city": "a"}}, {"b": 1}])",
+        R"({"name": "weather", "arguments": {"city": "a"}} is what I would call)", R"({"name": "weath)"})
+    CHECK(calls_of(answer).empty());
+  CHECK(calls_of(R"({"arguments": {"city": "a"}, "name": "weather"})").size() == 1);
+  ToolFormat own;
+  own.syntax = {.open = "", .close = "", .several = false};
+  const auto wrong = calls_of(R"({"name": "weather", "arguments": {"city": 1}})", own);
+  REQUIRE(wrong.size() == 1);
+  CHECK_THAT(wrong[0].problem, Catch::Contains("/city"));
+  for (const ToolFormat& format : {ToolFormat(), own}) {
+    const auto cut = calls_of(R"({"name": "weather", "arguments": {"city": "Pa)", format);
+    REQUIRE(cut.size() == 1);
+    CHECK_THAT(cut[0].problem, Catch::Contains("is not complete"));
+  }
+  const auto any = schema_grammar(R"({"type": "object"})");
+  const std::string call = kParis;
+  CHECK(calls_in(call, {}, two_tools({}, any)).empty());
+  CHECK(calls_in(call, own, two_tools({}, any)).empty());
+  CHECK(calls_in("<tool_call>" + call + "</tool_call>", {}, two_tools({}, any)).size() == 1);
+  CHECK(calls_in(call, {}, two_tools({.choice = ToolChoice::none})).empty());
+}
+
 TEST_CASE("a broken call says what is wrong") {
   const auto problem = [](const std::string& call) {
     const auto calls = calls_of("<tool_call>" + call + "</tool_call>");
     REQUIRE(calls.size() == 1);
     return calls[0].problem;
   };
-  CHECK_THAT(problem("{\"name\": "), Catch::StartsWith("the call is not JSON: "));
+  CHECK_THAT(problem("{\"name\": "), Catch::StartsWith("the call is not complete: "));
+  CHECK_THAT(problem("{\"name\": ]}"), Catch::StartsWith("the call is not JSON: "));
   CHECK_THAT(problem("weather(Paris)"), Catch::StartsWith("the call is not JSON: "));
   CHECK(problem(R"({"tool": "weather"})") == "the call is no object with the keys 'name' and 'arguments'");
   CHECK(problem(R"({"name": "sing"})") == "there is no tool 'sing'; the tools are: weather route");
@@ -109,13 +135,33 @@ TEST_CASE("what an output enforces stands next to the calls") {
   CHECK(accepts(*tools.grammar({}, 1), "<tool_call>\n" + kParis + "\n</tool_call>"));
   CHECK_FALSE(accepts(*tools.grammar({}, 1), "maybe"));
   CHECK(tools.grammar({}, 0) == answer);
-  ToolFormat special;
-  special.enforceable = false;
-  CHECK(tools.grammar(special, 1) == nullptr);
-  CHECK(tools.grammar(special, 0) == answer);
   CallLimits free;
   free.enforce = false;
   CHECK(two_tools(free).grammar({}, 1) == nullptr);
+}
+
+TEST_CASE("a call may be required, of one tool, or of none, in the first answer") {
+  const std::string paris = "<tool_call>\n" + kParis + "\n</tool_call>";
+  const std::string route =
+      std::string("<tool_call>\n") + R"({"name": "route", "arguments": {"city": "a"}})" + "\n</tool_call>";
+  const CallableTools required = two_tools({.choice = ToolChoice::required});
+  CHECK(accepts(*required.grammar({}, 2, true), paris));
+  CHECK_FALSE(accepts(*required.grammar({}, 2, true), "It rains."));
+  CHECK(accepts(*required.grammar({}, 2), "It rains."));
+  const CallableTools one = two_tools({.choice = ToolChoice::required, .tool = "route"});
+  CHECK(accepts(*one.grammar({}, 2, true), route));
+  CHECK_FALSE(accepts(*one.grammar({}, 2, true), paris));
+  CHECK(accepts(*one.grammar({}, 2), paris));
+  const CallableTools unknown = two_tools({.choice = ToolChoice::required, .tool = "sing"});
+  CHECK_THROWS_WITH(unknown.grammar({}, 2, true), "tool_choice: there is no tool 'sing'");
+  CHECK(unknown.grammar({}, 2) != nullptr);
+  const CallableTools none = two_tools({.choice = ToolChoice::none});
+  CHECK_FALSE(accepts(*none.grammar({}, 2, true), paris));
+  CHECK(accepts(*none.grammar({}, 2, true), "It rains."));
+  const std::vector<std::string> texts = {"yes", "no"};
+  const CallableTools with_answer = two_tools({.choice = ToolChoice::required}, enum_grammar(texts));
+  CHECK_FALSE(accepts(*with_answer.grammar({}, 2, true), "yes"));
+  CHECK(accepts(*with_answer.grammar({}, 2), "yes"));
 }
 
 TEST_CASE("a result is shown without control characters, and a long one without its middle") {

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tools that the model calls: the loop of calls and results inside a turn.
+#include <fmt/format.h>
 #include <catch2/catch.hpp>
 
+#include "tests/agents/tools/call_forms.h"
 #include "tests/support/function_tool.h"
 #include "tests/support/plans.h"
 #include "workflows/run/executor.h"
@@ -309,8 +311,98 @@ TEST_CASE("a call that the end of the output cuts off is answered with an error"
   Caller caller({{.text = kParis.substr(0, 30), .reason = FinishReason::length}, {.text = "Sun."}});
   const RunRecord record = caller.run();
   CHECK(record.agents[0].output == "Sun.");
-  CHECK_THAT(record.agents[0].tools.at(0).result, Catch::StartsWith("error: the call is not JSON"));
+  CHECK_THAT(record.agents[0].tools.at(0).result, Catch::StartsWith("error: the call is not complete"));
   CHECK_FALSE(record.agents[0].truncated);
+}
+
+TEST_CASE("50 answers in JSON stay answers while tools are offered, in every form of calls") {
+  std::vector<std::string> answers = {
+      "{}",
+      "[]",
+      "[1, 2, 3]",
+      R"({"capital": "Paris"})",
+      R"({"name": "Paris"})",
+      R"({"name": "weatherman", "age": 3})",
+      R"({"name": "weather"})",
+      R"({"city": "Paris"})",
+      R"({"arguments": {"city": "Paris"}})",
+      R"([{"name": "a"}])",
+      R"({"name": "sing", "arguments": {}})",
+      R"({"tool": "weather", "arguments": {"city": "Paris"}})",
+      R"({"name": "Anna", "arguments": {"city": "Paris"}})",
+      "```json\n{\"a\": 1}\n```",
+      "```\n[1]\n```",
+      R"({"text": "write <b>tool_call</b>"})",
+      "\n {\"a\": {\"b\": [null, true, 1.5]}}\n",
+      "\"Paris\"",
+      "true",
+      "7",
+      R"({"function": {"name": "weather", "arguments": {"city": "Paris"}}})",
+      R"([{"name": "weather", "arguments": {"city": "Paris"}}, {"name": "Anna", "age": 4}])",
+      "{\n  \"capital\": \"Paris\",\n  \"people\": 2100000\n}",
+      R"({"call": "weather(Paris) "})",
+      R"(["weather, Paris"])"};
+  for (int i = static_cast<int>(answers.size()); i < 50; ++i)
+    answers.push_back(
+        fmt::format(R"({{"question": {0}, "answer": {{"name": "city {0}", "arguments": [{1}]}}}})", i, i % 3));
+  REQUIRE(answers.size() == 50);
+  for (const CallForm& form : call_forms()) {
+    const ModelText text = model_of(form);
+    const bool channels = !tool_format_of(text).syntax.text_open.empty();
+    for (const std::string& answer : answers) {
+      CAPTURE(form.name, answer);
+      const std::string header = channels ? "<|channel|>final<|message|>" : "";
+      Caller caller({});
+      caller.engine = std::make_shared<ScriptedEngine>(
+          [&](const std::string&) {
+            std::vector<TokenId> ids = text.tokenizer->encode(header, SpecialTokens::recognise);
+            const std::vector<TokenId> rest = text.tokenizer->encode(answer, SpecialTokens::as_text);
+            ids.insert(ids.end(), rest.begin(), rest.end());
+            return Scripted{.text = answer, .tokens = ids};
+          },
+          toy_model(text.chat_template, text.tokenizer));
+      const RunRecord record = caller.run();
+      CHECK(record.state == RunState::ok);
+      CHECK(record.agents[0].output == answer);
+      CHECK(caller.calls.empty());
+      const auto& constraint = caller.engine->constraints.at(0);
+      const bool named = answer == R"({"name": "weather"})" || answer.starts_with(R"([{"name": "weather")");
+      const std::string marked = marked_text(*text.tokenizer, header);
+      CHECK((named || accepts(*constraint, marked + answer)));
+    }
+  }
+}
+
+TEST_CASE("a call of special tokens runs, and its prompt goes on behind it") {
+  for (const CallForm& form : call_forms()) {
+    CAPTURE(form.name);
+    const ModelText text = model_of(form);
+    const ToolFormat format = tool_format_of(text);
+    ChatMessage call{
+        "assistant", "", {{"callaaaaa", "weather", R"({"city": "Par\"is <tool_call>"})", format.arguments_as_text}}};
+    ChatOptions options;
+    options.tools = {R"({"name": "weather", "description": "Weather.", "parameters": {"type": "object"}})"};
+    const std::string before = text.chat_template->render({{"user", "q"}}, options);
+    options.add_generation_prompt = false;
+    std::string turn = text.chat_template->render({{"user", "q"}, call}, options).substr(before.size());
+    turn.resize(turn.size() - format.turn_end.size());
+    Caller caller({});
+    caller.engine = std::make_shared<ScriptedEngine>(
+        [&, first = true](const std::string&) mutable {
+          const bool calls = std::exchange(first, false);
+          const std::string sun = format.syntax.text_open.empty() ? "Sun." : "<|channel|>final<|message|>Sun.";
+          return Scripted{.text = calls ? "" : "Sun.",
+                          .tokens = text.tokenizer->encode(calls ? turn : sun, SpecialTokens::recognise)};
+        },
+        toy_model(text.chat_template, text.tokenizer));
+    const RunRecord record = caller.run();
+    CHECK(record.agents[0].output == "Sun.");
+    REQUIRE(caller.calls.size() == 1);
+    CHECK(caller.calls[0].arguments == R"({"city":"Par\"is <tool_call>"})");
+    REQUIRE(caller.engine->prompts.size() == 2);
+    CHECK(caller.engine->prompts[1].starts_with(caller.engine->prompts[0] + turn + format.turn_end));
+    CHECK(caller.engine->prompts[1].find("sun for ") != std::string::npos);
+  }
 }
 
 }  // namespace called_tools_test

@@ -9,6 +9,7 @@
 #include "engine/kv/segment.h"
 #include "tests/engine/cuda/steps.h"
 #include "tests/support/strict/strict.h"
+#include "tests/support/thread_time.h"
 
 namespace baton::test::faults_test {
 namespace {
@@ -101,7 +102,8 @@ TEST_CASE("every call that fails is an error that names it, or does no harm") {
   std::set<std::string> kinds;
   for (std::size_t i = 0; i < sites.size(); ++i) {
     if (sites[i].errors.empty()) continue;
-    kinds.insert(sites[i].call);
+    const bool is_new = kinds.insert(sites[i].call).second;
+    if (!is_new && !nightly() && i % 2 == 1) continue;
     // Calls of one kind repeat many times: each call has one of the errors in turn.
     refused += check_failure(i + 1, sites[i].errors[i % sites[i].errors.size()], false, expected) ? 1 : 0;
     ++injected;

@@ -25,13 +25,14 @@ std::string tagged(const std::string& json) { return "<tool_call>\n" + json + "\
 }  // namespace
 
 TEST_CASE("an answer with tools is a text, calls of them, or a text and then calls", "[constrain]") {
-  const auto calls = call_grammar({}, kTools, 2, true);
+  const auto calls = call_grammar({}, kTools, {.max_calls = 2, .needed = true});
   for (const std::string& text :
        {tagged(kParis), tagged(kRed), "I look.\n" + tagged(kRed), tagged(kParis) + "\n" + tagged(kRed), kParis,
-        kParis + "\n" + kRed, "```json\n" + kParis + "\n```"}) {
+        kParis + "\n" + kRed, "```json\n" + kParis + "\n```", "\n" + kParis, "[" + kParis + ", " + kRed + "]",
+        std::string(R"({ "name" : "paint",  "arguments":{"colour":"red"} })")}) {
     INFO(text);
     CHECK(accepts(*calls, text));
-    CHECK_FALSE(accepts(*text_grammar({}, true), text));
+    CHECK_FALSE(accepts(*text_grammar({}, kTools), text));
   }
   const std::string green = R"({"name": "paint", "arguments": {"colour": "green"}})";
   const std::string nobody = R"({"name": "sing", "arguments": {}})";
@@ -42,57 +43,99 @@ TEST_CASE("an answer with tools is a text, calls of them, or a text and then cal
     INFO(text);
     CHECK_FALSE(accepts(*calls, text));
   }
-  const Grammar either(*text_grammar({}, true), *calls);
+  const auto either = call_grammar({}, kTools, {.max_calls = 2});
   for (const std::string& text :
-       {std::string("hello"), std::string(), tagged(kParis), std::string("```cpp\nint i;\n```")})
-    CHECK(accepts(either, text));
-  CHECK_FALSE(accepts(either, tagged(green)));
+       {std::string("hello"), std::string(), tagged(kParis), std::string("```cpp\nint i;\n```"), nobody})
+    CHECK(accepts(*either, text));
+  for (const std::string& text : {tagged(green), tagged(nobody), green, "```json\n" + green + "\n```"})
+    CHECK_FALSE(accepts(*either, text));
 }
 
-TEST_CASE("an answer that may call no more begins with words, and holds no marker", "[constrain]") {
-  const auto text = text_grammar({}, false);
-  CHECK(accepts(*text, "It is 4 < 5, <b>and</b> <tool: nothing."));
-  CHECK(accepts(*text, "So:\n```python\nprint(1)\n```"));
-  for (const char* no : {"{}", " [1]", "```json\n{}\n```", "`x`", "no <tool_call>", "<tool_call>"})
-    CHECK_FALSE(accepts(*text, no));
+TEST_CASE("an answer in JSON is a text whatever tools are offered, unless it begins as a call", "[constrain]") {
+  for (const auto& grammar : {call_grammar({}, kTools, {}), text_grammar({}, kTools)}) {
+    for (const char* yes :
+         {"{}", " [1]", "```json\n{}\n```", "`x`", R"({"capital": "Paris"})", R"([{"a": 1}, {"name": "Anna"}])",
+          R"({"name": "Anna", "arguments": {}})", R"({"name": "weatherman"})", R"({"name": "weath)", R"({"name)",
+          R"({"id": 1, "name": "weather"})", "It is 4 < 5, <b>and</b> <tool: nothing.",
+          "So:\n```python\nprint(1)\n```"}) {
+      CAPTURE(yes);
+      CHECK(accepts(*grammar, yes));
+    }
+    for (const char* no :
+         {"no <tool_call>", "<tool_call>", R"({"name": "weather"})", R"([ {"name":"paint", "a": 1}])",
+          "\n```json\n{\n \"name\" : \"weather\"\n}\n```", "```\n{\"name\": \"paint\", \"x\": 1}```"}) {
+      CAPTURE(no);
+      CHECK_FALSE(accepts(*grammar, no));
+    }
+  }
+}
+
+TEST_CASE("many tools with long names keep their grammar small", "[constrain]") {
+  std::vector<ToolSchema> tools;
+  for (int i = 0; i < 200; ++i)
+    tools.push_back({"tool_with_a_long_name_" + std::to_string(i), "", R"({"type": "object"})"});
+  const auto grammar = call_grammar({}, tools, {});
+  CHECK(grammar->nodes() < 60000);
+  CHECK(accepts(*grammar, R"({"name": "Anna"})"));
+  CHECK(accepts(*grammar, R"({"name": "tool_with_a_long_name_7", "arguments": {}})"));
+}
+
+TEST_CASE("text in front of calls may be forbidden or required", "[constrain]") {
+  const std::string call = tagged(kRed);
+  const auto forbidden = call_grammar({}, kTools, {.text = TextBefore::forbidden});
+  CHECK(accepts(*forbidden, call));
+  CHECK(accepts(*forbidden, "a text"));
+  CHECK_FALSE(accepts(*forbidden, "a text" + call));
+  const auto required = call_grammar({}, kTools, {.text = TextBefore::required});
+  CHECK_FALSE(accepts(*required, call));
+  CHECK(accepts(*required, "a text"));
+  CHECK(accepts(*required, "a text" + call));
+  CHECK_FALSE(accepts(*required, kRed));
+  const auto needed = call_grammar({}, kTools, {.needed = true, .text = TextBefore::forbidden});
+  CHECK(accepts(*needed, call));
+  CHECK_FALSE(accepts(*needed, "a text"));
 }
 
 TEST_CASE("lists of calls, and calls without a marker, have the model's form", "[constrain]") {
-  const CallSyntax list{"[TOOL_CALLS] [", "]", true, "name", "arguments"};
+  const CallSyntax list{.first = "[TOOL_CALLS] [", .open = "", .close = "", .between = ", ", .last = "]"};
   CHECK(list.marker() == "[TOOL_CALLS]");
-  const auto listed = call_grammar(list, kTools, 3, true);
+  const auto listed = call_grammar(list, kTools, {.max_calls = 3});
   CHECK(accepts(*listed, "[TOOL_CALLS] [" + kParis + ", " + kRed + "]"));
   CHECK_FALSE(accepts(*listed, "[TOOL_CALLS] [" + kParis + "][TOOL_CALLS] [" + kRed + "]"));
-  const CallSyntax bare{"", "", false, "name", "parameters"};
+  const CallSyntax bare{.open = "", .close = "", .several = false, .arguments_key = "parameters"};
   const std::string call = R"({"name": "paint", "parameters": {"colour": "blue"}})";
-  CHECK(accepts(*call_grammar(bare, kTools, 3, true), call));
-  CHECK_FALSE(accepts(*call_grammar(bare, kTools, 3, true), kRed));
-  CHECK(accepts(*text_grammar(bare, true), "Hello <tool_call>"));
-  CHECK_FALSE(accepts(*text_grammar(bare, true), call));
+  CHECK(accepts(*call_grammar(bare, kTools, {.max_calls = 3}), call));
+  CHECK_FALSE(accepts(*call_grammar(bare, kTools, {.max_calls = 3}), kRed));
+  CHECK(accepts(*text_grammar(bare, kTools), "Hello <tool_call>"));
+  CHECK_FALSE(accepts(*text_grammar(bare, kTools), call));
 }
 
 TEST_CASE("a text without calls is any text in which the marker does not stand", "[constrain]") {
-  const CallSyntax syntax{"<ab>", "</ab>", false, "name", "arguments"};
-  const auto text = text_grammar(syntax, true);
-  std::mt19937 random(5);
-  int with = 0;
-  for (int i = 0; i < 10000; ++i) {
-    std::string sample;
-    for (std::size_t n = random() % 12; n > 0; --n) sample += "<ab>x\n"[random() % 6];
-    const bool marked = sample.find("<ab>") != std::string::npos;
-    with += marked ? 1 : 0;
-    INFO(sample);
-    CHECK(accepts(*text, sample) == !marked);
+  for (const std::string marker : {"<ab>", "<a<ab>", "aab", "<<"}) {
+    const CallSyntax syntax{.open = marker, .close = "</ab>"};
+    const auto text = text_grammar(syntax, {});
+    std::mt19937 random(5);
+    int with = 0;
+    for (int i = 0; i < 10000; ++i) {
+      std::string sample;
+      for (std::size_t n = random() % 12; n > 0; --n) {
+        if (random() % 4 == 0) sample += marker.substr(0, 1 + random() % marker.size());
+        sample += "<ab>x\n"[random() % 6];
+      }
+      const bool marked = sample.find(marker) != std::string::npos;
+      with += marked ? 1 : 0;
+      INFO(sample);
+      CHECK(accepts(*text, sample) == !marked);
+    }
+    CHECK(with > 20);
   }
-  CHECK(with > 20);
-  CHECK_THROWS_WITH(text_grammar({"<<", "", false, "name", "arguments"}, true), Catch::Contains("twice"));
 }
 
 TEST_CASE("what of a tool's schema cannot be enforced is named with the tool", "[constrain]") {
   const auto error_of = [](const char* schema) {
     const std::vector<ToolSchema> tools = {{"plain", "", R"({"type": "object"})"}, {"odd", "", schema}};
     try {
-      return std::string(call_grammar({}, tools, 1, true)->unenforced().at(0));
+      return std::string(call_grammar({}, tools, {})->unenforced().at(0));
     } catch (const ConstraintError& error) {
       return std::string(error.what());
     }
@@ -103,9 +146,9 @@ TEST_CASE("what of a tool's schema cannot be enforced is named with the tool", "
   CHECK(error_of(R"({"$ref": "http://example.com"})").starts_with("tool 'odd': /$ref: references to other documents"));
   std::vector<ToolSchema> tools = {{"odd", "", R"({"properties": {"a": {"type": "integer"}}})"}};
   const std::string text = tagged(R"({"name": "odd", "arguments": {"a": "x"}})");
-  CHECK_FALSE(accepts(*call_grammar({}, tools, 1, true), text));
+  CHECK_FALSE(accepts(*call_grammar({}, tools, {}), text));
   tools[0].enforced = false;
-  CHECK(accepts(*call_grammar({}, tools, 1, true), text));
+  CHECK(accepts(*call_grammar({}, tools, {}), text));
 }
 
 }  // namespace call_grammar_test

@@ -153,4 +153,27 @@ TEST_CASE("an expression whose states double with each repetition ends in an err
   }
 }
 
+TEST_CASE("a special token is allowed exactly where the grammar names it, and its spelling is a text", "[constrain]") {
+  using namespace constrain;
+  const auto tokenizer = tokenizer_of("qwen");
+  const TokenId eos = tokenizer->size() - 1, special = tokenizer->token_id("<|im_start|>").value();
+  REQUIRE(tokenizer->is_special(special));
+  const auto vocabulary = std::make_shared<const MaskVocabulary>(*tokenizer, tokenizer->size(), std::span(&eos, 1));
+  const ExpressionPtr any = repeat(characters(CodePointSet().complement()), 0, 100);
+  const std::vector<Rule> rules = {{"all", sequence({any, text(special_text("<|im_start|>")), text("b")})}};
+  const auto masks = std::make_shared<TokenMasks>(std::make_shared<const Grammar>(rules), vocabulary);
+  AnswerMatcher matcher(masks);
+  for (const TokenId id : tokenizer->encode("<|im_start|>", SpecialTokens::as_text)) REQUIRE(matcher.take(id));
+  CHECK_FALSE(allows(matcher.allowed(), eos));
+  CHECK(allows(matcher.allowed(), special));
+  for (TokenId id = 0; id < tokenizer->size(); ++id) {
+    if (tokenizer->is_special(id) && id != special) CHECK_FALSE(allows(matcher.allowed(), id));
+  }
+  REQUIRE(matcher.take(special));
+  CHECK_FALSE(allows(matcher.allowed(), special));
+  for (const TokenId id : tokenizer->encode("b", SpecialTokens::as_text)) REQUIRE(matcher.take(id));
+  CHECK(matcher.ends());
+  CHECK(allows(matcher.allowed(), eos));
+}
+
 }  // namespace token_masks_test
