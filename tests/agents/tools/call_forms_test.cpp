@@ -291,6 +291,50 @@ TEST_CASE("whatever a constraint allows is a text or calls that fit, token by to
   }
 }
 
+TEST_CASE("hostile answers are read in bounded time, to at most 64 calls, and what has no problem fits", "[hostile]") {
+  const std::string schema = R"({"type": "object", "properties": {"text": {"type": "string"}, "n": {"type": "integer"},
+      "deep": {"type": "array"}}, "required": ["text"]})";
+  const CallableTools tools = offered({{"note", schema}});
+  for (const CallForm& form : call_forms()) {
+    const ModelText model = model_of(form);
+    const ToolFormat format = tool_format_of(model);
+    const std::string call = written_by(
+        model, format, {{"callaaaaa", "note", R"({"text": "a \"text\"", "n": 12, "deep": [[1, {"x": "y"}], true]})"}});
+    const auto check = [&](const std::string& answer) {
+      CAPTURE(form.name, answer.substr(0, 500), answer.size());
+      const auto calls = calls_in(answer, format, tools);
+      CHECK(calls.size() <= 64);
+      for (const ModelCall& one : calls) {
+        CHECK(one.problem.size() < 600);
+        if (one.problem.empty()) CHECK(Json::parse(one.arguments).is_object());
+      }
+    };
+    std::mt19937 random(11);
+    for (int round = 0; round < 400; ++round) {
+      std::string answer = call;
+      for (std::size_t n = 1 + random() % 4; n > 0; --n) {
+        const std::size_t at = random() % answer.size(), from = random() % call.size();
+        const std::string part = call.substr(from, 1 + random() % 12);
+        if (random() % 2 == 0)
+          answer.insert(at, part);
+        else
+          answer.replace(at, std::min(part.size(), answer.size() - at), part);
+      }
+      check(answer);
+    }
+    const std::string head = call.substr(0, call.find('a', call.find("text") + 4));
+    for (const std::string& part : {format.syntax.marker(), std::string("["), std::string("{"), std::string("{\"a\":"),
+                                    std::string("\\"), std::string("\""), std::string("="), std::string("\n"), call,
+                                    format.syntax.arguments.key_open + "k" + format.syntax.arguments.key_close + "{",
+                                    format.syntax.arguments.value_close, std::string(1, kSpecialMark)}) {
+      std::string many = head;
+      while (many.size() < 300'000) many += part.empty() ? "x" : part;
+      check(many);
+      check(many.substr(head.size()));
+    }
+  }
+}
+
 TEST_CASE("an answer in channels is text behind its header") {
   const CallForm& form = call_forms().back();
   const ModelText model = model_of(form);
