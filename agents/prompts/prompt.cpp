@@ -276,15 +276,30 @@ namespace {
 
 constexpr std::size_t kMaxShownBytes = 4u << 20;  // of the values that a template gets to see
 
-/// The values of a prompt in the order in which they stand in its messages, and the prompt that a template makes of
-/// them.
-class ValuePrompt {
- public:
-  ValuePrompt(const ModelText& model, const SlotContents& contents, const std::stop_token& stop, TextIds* texts)
-      : model_(model), contents_(contents), stop_(stop), texts_(texts) {}
+struct PromptValue {
+  const PromptPiece* piece;
+  std::string text;  // valid UTF-8
+  TokenText tokens;
+};
 
+/// Ids of a value that are not cut.
+struct KeptIds {
+  std::size_t first = 0, count = 0;  // of the ids
+  std::size_t begin = 0, end = 0;    // bytes that they stand for
+};
+
+TokenText ids_of(const ModelText& model, const SlotContent& content, PieceStart start, const std::stop_token& stop,
+                 TextIds* texts) {
+  if (!content.tokens.empty()) return content.tokens;
+  if (content.text.empty()) return {};
+  return ids_of_text(texts, model.tokenizer, content.text, TextIds::Kind::data, start, stop);
+}
+
+/// The messages of a prompt with its values, in the order in which they stand there.
+class ValueMessages {
+ public:
   /// Returns false if the values are too long to be shown to the template.
-  bool read(const std::vector<PromptMessage>& messages) {
+  bool read(const std::vector<PromptMessage>& messages, const SlotContents& contents) {
     std::size_t bytes = 0;
     for (const PromptMessage& message : messages) {
       ChatMessage& chat = chat_.emplace_back(ChatMessage{message.role, {}});
@@ -293,9 +308,9 @@ class ValuePrompt {
           chat.content += utf8::repaired(piece.text);
           continue;
         }
-        const SlotContent content = piece.slot.empty() ? SlotContent{piece.text} : contents_(piece.slot);
+        const SlotContent content = piece.slot.empty() ? SlotContent{piece.text} : contents(piece.slot);
         places_[&piece] = values_.size();
-        Value& value = values_.emplace_back(Value{&piece, utf8::repaired(content.text), content.tokens});
+        PromptValue& value = values_.emplace_back(PromptValue{&piece, utf8::repaired(content.text), content.tokens});
         if ((bytes += value.text.size()) > kMaxShownBytes) return false;
         const std::size_t begin = chat.content.size();
         chat.content += value.text;
@@ -306,18 +321,19 @@ class ValuePrompt {
   }
 
   /// What the template makes of the values; nothing if it cannot tell where they stand.
-  std::optional<ChatText> render(const std::vector<std::string>& tools) const {
-    ChatOptions options = model_.chat_options;
+  std::optional<ChatText> render(const ModelText& model, const std::vector<std::string>& tools,
+                                 const std::stop_token& stop) const {
+    ChatOptions options = model.chat_options;
     options.tools = tools;
-    return model_.chat_template->render_values(chat_, options, stop_);
+    return model.chat_template->render_values(chat_, options, stop);
   }
 
   /// True if a part of each value is in the text, but of those that are blank.
   bool are_shown(const ChatText& made) const {
     for (std::size_t i = 0; i < values_.size(); ++i) {
       const bool is_blank = values_[i].text.find_first_not_of(kTemplateBlanks) == std::string::npos;
-      if (!is_blank && std::none_of(made.values.begin(), made.values.end(),
-                                    [i](const ValueSpan& span) { return span.value == i; }))
+      if (!is_blank &&
+          std::none_of(made.values.begin(), made.values.end(), [i](const ValueSpan& span) { return span.value == i; }))
         return false;
     }
     return true;
@@ -332,7 +348,7 @@ class ValuePrompt {
       return same;
     };
     for (const Mark& mark : marked.marks) {
-      const Value& value = values_[places_.at(mark.piece)];
+      const PromptValue& value = values_[places_.at(mark.piece)];
       if (!goes_on(std::string_view(marked.text).substr(begin, mark.begin - begin)) || !goes_on(value.text))
         return false;
       begin = mark.end;
@@ -340,14 +356,28 @@ class ValuePrompt {
     return goes_on(std::string_view(marked.text).substr(begin)) && at == made.text.size();
   }
 
-  std::vector<PromptPart> prompt_of(const ChatText& made) {
+  const std::vector<PromptValue>& values() const { return values_; }
+
+ private:
+  std::vector<ChatMessage> chat_;
+  std::vector<PromptValue> values_;
+  std::map<const PromptPiece*, std::size_t> places_;  // of the values
+};
+
+/// Makes the parts of a prompt from a text in which values stand.
+class PartWriter {
+ public:
+  PartWriter(const ModelText& model, const std::stop_token& stop, TextIds* texts)
+      : model_(model), stop_(stop), texts_(texts) {}
+
+  std::vector<PromptPart> write(const ChatText& made, const std::vector<PromptValue>& values) {
     std::size_t at = 0;
     for (auto span = made.values.begin(); span != made.values.end();) {
       auto last = span;  // of the spans that follow each other
       while (last + 1 != made.values.end() && last[1].begin == last->end && last[1].value == span->value) ++last;
       add_authored(std::string_view(made.text).substr(at, span->begin - at));
       const std::string_view text = std::string_view(made.text).substr(span->begin, last->end - span->begin);
-      const Value& value = values_[span->value];
+      const PromptValue& value = values[span->value];
       if (last == span && span->is_verbatim) {
         add(value.piece->slot, ids_of(value, span->offset, span->offset + text.size()));
       } else {
@@ -360,19 +390,7 @@ class ValuePrompt {
     return std::move(prompt_);
   }
 
-  TokenText whole(const SlotContent& content, PieceStart start) const {
-    if (!content.tokens.empty()) return content.tokens;
-    if (content.text.empty()) return {};
-    return ids_of_text(texts_, model_.tokenizer, content.text, TextIds::Kind::data, start, stop_);
-  }
-
  private:
-  struct Value {
-    const PromptPiece* piece;
-    std::string text;  // valid UTF-8
-    TokenText tokens;
-  };
-
   TokenText encoded(std::string_view text, TextIds::Kind kind) const {
     return ids_of_text(texts_, model_.tokenizer, text, kind, next_.start(), stop_);
   }
@@ -389,7 +407,7 @@ class ValuePrompt {
   }
 
   /// The ids of the bytes [begin, end) of a value.
-  TokenText ids_of(const Value& value, std::size_t begin, std::size_t end) const {
+  TokenText ids_of(const PromptValue& value, std::size_t begin, std::size_t end) const {
     if (begin == 0 && end == value.text.size() && !value.tokens.empty()) return value.tokens;
     const std::string_view text = value.text;
     if (const auto kept = kept_ids(value, begin, end)) {
@@ -405,14 +423,9 @@ class ValuePrompt {
     return encoded(text.substr(begin, end - begin), TextIds::Kind::data);
   }
 
-  struct KeptIds {
-    std::size_t first = 0, count = 0;  // of the ids
-    std::size_t begin = 0, end = 0;    // bytes that they stand for
-  };
-
   /// The ids of a value that lie in [begin, end); nothing if there are none, or if it is not clear what each stands
   /// for.
-  std::optional<KeptIds> kept_ids(const Value& value, std::size_t begin, std::size_t end) const {
+  std::optional<KeptIds> kept_ids(const PromptValue& value, std::size_t begin, std::size_t end) const {
     KeptIds kept;
     std::size_t at = 0;
     for (std::size_t i = 0; i < value.tokens.size(); ++i) {
@@ -431,12 +444,8 @@ class ValuePrompt {
   }
 
   const ModelText& model_;
-  const SlotContents& contents_;
   std::stop_token stop_;
   TextIds* texts_;
-  std::vector<ChatMessage> chat_;
-  std::vector<Value> values_;
-  std::map<const PromptPiece*, std::size_t> places_;  // of the values
   NextPiece next_{*model_.tokenizer};
   std::vector<PromptPart> prompt_;
   std::size_t length_ = 0;
@@ -447,9 +456,8 @@ class ValuePrompt {
 std::vector<PromptPart> prompt_with_values(const ModelText& model, const std::vector<PromptMessage>& messages,
                                            const SlotContents& contents, const std::vector<FramePart>* frame,
                                            const CallableTools* tools, const std::stop_token& stop, TextIds* texts) {
-  ValuePrompt values(model, contents, stop, texts);
   const SlotValue value = [&](const std::string& slot, PieceStart start) {
-    return values.whole(contents(slot), start);
+    return ids_of(model, contents(slot), start, stop, texts);
   };
   const bool has_values = std::any_of(messages.begin(), messages.end(), [](const PromptMessage& message) {
     return std::any_of(message.pieces.begin(), message.pieces.end(),
@@ -466,10 +474,11 @@ std::vector<PromptPart> prompt_with_values(const ModelText& model, const std::ve
   } catch (const ModelError& error) {  // a template may cut a mark that is no value, and show a value twice
     failed = error;
   }
-  if (values.read(shown.messages)) {
-    const std::optional<ChatText> made = values.render(shown.tools);
-    if (made && marked && !values.is_same(*made, *marked)) return values.prompt_of(*made);
-    if (made && !marked && values.are_shown(*made)) return values.prompt_of(*made);
+  ValueMessages values;
+  if (values.read(shown.messages, contents)) {
+    const std::optional<ChatText> made = values.render(model, shown.tools, stop);
+    if (made && (marked ? !values.is_same(*made, *marked) : values.are_shown(*made)))
+      return PartWriter(model, stop, texts).write(*made, values.values());
   }
   if (failed) throw ModelError(*failed);
   return fill_frame(model, frame ? *frame : frame_of(model, *marked, stop, texts), value, stop, texts);

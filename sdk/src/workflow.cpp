@@ -10,7 +10,6 @@
 #include "engine/base/json/json_parts.h"
 #include "sdk/src/internal.h"
 #include "sdk/src/model_path.h"
-#include "engine/base/json/json_parts.h"
 #include "workflows/format/diagnostics.h"
 #include "workflows/format/placeholder.h"
 #include "workflows/run/turn.h"

@@ -118,7 +118,7 @@ Value indent(const Value& value, const Arguments& arguments, Budget& budget) {
     if (!first) out.add("\n", budget);
     if (first ? given.flag(1, false) : blank || size > 0) out.add(space, budget);
     first = false;
-    out.add(value.traced(), begin, size, budget);
+    out.add(traced(value), begin, size, budget);
   }
   return Value(out.take(), value.is_safe());
 }
@@ -287,7 +287,7 @@ Value by_path(const Value& value, const Value& path, Budget& budget) {
     std::int64_t index = 0;
     const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), index);
     const bool number = error == std::errc() && end == part.data() + part.size() && index >= 0;
-    out = element_of(out, number ? Value(index) : Value(part), budget);
+    out = element_of(out, number ? Value(index) : Value(std::string(part)), budget);
     if (dot == std::string_view::npos) return out;
     rest.remove_prefix(dot + 1);
   }

@@ -78,7 +78,7 @@ Value repeated(const Value& value, std::int64_t times, Budget& budget) {
     if (text.empty()) return value;
     if (count != 0 && text.size() > kMaxStringBytes / count) throw Fault("a string becomes too long");
     budget.spend_bytes(text.size() * count);
-    if (!value.traced().values.empty()) {
+    if (!traced(value).values.empty()) {
       TextBuilder out;
       for (std::size_t i = 0; i < count; ++i) out.add_value(value, budget);
       return Value(out.take(), value.is_safe());
@@ -238,7 +238,7 @@ Value slice_of(const Value& value, const Value& from, const Value& to, const Val
       return cut(value, begin, starts[positions.back() + 1] - begin, budget);
     }
     TextBuilder out;
-    for (const std::size_t i : positions) out.add(value.traced(), starts[i], starts[i + 1] - starts[i], budget);
+    for (const std::size_t i : positions) out.add(traced(value), starts[i], starts[i + 1] - starts[i], budget);
     return Value(out.take(), value.is_safe());
   }
   const Values items = elements(value, budget);

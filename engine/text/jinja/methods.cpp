@@ -292,8 +292,8 @@ std::optional<Value> changed(const Value& self, const std::string& name, const A
   }
   if (name == "replace") {
     const Parameters given(name, arguments, {"old", "new", "count"});
-    const ChatText with = self.is_safe() ? escaped(Value(given.text(1)), budget) : (given.text(1), given[1]->traced());
-    return Value(with_replacements(self.traced(), given.text(0), with, given.integer(2, -1), budget), self.is_safe());
+    const ChatText with = self.is_safe() ? escaped(Value(given.text(1)), budget) : (given.text(1), traced(*given[1]));
+    return Value(with_replacements(traced(self), given.text(0), with, given.integer(2, -1), budget), self.is_safe());
   }
   if (name == "removeprefix" || name == "removesuffix") {
     const Parameters parameters(name, arguments, {"affix"});

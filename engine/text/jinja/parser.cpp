@@ -663,7 +663,12 @@ void ExpressionParser::call_arguments(Node& call) {
     if (call->items.size() + call->named.size() > kMaxArguments)
       in_.fail_at(call->place, fmt::format("a call with more than {} arguments", kMaxArguments));
     if (in_.current().is_symbol("*") || in_.current().is_symbol("**")) {
-      spread_argument(call);
+      const TemplateToken stars = in_.next();  // each may stand once, and nothing else behind "**dict"
+      ExpressionPtr& place = stars.text == "*" ? call->spread : call->spread_named;
+      if (place || call->spread_named) in_.fail_at(stars.place, "arguments are unpacked twice");
+      place = expression();
+      call->depth = std::max(call->depth, place->depth + 1);
+      if (call->depth > kMaxTreeDepth) in_.fail_at(stars.place, "the expression is too deep");
     } else if (in_.current().kind == TokenKind::name && in_.after().is_symbol("=")) {
       const std::string name = in_.next().text;
       in_.next();
@@ -675,16 +680,6 @@ void ExpressionParser::call_arguments(Node& call) {
       add(call, expression());
     }
   }
-}
-
-/// Parses "*list" or "**dict". Jinja has each once, and nothing but "**dict" behind "**dict".
-void ExpressionParser::spread_argument(Node& call) {
-  const TemplateToken stars = in_.next();
-  ExpressionPtr& place = stars.text == "*" ? call->spread : call->spread_named;
-  if (place || call->spread_named) in_.fail_at(stars.place, "arguments are unpacked twice");
-  place = expression();
-  call->depth = std::max(call->depth, place->depth + 1);
-  if (call->depth > kMaxTreeDepth) in_.fail_at(stars.place, "the expression is too deep");
 }
 
 }  // namespace baton::jinja

@@ -218,7 +218,6 @@ class ExpressionParser {
   ExpressionPtr subscript(ExpressionPtr value);
   ExpressionPtr test(ExpressionPtr value);
   void call_arguments(Node& call);
-  void spread_argument(Node& call);
 
   TokenStream& in_;
   int nesting_ = 0;

@@ -105,7 +105,7 @@ Renderer::Flow Renderer::run(TextBuilder& out, const Statement& statement, const
     case StatementKind::for_:
       return run_for(out, statement, scope);
     case StatementKind::set:
-      run_set(statement, scope);
+      assign(statement, evaluate(*statement.value, scope), scope);
       break;
     case StatementKind::set_block:
       assign(statement, filtered_block(statement, scope), scope);
@@ -169,16 +169,6 @@ Renderer::Flow Renderer::run_loop(TextBuilder& out, const Statement& statement, 
   return Flow::normal;
 }
 
-Value Renderer::call_loop(const Loop* loop, const Arguments& arguments) {
-  const auto open = std::find_if(open_loops_.begin(), open_loops_.end(), [&](const auto& x) { return x.loop == loop; });
-  if (open == open_loops_.end()) throw Fault("this loop is not recursive");
-  const Parameters given("loop", arguments, {"iterable"});
-  const OpenLoop one = *open;
-  TextBuilder out;
-  run_loop(out, one.statement, given.required(0), one.scope);
-  return Value(out.take(), false);
-}
-
 void Renderer::assign(const Statement& statement, Value value, const ScopePtr& scope) {
   Values values;
   if (statement.unpacks) {
@@ -203,10 +193,6 @@ void Renderer::assign(const Statement& statement, Value value, const ScopePtr& s
   }
 }
 
-void Renderer::run_set(const Statement& statement, const ScopePtr& scope) {
-  assign(statement, evaluate(*statement.value, scope), scope);
-}
-
 Value Renderer::filtered_block(const Statement& statement, const ScopePtr& scope) {
   TextBuilder out;
   run(out, statement.body, std::make_shared<Scope>(scope));
@@ -217,30 +203,31 @@ Value Renderer::filtered_block(const Statement& statement, const ScopePtr& scope
   return evaluate(*statement.value, inner);
 }
 
-Value Renderer::macro_of(const Statement& statement, const ScopePtr& scope) {
+void Renderer::run_macro_definition(const Statement& statement, const ScopePtr& scope) {
   scopes_with_macros_.push_back(scope);
   // The scope is cleared when the renderer ends, which breaks the reference cycle of scope and macro.
-  return callable(statement.text, [this, &statement, scope](const Value&, const Arguments& arguments) {
+  const auto call = [this, &statement, scope](const Value&, const Arguments& arguments) {
     return call_macro(statement, scope, arguments);
-  });
-}
-
-void Renderer::run_macro_definition(const Statement& statement, const ScopePtr& scope) {
-  scope->set(statement.text, macro_of(statement, scope), budget_);
+  };
+  scope->set(statement.text, callable(statement.text, call), budget_);
 }
 
 void Renderer::run_call(TextBuilder& out, const Statement& statement, const ScopePtr& scope) {
-  const Value caller = macro_of(statement, scope);
+  const auto inner = std::make_shared<Scope>(scope);
+  run_macro_definition(statement, inner);
+  const Value caller = *inner->find(statement.text, budget_);
   out.add_value(compute_call(*statement.value, scope, &caller), budget_);
 }
 
+namespace {
+
 /// What a macro is given beyond its parameters. Throws Fault if it does not take that.
-void Renderer::set_other_arguments(const Statement& macro, const Arguments& arguments, const ScopePtr& scope) {
+void set_other_arguments(const Statement& macro, const Arguments& arguments, Scope& scope, Budget& budget) {
   const auto& parameters = macro.parameters;
   const auto& positional = arguments.positional;
   if (positional.size() > parameters.size() && !macro.takes_more)
     throw Fault(fmt::format("the macro '{}' takes {} arguments", macro.text, parameters.size()));
-  budget_.spend(arguments.named.size() * parameters.size() / 8);
+  budget.spend(arguments.named.size() * parameters.size() / 8);
   Value caller = Value::undefined("the macro was not called by a call block");
   Dict more;
   for (const auto& [name, value] : arguments.named) {
@@ -251,22 +238,24 @@ void Renderer::set_other_arguments(const Statement& macro, const Arguments& argu
     } else if (name == "caller" && macro.takes_caller) {
       caller = value;
     } else if (macro.takes_more_named) {
-      more.set(Value(name), value, budget_);
+      more.set(Value(name), value, budget);
     } else {
       throw Fault(fmt::format("the macro '{}' has no argument '{}'", macro.text, name));
     }
   }
-  if (macro.takes_caller) scope->set("caller", std::move(caller), budget_);
-  if (macro.takes_more_named) scope->set("kwargs", Value::dict(std::move(more)), budget_);
+  if (macro.takes_caller) scope.set("caller", std::move(caller), budget);
+  if (macro.takes_more_named) scope.set("kwargs", Value::dict(std::move(more)), budget);
   if (!macro.takes_more) return;
   const auto begin = positional.begin() + static_cast<std::ptrdiff_t>(std::min(positional.size(), parameters.size()));
-  scope->set("varargs", Value::sequence(SequenceKind::tuple, Values(begin, positional.end())), budget_);
+  scope.set("varargs", Value::sequence(SequenceKind::tuple, Values(begin, positional.end())), budget);
 }
+
+}  // namespace
 
 Value Renderer::call_macro(const Statement& macro, const ScopePtr& defined_in, const Arguments& arguments) {
   const auto& parameters = macro.parameters;
   const auto scope = std::make_shared<Scope>(defined_in);
-  set_other_arguments(macro, arguments, scope);
+  set_other_arguments(macro, arguments, *scope, budget_);
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const auto& [name, fallback] = parameters[i];
     const Value* named = arguments.named_value(name);
@@ -451,7 +440,16 @@ Value Renderer::compute_call(const Expression& expression, const ScopePtr& scope
   const Value callee = evaluate(*expression.items[0], scope);
   Arguments arguments = arguments_of(expression, scope);
   if (caller) arguments.named.emplace_back("caller", *caller);
-  if (const auto* loop = callee.get<std::shared_ptr<const Loop>>()) return call_loop(loop->get(), arguments);
+  if (const auto* loop = callee.get<std::shared_ptr<const Loop>>()) {
+    const auto open =
+        std::find_if(open_loops_.begin(), open_loops_.end(), [&](const auto& x) { return x.loop == loop->get(); });
+    if (open == open_loops_.end()) throw Fault("this loop is not recursive");
+    const Parameters given("loop", arguments, {"iterable"});
+    const OpenLoop one = *open;
+    TextBuilder out;
+    run_loop(out, one.statement, given.required(0), one.scope);
+    return Value(out.take(), false);
+  }
   const auto* function = callee.get<std::shared_ptr<const Callable>>();
   if (function == nullptr) {
     throw Fault(callee.is_undefined() ? why_undefined(callee)

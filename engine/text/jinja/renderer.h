@@ -52,12 +52,9 @@ class Renderer {
   Flow run(TextBuilder& out, const Statement& statement, const ScopePtr& scope);
   Flow run_for(TextBuilder& out, const Statement& statement, const ScopePtr& scope);
   Flow run_loop(TextBuilder& out, const Statement& statement, const Value& value, const ScopePtr& scope);
-  void run_set(const Statement& statement, const ScopePtr& scope);
   void run_macro_definition(const Statement& statement, const ScopePtr& scope);
   void run_call(TextBuilder& out, const Statement& statement, const ScopePtr& scope);
-  Value macro_of(const Statement& statement, const ScopePtr& scope);
   Value call_macro(const Statement& macro, const ScopePtr& defined_in, const Arguments& arguments);
-  void set_other_arguments(const Statement& macro, const Arguments& arguments, const ScopePtr& scope);
   Value filtered_block(const Statement& statement, const ScopePtr& scope);
   void assign(const Statement& statement, Value value, const ScopePtr& scope);
 
@@ -67,7 +64,6 @@ class Renderer {
   Value compute_comparison(const Expression& expression, const ScopePtr& scope);
   Value compute_joined(const Expression& expression, const ScopePtr& scope);
   Value compute_call(const Expression& expression, const ScopePtr& scope, const Value* caller = nullptr);
-  Value call_loop(const Loop* loop, const Arguments& arguments);
   Value compute_slice(const Expression& expression, const ScopePtr& scope);
   Value compute_list(const Expression& expression, SequenceKind kind, const ScopePtr& scope);
   Value compute_dict(const Expression& expression, const ScopePtr& scope);

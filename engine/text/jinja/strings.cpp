@@ -90,7 +90,7 @@ class Representation {
     if (value.is_safe()) add("Markup(");
     add(mark);
     out_.add(changed_parts(
-                 value.traced(), [&](std::string_view part) { return quotable(part, quote); }, budget_),
+                 traced(value), [&](std::string_view part) { return quotable(part, quote); }, budget_),
              budget_);
     add(mark);
     if (value.is_safe()) add(")");
@@ -210,7 +210,7 @@ class JsonWriter {
   }
 
   void write(const Value& value, int level) {
-    if (value.is_string()) return write_string(value.traced());
+    if (value.is_string()) return write_string(traced(value));
     const SequenceValue* sequence = value.as_sequence();
     if (sequence && (sequence->kind == SequenceKind::list || sequence->kind == SequenceKind::tuple)) {
       return write_all(sequence->items, '[', ']', level, [&](const Value& item) { write(item, level + 1); });
@@ -225,7 +225,7 @@ class JsonWriter {
                        [&](const auto* a, const auto* b) { return compare(a->first, b->first, budget_) < 0; });
     }
     write_all(items, '{', '}', level, [&](const auto* item) {
-      write_string(item->first.is_string() ? item->first.traced() : ChatText{scalar(item->first)});
+      write_string(item->first.is_string() ? traced(item->first) : ChatText{scalar(item->first)});
       add(style_.key_separator);
       write(item->second, level + 1);
     });
@@ -258,7 +258,7 @@ ChatText traced_text(const Value& value, Budget& budget) {
   if (value.is_undefined()) return {};
   if (value.is_string()) {
     budget.spend_bytes(value.text().size());
-    return value.traced();
+    return traced(value);
   }
   return representation(value, budget);
 }

@@ -99,7 +99,7 @@ void TextBuilder::add(const ChatText& text, std::size_t begin, std::size_t size,
 
 void TextBuilder::add_value(const Value& value, Budget& budget) {
   if (value.is_undefined()) return;
-  if (value.is_string()) return add(value.traced(), budget);
+  if (value.is_string()) return add(traced(value), budget);
   add(representation(value, budget), budget);
 }
 
@@ -110,7 +110,7 @@ void TextBuilder::add_changed(std::string_view text, std::size_t value, Budget& 
 }
 
 Value cut(const Value& string, std::size_t begin, std::size_t size, Budget& budget) {
-  const ChatText& text = string.traced();
+  const ChatText& text = traced(string);
   if (begin == 0 && size == text.text.size()) return string;
   if (text.values.empty()) {
     budget.spend_bytes(size);
@@ -124,12 +124,12 @@ Value cut(const Value& string, std::size_t begin, std::size_t size, Budget& budg
 namespace {
 
 const ValueSpan* first_span(const Value& value) {
-  return value.is_string() && !value.traced().values.empty() ? &value.traced().values.front() : nullptr;
+  return value.is_string() && !traced(value).values.empty() ? &traced(value).values.front() : nullptr;
 }
 
 Value marked(Value result, const ValueSpan* from) {
-  if (from == nullptr || !result.is_string() || result.text().empty() || !result.traced().values.empty()) return result;
-  ChatText text = result.traced();
+  if (from == nullptr || !result.is_string() || result.text().empty() || !traced(result).values.empty()) return result;
+  ChatText text = traced(result);
   text.values.push_back({0, text.text.size(), from->value, 0, false});
   return Value(std::move(text), result.is_safe());
 }
@@ -341,11 +341,11 @@ Values elements(const Value& value, Budget& budget) {
   }
   if (value.is_string()) {
     const std::string& text = value.text();
-    const Value plain = value.is_safe() ? Value(value.traced(), false) : value;
+    const Value plain = value.is_safe() ? Value(traced(value), false) : value;
     budget.spend(text.size());
     for (std::size_t i = 0; i < text.size();) {
       const std::size_t bytes = utf8::at(text, i).bytes;
-      if (value.traced().values.empty()) {
+      if (traced(value).values.empty()) {
         out.emplace_back(text.substr(i, bytes));
       } else {
         out.push_back(cut(plain, i, bytes, budget));

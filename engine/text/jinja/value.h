@@ -135,7 +135,6 @@ class Value {
   Value(double value) : data_(value) {}
   Value(std::string text, bool safe = false) : Value(ChatText{std::move(text)}, safe) {}
   Value(ChatText text, bool safe) : data_(String{std::make_shared<const ChatText>(std::move(text)), safe}) {}
-  Value(std::string_view text) : Value(std::string(text)) {}
   Value(const char* text) : Value(std::string(text)) {}
   Value(Data data) : data_(std::move(data)) {}
   /// Keeps the beginning of a long reason, which may quote any text.
@@ -152,8 +151,7 @@ class Value {
   bool is_none() const { return get<None>() != nullptr; }
   bool is_string() const { return get<String>() != nullptr; }
   bool is_safe() const { return is_string() && get<String>()->safe; }
-  const std::string& text() const { return traced().text; }        // only for strings
-  const ChatText& traced() const { return *get<String>()->text; }  // only for strings
+  const std::string& text() const { return get<String>()->text->text; }  // only for strings
   const SequenceValue* as_sequence() const;
   const Dict* as_dict() const;
   /// bool, int or float.
@@ -192,6 +190,9 @@ Value bound_method(std::string name, Value self, Callable::Call call);
 
 /// Only for undefined values.
 inline const std::string& why_undefined(const Value& value) { return *value.get<Undefined>()->what; }
+
+/// What a string knows of its text. Only for strings.
+inline const ChatText& traced(const Value& string) { return *string.get<String>()->text; }
 
 /// A text that grows up to the limits, with what in it comes from values (ValueSpan).
 class TextBuilder {
