@@ -150,7 +150,8 @@ TEST_CASE("random teams: a tiny model whose layers read the KV of others gives t
 TEST_CASE("random teams: the shipped model gives the answers of full in every way") {
   TeamModel model{make_cpu_backend(1), nullptr};
   model.model = open_model(*model.backend, source_folder() / "samples/models/nano", {});
-  check_reached(try_teams(model, {.agents = 4, .rounds = 2, .max_tokens = 24}, 11001, 0.2, usual_teams()), usual_teams() / 5);
+  check_reached(try_teams(model, {.agents = 4, .rounds = 2, .max_tokens = 24}, 11001, 0.2, usual_teams()),
+                usual_teams() / 5);
 }
 
 TEST_CASE("random teams: a published model gives the answers of full in every way", "[published]") {
