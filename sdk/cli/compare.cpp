@@ -148,6 +148,7 @@ int replay(const CompareArguments& arguments) {
   options.seed = journal.start.seed;
   options.local_time = journal.start.local_time;
   options.stop = interrupted();
+  options.calls = journal.calls;  // whose tools do not run again
   for (const AgentFinished& one : journal.finished) {
     const TurnInfo& turn = turns[static_cast<std::size_t>(one.turn)];
     if (turn.asks) options.answers[turn.id] = one.record.output;

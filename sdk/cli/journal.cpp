@@ -110,10 +110,6 @@ JournalContent read_journal(const fs::path& folder) {
       content.finished.push_back(finished_of(*json, fields));
   }
   if (number == 0) throw Failure(kInvalidFile, where + ": the journal is empty");
-  std::erase_if(content.calls, [&](const EarlierCall& call) {
-    return std::any_of(content.finished.begin(), content.finished.end(),
-                       [&](const AgentFinished& one) { return one.record.turn == call.turn; });
-  });
   content.file = std::move(where);
   return content;
 }

@@ -31,7 +31,7 @@ struct JournalContent {
   std::string file;  // for messages
   JournalStart start;
   std::vector<AgentFinished> finished;
-  std::vector<EarlierCall> calls;  // of models, in turns that had not ended
+  std::vector<EarlierCall> calls;  // of models
 };
 
 /// Of a run that goes on: reads the journal next to the folder of its record, else that in the folder. A last line that

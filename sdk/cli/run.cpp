@@ -308,6 +308,10 @@ int resume(const ResumeArguments& arguments) {
   run_arguments.trace = std::move(trace);
   run_arguments.quiet = arguments.quiet;
   run_arguments.verbose = arguments.verbose;
+  std::erase_if(journal.calls, [&](const EarlierCall& call) {
+    return std::any_of(journal.finished.begin(), journal.finished.end(),
+                       [&](const AgentFinished& one) { return one.record.turn == call.turn; });
+  });
   run_arguments.finished = std::move(journal.finished);
   run_arguments.calls = std::move(journal.calls);
   run_arguments.resumes = true;

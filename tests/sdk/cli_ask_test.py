@@ -34,6 +34,24 @@ workflow:
 outputs: {answer: "{{ agent_approval_answer }}: {{ agent_checker_current }}"}
 """ % (ROOT / "samples/models/nano")
 
+# The model has to call, and its one possible call is this.
+CALLING = """\
+version: 1
+inputs: {question: {type: string, required: true}}
+models: {main: {path: "%s"}}
+tools:
+  delete_file:
+    description: Deletes a file.
+    parameters: {properties: {path: {enum: [a]}}, required: [path], additionalProperties: false}
+    python: print("deleted " + arguments["path"])
+agents:
+  caller:
+    max_tokens: 200
+    prompt: "{{ question }}"
+    tools: [{call: delete_file}]
+    calls: {approve: always, tool_choice: required, text: forbidden, max: 1}
+""" % (ROOT / "samples/models/nano")
+
 PROMPT = r"> \x1b\[0m"  # other agents may have a line behind it
 
 
@@ -114,6 +132,32 @@ class Asking(Cli):
         terminal.wait_for(PROMPT)
         os.write(terminal.end, b"\x03")
         self.assertEqual(terminal.exit_code(), 130)
+
+    def test_a_call_waits_for_approval_and_is_made_once(self):
+        team = self.write("calling.yaml", CALLING)
+        done = self.baton("run", team, "-i", QUESTION, "--record", "r", code=7)
+        self.assertIn('caller/1 asks: agent \'caller\' wants to call delete_file with {"path":"a"}', done.stderr)
+        self.assertIn("Answer with: baton resume r --answer caller/1=TEXT", done.stderr)
+        self.baton("resume", "r", code=7)  # it still waits
+        self.baton("resume", "r", "--answer", "caller/1=allow")
+        record = self.record("r")
+        self.assertEqual(record["state"], "ok")
+        self.assertEqual([use["result"] for use in record["agents"][0]["tools"]], ["deleted a"])
+        journal = [json.loads(line) for line in (self.folder / "r/journal.ndjson").read_text().splitlines()]
+        self.assertEqual([line.get("begun", False) for line in journal if "call" in line], [False, False, True, True])
+        self.assertIn("1 of 1 turns are the same", self.baton("compare", "r", "--replay").stdout)
+
+        denied = json.loads(self.baton("run", team, "-i", QUESTION, "--answer", "caller/1=deny: keep it", "--json", "-q").stdout)
+        self.assertEqual(denied["agents"][0]["tools"][0]["result"], "error: the user does not allow this call: keep it")
+        wrong = self.baton("run", self.asking, "-i", QUESTION, "--answer", "solver/1=allow", code=2)
+        self.assertIn("answers: unknown turn 'solver'; expected none", wrong.stderr)
+
+    def test_a_person_approves_a_call_on_a_terminal(self):
+        terminal = Terminal(self, "run", self.write("calling.yaml", CALLING), "-i", QUESTION)
+        shown = terminal.wait_for(PROMPT)
+        self.assertIn("wants to call delete_file", shown)
+        terminal.say("allow\n", r"result")
+        self.assertEqual(terminal.exit_code(), 0)
 
     def test_the_plan_shows_who_asks(self):
         self.assertIn("asks the host", self.baton("check", self.asking, "--graph").stdout)

@@ -152,6 +152,8 @@ bool CallRound::decide() {
     return true;
   }
   if (const std::optional<std::string> answer = known_answer(next_)) {
+    const EarlierCall* before = earlier(next_);
+    if (before == nullptr || !before->answer) tell_decision(*answer);
     take_decision(*answer);
     return true;
   }
@@ -190,11 +192,15 @@ void CallRound::answered(std::optional<std::string> answer, const std::string& e
     return end(std::move(failed));
   }
   if (!answer) return suspend();
-  const ModelCall& call = input_.calls[next_];
-  run_.events.emit(
-      CallDecided{turn().agent, turn().round, turn().id, number(next_), call.tool, call.arguments, *answer});
+  tell_decision(*answer);
   take_decision(*answer);
   go_on();
+}
+
+void CallRound::tell_decision(const std::string& answer) {
+  const ModelCall& call = input_.calls[next_];
+  run_.events.emit(
+      CallDecided{turn().agent, turn().round, turn().id, number(next_), call.tool, call.arguments, answer});
 }
 
 /// Other arguments must fit the tool's schema, as the model's must.

@@ -58,6 +58,7 @@ class CallRound {
   void go_on();
   bool decide();
   void answered(std::optional<std::string> answer, const std::string& error);
+  void tell_decision(const std::string& answer);
   void take_decision(const std::string& answer);
   ToolOutcome outcome_without_tool();
   void run_tool();

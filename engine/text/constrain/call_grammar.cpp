@@ -31,17 +31,24 @@ std::string trimmed(const std::string& text) {
 
 ExpressionPtr any_text() { return repeat(characters(CodePointSet().complement()), 0, kUnbounded); }
 
-/// Blanks where JSON may have some.
-ExpressionPtr blanks() { return repeat(characters({{U' ', U' '}, {U'\t', U'\n'}, {U'\r', U'\r'}}), 0, kUnbounded); }
+/// Blanks where JSON may have some: any, or in what is decoded the end of a line and an indentation, since a small
+/// model may write nothing else.
+enum class Blanks : std::uint8_t { any, line };
+ExpressionPtr blanks(Blanks kind) {
+  if (kind == Blanks::any) return repeat(characters({{U' ', U' '}, {U'\t', U'\n'}, {U'\r', U'\r'}}), 0, kUnbounded);
+  constexpr std::int32_t kIndentation = 8;
+  const ExpressionPtr end = maybe(choice({text("\n"), text("\r\n")}));
+  return sequence({end, repeat(characters({{U' ', U' '}, {U'\t', U'\t'}}), 0, kIndentation)});
+}
 
 ExpressionPtr json_string(const std::string& value) { return text(OrderedJson(value).dump()); }
 
 /// What a bare call begins with, up to the name of its tool, and in front of that what may stand around it.
-ExpressionPtr bare_beginning(const CallSyntax& syntax) {
-  return sequence({text("{"), blanks(), json_string(syntax.name_key), blanks(), text(":"), blanks()});
+ExpressionPtr bare_beginning(const CallSyntax& syntax, Blanks kind) {
+  return sequence({text("{"), blanks(kind), json_string(syntax.name_key), blanks(kind), text(":"), blanks(kind)});
 }
-ExpressionPtr block_beginning() { return sequence({text("```"), maybe(text("json")), blanks()}); }
-ExpressionPtr list_beginning() { return sequence({text("["), blanks()}); }
+ExpressionPtr block_beginning(Blanks kind) { return sequence({text("```"), maybe(text("json")), blanks(kind)}); }
+ExpressionPtr list_beginning(Blanks kind) { return sequence({text("["), blanks(kind)}); }
 
 /// The names as texts that may not be begun, cut so that all together are not too long for a machine.
 ExpressionPtr beginnings_of(const std::vector<std::string>& names) {
@@ -65,14 +72,14 @@ ExpressionPtr beginnings_of(const std::vector<std::string>& names) {
 CharacterMachine bare_texts(const CallSyntax& syntax, std::span<const ToolSchema> tools) {
   std::vector<std::string> names;
   for (const ToolSchema& tool : tools) names.push_back(OrderedJson(tool.name).dump());
-  std::vector<ExpressionPtr> ways{
-      sequence({maybe(block_beginning()), maybe(list_beginning()), bare_beginning(syntax), beginnings_of(names)})};
+  std::vector<ExpressionPtr> ways{sequence({maybe(block_beginning(Blanks::any)), maybe(list_beginning(Blanks::any)),
+                                            bare_beginning(syntax, Blanks::any), beginnings_of(names)})};
   if (!syntax.object && syntax.marker().empty()) {
     names.clear();
     for (const ToolSchema& tool : tools) names.push_back(tool.name + trimmed(syntax.named));
     ways.push_back(sequence({text(trimmed(syntax.first + syntax.open)), beginnings_of(names)}));
   }
-  return CharacterMachine(sequence({blanks(), choice(std::move(ways)), any_text()}));
+  return CharacterMachine(sequence({blanks(Blanks::any), choice(std::move(ways)), any_text()}));
 }
 
 /// The markers that a text may not hold: special tokens are none of its characters.
@@ -142,9 +149,10 @@ ExpressionPtr bare_call_of(const CallSyntax& syntax, std::span<const ToolSchema>
                            std::span<const ExpressionPtr> arguments) {
   std::vector<ExpressionPtr> ways;
   for (std::size_t i = 0; i < tools.size(); ++i)
-    ways.push_back(sequence({json_string(tools[i].name), blanks(), text(","), blanks(),
-                             json_string(syntax.arguments_key), blanks(), text(":"), blanks(), arguments[i]}));
-  return sequence({bare_beginning(syntax), choice(std::move(ways)), blanks(), text("}")});
+    ways.push_back(sequence({json_string(tools[i].name), blanks(Blanks::line), text(","), blanks(Blanks::line),
+                             json_string(syntax.arguments_key), blanks(Blanks::line), text(":"), blanks(Blanks::line),
+                             arguments[i]}));
+  return sequence({bare_beginning(syntax, Blanks::line), choice(std::move(ways)), blanks(Blanks::line), text("}")});
 }
 
 /// All answers, of the arguments of the tools.
@@ -161,7 +169,7 @@ class AnswersWithCalls {
     for (const CallSyntax& one : syntax_.also) forms.push_back(calls(one, arguments, share));
     const ExpressionPtr called = forms.size() == 1 ? forms[0] : choice(std::move(forms));
     if (is_bare || syntax_.marker().empty()) {
-      if (!is_bare) ways.push_back(sequence({blanks(), called}));
+      if (!is_bare) ways.push_back(sequence({blanks(Blanks::line), called}));
       if (!rules_.needed) ways.push_back(text_alone());
     } else if (!syntax_.text_open.empty()) {
       const ExpressionPtr before = preamble();
@@ -203,11 +211,12 @@ class AnswersWithCalls {
 
   ExpressionPtr bare_calls(std::span<const ExpressionPtr> arguments, const SchemasInText::Share& share) const {
     const ExpressionPtr json = share("a bare call", bare_call_of(syntax_, tools_, arguments));
-    const ExpressionPtr comma = sequence({blanks(), text(","), blanks()});
-    const ExpressionPtr list = sequence({list_beginning(), repeated(json, comma), blanks(), text("]")});
-    const ExpressionPtr calls = choice({repeated(json, blanks()), list});
-    const ExpressionPtr block = sequence({block_beginning(), calls, blanks(), text("```")});
-    return sequence({blanks(), choice({calls, block})});
+    const ExpressionPtr comma = sequence({blanks(Blanks::line), text(","), blanks(Blanks::line)});
+    const ExpressionPtr list =
+        sequence({list_beginning(Blanks::line), repeated(json, comma), blanks(Blanks::line), text("]")});
+    const ExpressionPtr calls = choice({repeated(json, blanks(Blanks::line)), list});
+    const ExpressionPtr block = sequence({block_beginning(Blanks::line), calls, blanks(Blanks::line), text("```")});
+    return sequence({blanks(Blanks::line), choice({calls, block})});
   }
 
   const CallSyntax& syntax_;
