@@ -70,8 +70,10 @@ void add_call(const nlohmann::json& json, const RecordFields& fields, std::vecto
   const std::int64_t number = fields.count("call");
   if (number < 1 || number > 1'000'000) fields.fail("call", "the number of a call, from 1");
   EarlierCall call{fields.turn_id("turn"), static_cast<int>(number), fields.text("tool"), fields.text("arguments")};
+  const bool returned = json.contains("result");  // with the arguments that the host may have changed
   const auto known = std::find_if(calls.begin(), calls.end(), [&](const EarlierCall& one) {
-    return one.turn == call.turn && one.call == call.call && one.tool == call.tool && one.arguments == call.arguments;
+    return one.turn == call.turn && one.call == call.call && one.tool == call.tool &&
+           (returned ? one.begun && !one.result : one.arguments == call.arguments);
   });
   EarlierCall& one = known == calls.end() ? calls.emplace_back(std::move(call)) : *known;
   if (json.contains("answer")) one.answer = fields.text("answer");

@@ -147,6 +147,11 @@ class Asking(Cli):
         self.assertEqual([line.get("begun", False) for line in journal if "call" in line], [False, False, True, True])
         self.assertIn("1 of 1 turns are the same", self.baton("compare", "r", "--replay").stdout)
 
+        changed = self.write("changing.yaml", CALLING.replace("enum: [a]", "enum: [a, b]"))
+        self.baton("run", changed, "-i", QUESTION, "--answer", 'caller/1={"path": "b"}', "--record", "c")
+        self.assertIn("deleted b", self.record("c")["agents"][0]["tools"][0]["result"])
+        self.assertIn("1 of 1 turns are the same", self.baton("compare", "c", "--replay").stdout)
+
         denied = json.loads(self.baton("run", team, "-i", QUESTION, "--answer", "caller/1=deny: keep it", "--json", "-q").stdout)
         self.assertEqual(denied["agents"][0]["tools"][0]["result"], "error: the user does not allow this call: keep it")
         wrong = self.baton("run", self.asking, "-i", QUESTION, "--answer", "solver/1=allow", code=2)

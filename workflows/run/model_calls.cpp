@@ -130,7 +130,7 @@ void CallRound::on_results(PreparedTurn made) {
   try {
     const RequestId id = input_.engine->submit(std::move(request));
     on_stop_.emplace(input_.stop, [engine = input_.engine, id] { engine->cancel(id); });
-  } catch (const EngineError&) {  // the result is cut
+  } catch (const std::exception&) {  // the result is cut
     outcomes_[outcome].summary.emplace();
     finish_results();
   }

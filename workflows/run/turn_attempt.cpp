@@ -120,6 +120,14 @@ void trim_answer(GenerationResult& result, AgentRecord& record) {
   record.output = result.text;
 }
 
+/// Finds where an answer begins behind its header; null: it has none. A call has another header, and no such place.
+std::shared_ptr<ThinkingReader> header_of_answer(const PlannedTurn& turn, const ToolFormat& format) {
+  std::string header = format.syntax.text_open;
+  std::erase(header, kSpecialMark);
+  if (turn.calls == nullptr || header.empty()) return nullptr;
+  return std::make_shared<ThinkingReader>(ThinkingMarks{"", std::move(header)});
+}
+
 /// The engine generates fewer tokens than the turn may have if the context ends before.
 std::string truncation(const PlannedTurn& turn, const AgentRecord& record) {
   return fmt::format("agent '{}': the answer was cut off after {} tokens, {}", turn.id, record.output_tokens,
@@ -350,10 +358,13 @@ GenerationCallbacks TurnAttempt::callbacks() {
   }
   const bool thinks = calls_.thinking().is_asked();
   const auto blank = std::make_shared<bool>(calls_.thinking().has_thought());  // nothing but blanks so far
-  callbacks.on_token = [this, thinks, blank, mailbox = run_.mailbox](TokenId id, const std::string& text) {
-    mailbox->post(make_task([this, thinks, blank, id, text, when = Clock::now()] {
+  const std::shared_ptr<ThinkingReader> header = thinks ? nullptr : header_of_answer(planned_, prepared_->format);
+  callbacks.on_token = [this, thinks, blank, header, mailbox = run_.mailbox](TokenId id, const std::string& text) {
+    mailbox->post(make_task([this, thinks, blank, header, id, text, when = Clock::now()] {
       if (times_.first_token == Clock::time_point{}) times_.first_token = when;
       Token token{state_.record.agent, state_.record.round, id, text};
+      if (header && !header->over()) header->push(engine_->text().tokenizer->decode(std::span(&id, 1), false));
+      if (header && !header->over()) token.text.clear();
       if (*blank) token.text.erase(0, std::min(text.find_first_not_of(utf8::kBlanks), text.size()));
       *blank = *blank && token.text.empty();
       run_.events.emit(thinks ? Event(ThinkingToken{std::move(token)}) : Event(std::move(token)));
@@ -398,10 +409,12 @@ void TurnAttempt::on_finished(GenerationResult result) {
   AgentRecord& record = state_.record;
   phase_ = AttemptPhase::idle;
   run_.early.ended(turn_);
-  if (planned_.calls && !prepared_->format.syntax.text_open.empty())  // a header of special tokens and words
+  TurnThinking& thinking = calls_.thinking();
+  // A header of special tokens and words.
+  const bool header = planned_.calls && !prepared_->format.syntax.text_open.empty() && !thinking.is_asked();
+  if (header)
     result.text = text_of_answer(marked_answer(*engine_->text().tokenizer, result.tokens), prepared_->format);
   fill_record(record, result, times_);
-  TurnThinking& thinking = calls_.thinking();
   if (record.history && calls_.generations() == 0 && !thinking.is_done())
     record.history->continued = std::min(result.continued_tokens, record.history->tokens);
   if (thinking.is_asked()) {
@@ -411,7 +424,7 @@ void TurnAttempt::on_finished(GenerationResult result) {
       return host_.schedule();
     }
   }
-  if (thinking.has_thought()) trim_answer(result, record);
+  if (thinking.has_thought() || header) trim_answer(result, record);
   thinking.add_to(record);
   if (calls_.generations() > 0) add_earlier(record, calls_.record(), calls_.generations() + 1);
   if (call_tools(result)) return;

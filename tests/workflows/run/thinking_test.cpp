@@ -234,20 +234,79 @@ TEST_CASE("thinking around calls adds up, and each answer has its own") {
   CHECK(record.agents[0].tools[0].generation == 1);
 }
 
+/// As gpt-oss': thinking, texts and calls are channels.
+constexpr const char* kChannels =
+    "{% if tools %}<|start|>developer<|message|>{{ tools | tojson }}<|end|>{% endif %}"
+    "{% for m in messages %}{% if m.role == 'tool' %}<|start|>functions.{{ m.name }} to=assistant<|channel|>commentary"
+    "<|message|>{{ m.content }}<|end|>{% elif m.tool_calls %}"
+    "{% if m.thinking %}<|start|>assistant<|channel|>analysis<|message|>{{ m.thinking }}<|end|>{% endif %}"
+    "<|start|>assistant<|channel|>commentary to=functions.{{ m.tool_calls[0].function.name }} "
+    "<|constrain|>json<|message|>{{ m.tool_calls[0].function.arguments | tojson }}<|call|>"
+    "{% elif m.role == 'assistant' %}"
+    "{% if m.thinking and loop.last %}<|start|>assistant<|channel|>analysis<|message|>{{ m.thinking }}<|end|>{% endif "
+    "%}"
+    "<|start|>assistant<|channel|>final<|message|>{{ m.content }}<|end|>"
+    "{% else %}<|start|>{{ m.role }}<|message|>{{ m.content }}<|end|>{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}<|start|>assistant{% endif %}";
+
+TEST_CASE("in channels an answer is the text of the final one, with tools and without") {
+  for (const bool tools : {false, true}) {
+    INFO("tools: " << tools);
+    PlanBuilder builder;
+    PlannedTurn& turn = builder.add("a", {});
+    if (tools) {
+      auto registry = std::make_shared<ToolRegistry>();
+      registry->add(std::make_shared<FunctionTool>("look", [](const ToolCall&) {
+        return ToolResult{true, "sun", ""};
+      }));
+      builder.tools = registry;
+      std::vector<CallableTool> all = {{{"look", "Looks.", R"({"type": "object"})"}, {}, nullptr}};
+      turn.calls = std::make_shared<const CallableTools>(std::move(all), CallLimits{}, nullptr);
+    }
+    auto engine = std::make_shared<ScriptedEngine>(
+        [&](const std::string& prompt) {
+          const std::string thought = "<|channel|>analysis<|message|>Rome? No.<|end|>";
+          const std::string header = "<|channel|>final<|message|>";
+          if (prompt.ends_with(header)) return Scripted{.text = "Paris"};
+          const bool thinks = prompt.ends_with("<|start|>assistant") && prompt.find("analysis") == std::string::npos;
+          return Scripted{.text = (thinks ? thought + "<|start|>assistant" : "") + header + "Paris"};
+        },
+        toy_model(ChatTemplate::parse(kChannels, "t")));
+    RunRequest request = builder.request(engine);
+    std::string said;
+    request.on_event = [&](const Event& event) {
+      if (const auto* token = std::get_if<Token>(&event)) said += token->text;
+    };
+    const RunRecord record = run_plan(request);
+    REQUIRE(record.state == RunState::ok);
+    CHECK(record.agents[0].thinking == "Rome? No.");
+    CHECK(record.agents[0].output == "Paris");
+    CHECK(said == "Paris");
+    REQUIRE(engine->prompts.size() == 2);
+    CHECK_THAT(engine->prompts[1], Contains("<|channel|>analysis<|message|>Rome? No.<|end|><|start|>assistant"));
+  }
+}
+
+/// Runs of a session, one after another.
+void run_session(Team& team, int runs, const std::function<void(RunRequest& request, int run)>& change = {}) {
+  SessionMemory memory;
+  for (int i = 0; i < runs; ++i) {
+    RunRequest request = team.builder.request(team.engine);
+    request.memory = memory;
+    request.on_memory = [&](const SessionMemory* kept) {
+      if (kept != nullptr) memory = *kept;
+    };
+    if (change) change(request, i);
+    REQUIRE(run_plan(request).state == RunState::ok);
+  }
+}
+
 TEST_CASE("a session keeps of the thinking what it is told to") {
   const auto prompt_of_third_run = [](std::optional<ThinkSpec::Keep> keep) {
     Team team("<think>\nhm\n</think>\n\nParis");
     team.builder.plan.turns.resize(1);
     team.builder.plan.turns[0].think.keep = keep;
-    SessionMemory memory;
-    for (int i = 0; i < 3; ++i) {
-      RunRequest request = team.builder.request(team.engine);
-      request.memory = memory;
-      request.on_memory = [&](const SessionMemory* kept) {
-        if (kept != nullptr) memory = *kept;
-      };
-      CHECK(run_plan(request).state == RunState::ok);
-    }
+    run_session(team, 3);
     return team.engine->prompts[4];
   };
   const std::string user = "<|im_start|>user\nrole:thinker|why?|<|im_end|>\n", assistant = "<|im_start|>assistant\n";
@@ -262,16 +321,10 @@ TEST_CASE("a session keeps of the thinking what it is told to") {
 TEST_CASE("what a session remembers is the template's own rendering, for 30 runs") {
   Team team("<think>\nhm\n</think>\n\nParis");
   team.builder.plan.turns.resize(1);
-  SessionMemory memory;
   std::vector<ChatMessage> said;
+  run_session(team, 30,
+              [](RunRequest& request, int i) { request.inputs["question"] = "question " + std::to_string(i); });
   for (int i = 0; i < 30; ++i) {
-    RunRequest request = team.builder.request(team.engine);
-    request.memory = memory;
-    request.on_memory = [&](const SessionMemory* kept) {
-      if (kept != nullptr) memory = *kept;
-    };
-    request.inputs["question"] = "question " + std::to_string(i);
-    REQUIRE(run_plan(request).state == RunState::ok);
     said.push_back({"user", "role:thinker|question " + std::to_string(i) + "|"});
     const ModelText& model = team.engine->text();
     CHECK(team.engine->prompts[2 * static_cast<std::size_t>(i)] ==
@@ -285,15 +338,7 @@ TEST_CASE("a session keeps no empty thinking that only a new answer has") {
   Team team("Paris");
   team.builder.plan.turns.resize(1);
   team.builder.plan.turns[0].think.enabled = false;
-  SessionMemory memory;
-  for (int i = 0; i < 2; ++i) {
-    RunRequest request = team.builder.request(team.engine);
-    request.memory = memory;
-    request.on_memory = [&](const SessionMemory* kept) {
-      if (kept != nullptr) memory = *kept;
-    };
-    CHECK(run_plan(request).state == RunState::ok);
-  }
+  run_session(team, 2);
   const std::string user = "<|im_start|>user\nrole:thinker|why?|<|im_end|>\n", assistant = "<|im_start|>assistant\n";
   CHECK(team.engine->prompts[1] ==
         user + assistant + "Paris<|im_end|>\n" + user + assistant + "<think>\n\n</think>\n\n");
