@@ -67,7 +67,7 @@ void check_reached(const Reached& reached, std::int64_t teams) {
                            "rectified placeholders", "tentative tokens", "drafted tokens", "turns that remember",
                            "forgotten runs", "turns taken from an earlier run"}) {
     INFO(name);
-    CHECK(reached.at(name) >= teams / 16);
+    CHECK(reached.at(name) >= teams / 20);
   }
   for (const char* name : {"rows ahead", "tokens computed ahead", "tokens from prefixes"}) {
     INFO(name);
