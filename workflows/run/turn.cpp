@@ -175,7 +175,8 @@ void note_cut_results(const TurnInput& input, std::size_t limit, PreparedTurn& p
 /// Finds how the answer behind the prompt begins, and adds what begins it.
 void begin_answer(const ModelText& model, const PlannedTurn& turn, PreparedTurn& prepared, TextIds* texts,
                   const std::stop_token& stop) {
-  prepared.start = answer_start(model, turn, prepared.prompt, texts, stop);
+  const bool has_header = turn.calls != nullptr && !prepared.format.syntax.text_open.empty();
+  prepared.start = answer_start(model, turn, has_header, prepared.prompt, texts, stop);
   append_text(model, prepared.start.text, prepared.prompt, texts, stop);
 }
 
@@ -228,15 +229,13 @@ PreparedTurn prepare_turn(const TurnInput& input) {
       if (!too_long || input.turn->overflow == Overflow::error || limit < kLeastResult) break;
     }
     note_cut_results(input, 2 * limit, prepared);
+    if (calls != nullptr) prepared.format = tool_format_of(model, input.stop);
     begin_answer(model, *input.turn, prepared, input.texts.get(), input.stop);
     for (const std::string& choice : input.turn->choices)  // an answer begins a text, as it does when it is decoded
       prepared.choices.push_back(
           ids_of_text(input.texts.get(), model.tokenizer, choice, TextIds::Kind::data, {}, input.stop).ids());
     if (input.turn->enforce) prepared.constraint = input.turn->grammar;
-    if (calls != nullptr) {
-      prepared.format = tool_format_of(model, input.stop);
-      prepared.constraint = calls->grammar(prepared.format, calls->limits().max_calls, true);
-    }
+    if (calls != nullptr) prepared.constraint = calls->grammar(prepared.format, calls->limits().max_calls, true);
     if (prepared.constraint) input.engine->read_vocabulary(input.stop);
   } catch (const std::exception& error) {
     prepared.error = message_of(error);
@@ -297,7 +296,7 @@ std::vector<PromptPart> summary_prompt(const ModelText& model, const CallsInput&
         {"user", {{task, ""}, {shown_result(outcome.result.text, bytes), "", true}}}};
     std::vector<PromptPart> prompt = build_prompt(
         model, messages, [](const std::string&, PieceStart) { return TokenText(); }, nullptr, input.stop);
-    const AnswerStart start = answer_start(model, quick, prompt, nullptr, input.stop);
+    const AnswerStart start = answer_start(model, quick, false, prompt, nullptr, input.stop);
     append_text(model, start.text, prompt, nullptr, input.stop);
     if (count_of(prompt) + kSummaryTokens < static_cast<std::size_t>(input.engine->info().context)) return prompt;
   }

@@ -363,8 +363,10 @@ GenerationCallbacks TurnAttempt::callbacks() {
     mailbox->post(make_task([this, thinks, blank, header, id, text, when = Clock::now()] {
       if (times_.first_token == Clock::time_point{}) times_.first_token = when;
       Token token{state_.record.agent, state_.record.round, id, text};
-      if (header && !header->over()) header->push(engine_->text().tokenizer->decode(std::span(&id, 1), false));
-      if (header && !header->over()) token.text.clear();
+      if (header && !header->ended()) {
+        header->push(engine_->text().tokenizer->decode(std::span(&id, 1), false));
+        token.text.clear();
+      }
       if (*blank) token.text.erase(0, std::min(text.find_first_not_of(utf8::kBlanks), text.size()));
       *blank = *blank && token.text.empty();
       run_.events.emit(thinks ? Event(ThinkingToken{std::move(token)}) : Event(std::move(token)));
@@ -412,8 +414,7 @@ void TurnAttempt::on_finished(GenerationResult result) {
   TurnThinking& thinking = calls_.thinking();
   // A header of special tokens and words.
   const bool header = planned_.calls && !prepared_->format.syntax.text_open.empty() && !thinking.is_asked();
-  if (header)
-    result.text = text_of_answer(marked_answer(*engine_->text().tokenizer, result.tokens), prepared_->format);
+  if (header) result.text = text_of_answer(marked_answer(*engine_->text().tokenizer, result.tokens), prepared_->format);
   fill_record(record, result, times_);
   if (record.history && calls_.generations() == 0 && !thinking.is_done())
     record.history->continued = std::min(result.continued_tokens, record.history->tokens);
@@ -424,7 +425,7 @@ void TurnAttempt::on_finished(GenerationResult result) {
       return host_.schedule();
     }
   }
-  if (thinking.has_thought() || header) trim_answer(result, record);
+  if (thinking.has_thought()) trim_answer(result, record);
   thinking.add_to(record);
   if (calls_.generations() > 0) add_earlier(record, calls_.record(), calls_.generations() + 1);
   if (call_tools(result)) return;
@@ -450,8 +451,7 @@ void TurnAttempt::take_thinking(const GenerationResult& result) {
   GenerationResult prompt_only = result;
   prompt_only.output = nullptr;
   if (run_.plan.reuse.record) run_.segments.take(turn_, engine_.get(), submitted_, prompt_only, {});
-  calls_.thinking().take(result, std::exchange(submitted_, {}), planned_, engine_->text(), state_.record,
-                         run_.texts.get());
+  calls_.thinking().take(result, std::exchange(submitted_, {}), engine_->text(), state_.record, run_.texts.get());
 }
 
 /// Nothing is left out in silence.

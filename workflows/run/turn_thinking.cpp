@@ -78,16 +78,17 @@ void set_thinking(const ThinkSpec& think, std::vector<std::pair<std::string, std
   if (think.effort) variables.emplace_back("reasoning_effort", '"' + *think.effort + '"');
 }
 
-AnswerStart answer_start(const ModelText& model, const PlannedTurn& turn, const std::vector<PromptPart>& prompt,
-                         TextIds* texts, const std::stop_token& stop) {
+AnswerStart answer_start(const ModelText& model, const PlannedTurn& turn, bool has_header,
+                         const std::vector<PromptPart>& prompt, TextIds* texts, const std::stop_token& stop) {
   AnswerStart start;
+  start.has_header = has_header;
   if (!model.chat_template) return start;
   if (model.thinking) {
     const ThinkingForm& form = *model.thinking;
     const ThinkingStart how = thinking_start(form, *model.chat_template, model.chat_options, stop);
     start.begun = how == ThinkingStart::begun;
     if (!turn.think.enabled.value_or(true) || turn.think.budget.value_or(1) == 0)
-      start.text = without_thinking(form, how, turn.calls != nullptr);
+      start.text = without_thinking(form, how, has_header);
     else if (how != ThinkingStart::closed)
       start.form = form;
   }
@@ -130,7 +131,7 @@ bool TurnThinking::ask(GenerationRequest& request, const PlannedTurn& turn, cons
   for (const PromptPart& part : request.prompt) room -= static_cast<std::int64_t>(part.tokens.size());
   if (room < 1) {
     prompt_ = std::move(request.prompt);
-    close(false, start_.form->marks.end, turn, engine.text(), texts);
+    close(false, start_.form->marks.end, engine.text(), texts);
     return false;
   }
   stage_ = Stage::asked;
@@ -146,8 +147,8 @@ bool TurnThinking::ask(GenerationRequest& request, const PlannedTurn& turn, cons
   return true;
 }
 
-void TurnThinking::take(const GenerationResult& result, std::vector<PromptPart> prompt, const PlannedTurn& turn,
-                        const ModelText& model, AgentRecord& record, TextIds* texts) {
+void TurnThinking::take(const GenerationResult& result, std::vector<PromptPart> prompt, const ModelText& model,
+                        AgentRecord& record, TextIds* texts) {
   record.thinking = utf8::trimmed(result.text);
   record.thinking_tokens = static_cast<std::int64_t>(result.tokens.size());
   record.output.clear();
@@ -158,12 +159,11 @@ void TurnThinking::take(const GenerationResult& result, std::vector<PromptPart> 
   thought_ = result.thought;
   prompt_ = std::move(prompt);
   if (!result.tokens.empty()) prompt_.push_back({{}, result.tokens});
-  close(!thought_ || result.reason == FinishReason::stop, result.thinking_rest, turn, model, texts);
+  close(!thought_ || result.reason == FinishReason::stop, result.thinking_rest, model, texts);
 }
 
 /// Ends the thinking with the model's own marker, if the model has not. `rest`: what is missing of it.
-void TurnThinking::close(bool ended, const std::string& rest, const PlannedTurn& turn, const ModelText& model,
-                         TextIds* texts) {
+void TurnThinking::close(bool ended, const std::string& rest, const ModelText& model, TextIds* texts) {
   stage_ = Stage::done;
   const ThinkingForm& form = *start_.form;
   const bool always = form.behind.find_first_not_of(utf8::kBlanks) != std::string::npos;  // it is no matter of blanks
@@ -172,7 +172,7 @@ void TurnThinking::close(bool ended, const std::string& rest, const PlannedTurn&
   if (!ended && !thought_ && !start_.begun) text = form.marks.begin + text;
   thought_ = thought_ || !ended;
   if (thought_ && (always || !rest.empty())) text += form.behind;
-  if (turn.calls == nullptr) text += form.no_thinking;
+  if (!start_.has_header) text += form.no_thinking;
   append_text(model, text, prompt_, texts);
 }
 

@@ -20,6 +20,7 @@ namespace baton {
 /// How the answer of a turn begins, behind its prompt.
 struct AnswerStart {
   std::optional<ThinkingForm> form;  // of the model, if it may think
+  bool has_header = false;           // the answer begins with a header that the form of calls knows
   bool begun = false;                // the prompt ends with the first marker
   std::string text;                  // what follows the prompt so that the model does not think; may be empty
   std::size_t dropped = 0;           // tokens at the prompt's end that the template does not write in front of an
@@ -30,10 +31,11 @@ struct AnswerStart {
 /// Adds the variables by which chat templates know whether and how much the model is to think.
 void set_thinking(const ThinkSpec& think, std::vector<std::pair<std::string, std::string>>& variables);
 
-/// `model`: the turn's (text_for). `prompt`: its end counts. Throws ModelError, and Interrupted soon after a stop was
+/// `model`: the turn's (text_for). `prompt`: its end counts. `has_header`:
+/// AnswerStart::has_header. Throws ModelError, and Interrupted soon after a stop was
 /// requested.
-AnswerStart answer_start(const ModelText& model, const PlannedTurn& turn, const std::vector<PromptPart>& prompt,
-                         TextIds* texts, const std::stop_token& stop = {});
+AnswerStart answer_start(const ModelText& model, const PlannedTurn& turn, bool has_header,
+                         const std::vector<PromptPart>& prompt, TextIds* texts, const std::stop_token& stop = {});
 
 /// The tokens that the turn may have for thinking.
 std::int32_t most_thinking(const ModelText& model, const PlannedTurn& turn);
@@ -66,8 +68,8 @@ class TurnThinking {
   bool ask(GenerationRequest& request, const PlannedTurn& turn, const InferenceEngine& engine, TextIds* texts);
   /// Takes the thinking, moves it from the record's output to where it belongs, and makes the answer's prompt of that
   /// of the request.
-  void take(const GenerationResult& result, std::vector<PromptPart> prompt, const PlannedTurn& turn,
-            const ModelText& model, AgentRecord& record, TextIds* texts);
+  void take(const GenerationResult& result, std::vector<PromptPart> prompt, const ModelText& model, AgentRecord& record,
+            TextIds* texts);
   /// The record of the answer takes over what was the thinking's: prompt, KV and times.
   void add_to(AgentRecord& record) const;
 
@@ -83,7 +85,7 @@ class TurnThinking {
  private:
   enum class Stage : std::uint8_t { none, next, asked, done };
 
-  void close(bool ended, const std::string& rest, const PlannedTurn& turn, const ModelText& model, TextIds* texts);
+  void close(bool ended, const std::string& rest, const ModelText& model, TextIds* texts);
 
   Stage stage_ = Stage::none;
   AnswerStart start_;
