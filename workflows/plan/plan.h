@@ -43,7 +43,6 @@ struct PlannedTurn {
   std::shared_ptr<const CallableTools> calls;  // what the model may call; null: nothing
   std::optional<ConditionSpec> when;
   std::vector<SlotSource> when_reads;  // what its expression names, but inputs and `round`
-  OnError on_error = OnError::fail;
   std::string fallback;
   RetrySpec retry;
   std::string model;  // name of a ModelSpec; empty if there is no prompt
@@ -59,9 +58,10 @@ struct PlannedTurn {
   std::vector<std::string> unenforced;     // what the output and calls are not held to then: it is checked behind
   bool decides = false;                    // the `then` agent
   bool exact = false;                      // nothing is handed over approximately
-  std::optional<int> remember;             // AgentSpec::remember
-  ThinkSpec think;                         // with what `defaults` say
   Overflow overflow = Overflow::cut_result;
+  OnError on_error = OnError::fail;
+  std::optional<int> remember;       // AgentSpec::remember
+  ThinkSpec think;                   // with what `defaults` say
   std::vector<std::string> written;  // slots of the messages as the file has them, if their order was changed
   std::string order;                 // what the changed order saves
 
