@@ -309,7 +309,7 @@ void TurnAttempt::submit() {
                                    planned_.id, record.history->forgotten, memory->exchanges.size()));
     }
   }
-  submitted_ = prompt;
+  submitted_ = prompt;  // NOLINT(clang-analyzer-cplusplus.Move): behind thinking it is another one
   const bool again = !continues && number_ < planned_.retry.attempts;
   request.prompt = again ? prompt : std::move(prompt);
   if (const auto forced = run_.request.forced.find(planned_.id); forced != run_.request.forced.end())
