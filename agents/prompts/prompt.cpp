@@ -274,7 +274,7 @@ std::vector<PromptPart> fill_frame(const ModelText& model, const std::vector<Fra
 
 namespace {
 
-constexpr std::size_t kMaxShownBytes = 4u << 20;  // of the values that a template gets to see
+constexpr std::size_t kMaxShownBytes = 4u << 20;  // limit of the values that a template sees
 
 struct PromptValue {
   const PromptPiece* piece;
@@ -284,7 +284,7 @@ struct PromptValue {
 
 /// Ids of a value that are not cut.
 struct KeptIds {
-  std::size_t first = 0, count = 0;  // of the ids
+  std::size_t first = 0, count = 0;  // range of ids
   std::size_t begin = 0, end = 0;    // bytes that they stand for
 };
 
@@ -320,7 +320,7 @@ class ValueMessages {
     return true;
   }
 
-  /// What the template makes of the values; nothing if it cannot tell where they stand.
+  /// Renders the template with the values. Returns nothing if it cannot tell where they stand.
   std::optional<ChatText> render(const ModelText& model, const std::vector<std::string>& tools,
                                  const std::stop_token& stop) const {
     ChatOptions options = model.chat_options;
@@ -361,7 +361,7 @@ class ValueMessages {
  private:
   std::vector<ChatMessage> chat_;
   std::vector<PromptValue> values_;
-  std::map<const PromptPiece*, std::size_t> places_;  // of the values
+  std::map<const PromptPiece*, std::size_t> places_;  // index of each piece's value
 };
 
 /// Makes the parts of a prompt from a text in which values stand.
@@ -373,7 +373,7 @@ class PartWriter {
   std::vector<PromptPart> write(const ChatText& made, const std::vector<PromptValue>& values) {
     std::size_t at = 0;
     for (auto span = made.values.begin(); span != made.values.end();) {
-      auto last = span;  // of the spans that follow each other
+      auto last = span;  // the last of the adjacent spans
       while (last + 1 != made.values.end() && last[1].begin == last->end && last[1].value == span->value) ++last;
       add_authored(std::string_view(made.text).substr(at, span->begin - at));
       const std::string_view text = std::string_view(made.text).substr(span->begin, last->end - span->begin);
@@ -423,8 +423,8 @@ class PartWriter {
     return encoded(text.substr(begin, end - begin), TextIds::Kind::data);
   }
 
-  /// The ids of a value that lie in [begin, end); nothing if there are none, or if it is not clear what each stands
-  /// for.
+  /// Returns the ids of a value that lie in [begin, end), or nothing if there are none, or if it is not clear what each
+  /// stands for.
   std::optional<KeptIds> kept_ids(const PromptValue& value, std::size_t begin, std::size_t end) const {
     KeptIds kept;
     std::size_t at = 0;

@@ -57,7 +57,7 @@ class AnswerCursor {
   void skip(std::string_view characters) { at_ = std::min(text_.find_first_not_of(characters, at_), text_.size()); }
   void skip_blanks() { skip(kBlanks); }
 
-  /// Takes the piece with any blanks where it has some or none at all. Does not move if it does not stand there.
+  /// Skips the piece, with any number of blanks for its own. Stays in its place if the text does not go on so.
   bool take(std::string_view piece) {
     std::size_t at = at_;
     for (std::size_t i = 0; i < piece.size(); ++i) {
@@ -290,7 +290,7 @@ class CallReader {
   CallReader(std::string_view answer, const CallSyntax& syntax, const CallableTools& tools)
       : answer_(answer), syntax_(syntax), tools_(tools) {}
 
-  /// Reads from the first marker on. `strict`: what does not go on as a call's header is none.
+  /// Reads from the first marker on. `strict`: a marker without the header of a call behind it begins no call.
   std::vector<ModelCall> read(bool strict) {
     const std::string marker = syntax_.marker();
     if (marker.empty()) {
@@ -615,7 +615,7 @@ std::vector<ModelCall> calls_in(const std::string& answer, const ToolFormat& for
   if (!header.empty() && trimmed(answer).starts_with(header)) return {};
   const bool channels = !header.empty();
   std::vector<ModelCall> calls = CallReader(answer, syntax, tools).read(channels);
-  for (const CallSyntax& one : syntax.also) {  // of several headers the one that fits
+  for (const CallSyntax& one : syntax.also) {  // takes the first header that fits
     std::vector<ModelCall> found = CallReader(answer, one, tools).read(channels);
     const bool better = calls.empty() || (!calls[0].problem.empty() && !found.empty() && found[0].problem.empty());
     if (better) calls = std::move(found);

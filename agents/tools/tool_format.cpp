@@ -62,7 +62,7 @@ std::string shared_end(const std::string& a, const std::string& b) {
   return out;
 }
 
-/// A call that a template wrote: where its parts begin and end.
+/// Finds where the parts of a call that a template wrote begin and end.
 class WrittenCall {
  public:
   explicit WrittenCall(std::string text) : text_(std::move(text)) {}

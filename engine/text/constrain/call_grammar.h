@@ -25,7 +25,7 @@ struct CallSyntax {
 
   bool object = true;  // the name and the arguments are members of one object of JSON
   std::string name_key = "name", arguments_key = "arguments";
-  std::string id_key = {};  // of an id in front of the name; empty: there is none
+  std::string id_key = {};  // the key of an id that stands before the name; empty: calls have no id
 
   ValueNotation arguments = {};  // without an object
 
