@@ -176,14 +176,11 @@ std::vector<FormatKey> make_keys(bool laboratory) {
            "Sessions: how many earlier runs the agent remembers at most; `0`: each run begins anew. Where there are "
            "more, or where they no longer fit, the older half is forgotten."},
           {"agent", "overflow", choice({"error", "cut_result", "drop_oldest", "summarise"}), false, "cut_result",
-           "What happens if results of tools, or what is remembered, would leave no room for the answer in the "
-           "context: the "
-           "turn fails (`error`), the newest results are cut in their middle (`cut_result`), or the oldest results of "
-           "the "
-           "turn are left out before that (`drop_oldest`), or the model summarises the longest results before that, "
-           "each in a "
-           "request of its own (`summarise`). With all but `error` the older half of what is "
-           "remembered is "
+           "What happens if results of tools, or what is remembered, would leave no room for the answer in "
+           "the context: nothing is done, and the turn fails if the prompt does not fit at all (`error`), the "
+           "newest results are cut in their middle (`cut_result`), or the oldest results of the turn are left "
+           "out before that (`drop_oldest`), or the model summarises the longest results before that, each in "
+           "a request of its own (`summarise`). With all but `error` the older half of what is remembered is "
            "forgotten. There is a warning each time; an input is never cut."},
           {"agent", "on_error", on_error(), false, "fail",
            "What happens when a turn fails: the run ends (`fail`), the output is empty (`skip`), or the text "
