@@ -54,7 +54,7 @@ ALLOWED = {
     "engine/reuse/rectify": METHOD,
     "engine": ENGINE,
     "engine/loop": ENGINE,
-    "engine/learning": [*ENGINE, *METHOD, "engine/loop"],
+    "engine/learning": [*ENGINE, *METHOD],
     "engine/remote": ENGINE,
     "engine/remote/http": [*BACKEND, "engine/remote"],
     "agents/tools": [*ENGINE, "agents/tools/sandbox"],
@@ -102,13 +102,13 @@ HOMES = {
     r"curl/": r"engine/base/curl_handles\.h",
     r"engine/base/curl_handles\.h": r"sdk/pull/http\.cpp|(agents/mcp|engine/remote)/http/\w+\.cpp",
     r"boost/": r"samples/event_loop/event_loop\.cpp|sdk/serve/(server|connection)\w*\.(h|cpp)",
-    r"openssl/": r"sdk/pull/digest_openssl\.cpp",
+    r"openssl/": r"sdk/pull/digest\.cpp",
     r"CLI/": r"sdk/console/command_line\.cpp",
     r"cuda|cublas|driver_types": r"engine/cuda/.*",
     r"catch2/": r"tests/.*",
     # The operating system: its own room, and what only Linux has.
     r"windows\.h|(unistd|fcntl|poll|signal|sched|spawn|dlfcn|dirent|langinfo|termios|pthread|malloc)\.h|csignal|(sys|linux|mach-o)/":
-        r"engine/base/system/(posix|windows)/.*|sdk/pull/digest_windows\.cpp|agents/tools/sandbox/\w+\.(h|cpp)|agents/mcp/program_connection\.cpp"
+        r"engine/base/system/(posix|windows)/.*|sdk/pull/digest\.cpp|agents/tools/sandbox/\w+\.(h|cpp)|agents/mcp/program_connection\.cpp"
         r"|engine/cpu/machine\.cpp|engine/cuda/.*|samples/chat/chat\.cpp",
 }
 

@@ -63,10 +63,11 @@ install(FILES samples/CMakeLists.txt DESTINATION ${doc}/samples COMPONENT dev)
 set(samples bakery chat desktop event_loop hello_team hello_team_c hello_team_python own_tool own_tool_c own_tool_python)
 list(TRANSFORM samples PREPEND samples/)
 install(DIRECTORY ${samples} DESTINATION ${doc}/samples COMPONENT dev PATTERN __pycache__ EXCLUDE)
-# Where programs and the library look, from their own place: ../share/baton (sdk/src/share_folders.h).
+# Where programs and the library look, from their own place: ../share/baton (sdk/src/model_path.h).
 install(DIRECTORY agents/roles/ DESTINATION ${share}/roles COMPONENT runtime FILES_MATCHING PATTERN "*.yaml" PATTERN "*.md")
 install(DIRECTORY workflows/library/ DESTINATION ${share}/workflows COMPONENT runtime
   FILES_MATCHING PATTERN "*.yaml" PATTERN "*.md")
+install(DIRECTORY engine/learning/levels DESTINATION ${share} COMPONENT runtime FILES_MATCHING PATTERN "*.json")
 install(DIRECTORY samples/models/nano DESTINATION ${share}/models COMPONENT models
   FILES_MATCHING PATTERN "*.json" PATTERN "*.safetensors" PATTERN "*.jinja" PATTERN "LICENSE" PATTERN "recipe" EXCLUDE)
 # The licences go wherever the programs and the library go: share/doc/baton.

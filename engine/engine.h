@@ -176,6 +176,8 @@ struct EngineStats {
   /// Turns that are being measured for a place (engine/reuse/auto/levels.h) about which too little is known to decide
   /// by it.
   std::int32_t measuring = 0;
+  std::int64_t measured_turns = 0;  // turns that have been measured since the engine was opened
+  double measured_ms = 0.0;         // by how much longer its steps were for that
   SegmentStoreStats segments;
   std::int64_t method_bytes = 0;  // that methods keep from prompt to prompt (engine/reuse/method_state.h)
 };

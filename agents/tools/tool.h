@@ -15,7 +15,7 @@
 #include <string_view>
 #include <vector>
 
-#include <baton/isolation.h>
+#include <baton/system_facts.h>
 #include <baton/tool_call.h>
 
 #include "engine/engine.h"

@@ -72,7 +72,7 @@ fs::path levels_beside(const fs::path& model) { return file_beside(model, "baton
 
 fs::path levels_in_cache(const std::string& fingerprint) { return profile_in_cache(fingerprint + ".levels"); }
 
-std::optional<StoredLevels> find_levels(const Model& model) {
+std::optional<StoredLevels> find_levels(const Model& model, std::span<const fs::path> installed) {
   const auto read = [&](const fs::path& path) -> std::optional<StoredLevels> {
     const auto text = read_profile_file(path);
     if (!text) return std::nullopt;
@@ -81,11 +81,21 @@ std::optional<StoredLevels> find_levels(const Model& model) {
     return stored;
   };
   if (auto beside = read(levels_beside(model.path))) return beside;
-  try {
-    return read(levels_in_cache(model.fingerprint));
-  } catch (const ModelError&) {  // of another version, or damaged: they are measured again
-    return std::nullopt;
+  const auto try_read = [&](const fs::path& path) -> std::optional<StoredLevels> {
+    try {
+      return read(path);
+    } catch (const ModelError&) {  // of another version, or damaged
+      return std::nullopt;
+    }
+  };
+  if (auto cached = try_read(levels_in_cache(model.fingerprint))) return cached;
+  for (const fs::path& folder : installed) {
+    if (auto found = try_read(folder / "levels" / (model.fingerprint + ".json"))) {
+      found->levels.shipped = true;
+      return found;
+    }
   }
+  return std::nullopt;
 }
 
 namespace {

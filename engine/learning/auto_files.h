@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -29,9 +30,10 @@ std::filesystem::path levels_beside(const std::filesystem::path& model);
 /// The path among the profiles in the user's cache; empty without a home.
 std::filesystem::path levels_in_cache(const std::string& fingerprint);
 
-/// Returns the levels in the model's folder, else those in the cache; levels of another model are ignored, and so is a
-/// file in the cache that does not hold levels. Throws ModelError for such a file in the model's folder.
-std::optional<StoredLevels> find_levels(const Model& model);
+/// Returns the levels in the model's folder, else those in the cache, else those in levels/FINGERPRINT.json of an
+/// installed folder, the first that has them. Levels of another model are ignored, and so is a file that does not hold
+/// levels. Throws ModelError for such a file in the model's folder.
+std::optional<StoredLevels> find_levels(const Model& model, std::span<const std::filesystem::path> installed = {});
 
 struct StoredPlaces {
   std::string fingerprint;  // Model::fingerprint

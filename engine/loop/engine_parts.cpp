@@ -84,6 +84,11 @@ void EngineCounters::add_step(std::int64_t rows, std::int32_t rows_ahead, std::i
   stats_.spare_rows = spare_rows;
 }
 
+void EngineCounters::add_measured(double ms) {
+  const std::lock_guard lock(mutex_);
+  stats_.measured_ms += ms;
+}
+
 EngineParts::EngineParts(std::unique_ptr<Backend> with_backend, std::shared_ptr<const Model> with_model,
                          const LocalEngineOptions& with_options)
     : backend(std::move(with_backend)),

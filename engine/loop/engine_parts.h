@@ -45,6 +45,7 @@ class EngineCounters {
   void set_busy_ahead();
   void set_kv(std::int64_t bytes, bool busy_ahead);
   void add_step(std::int64_t rows, std::int32_t rows_ahead, std::int32_t spare_rows);
+  void add_measured(double ms);
 
  private:
   mutable std::mutex mutex_;

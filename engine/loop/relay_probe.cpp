@@ -146,7 +146,13 @@ std::optional<GenerationRequest> RelayMeasuring::probe_of(const GenerationReques
                       const std::lock_guard lock(mutex_);
                       calibration_.history.add(place, observation);
                       history_changed_ = true;
+                      ++turns_;
                     });
+}
+
+std::int64_t RelayMeasuring::measured() const {
+  const std::lock_guard lock(mutex_);
+  return turns_;
 }
 
 std::int32_t RelayMeasuring::measuring() const {

@@ -78,12 +78,15 @@ class RelayMeasuring {
                                             const GenerationResult& result, const std::shared_ptr<MeasuredTurn>& turn);
   /// Number of turns that are being measured for places about which too little is known.
   std::int32_t measuring() const;
+  /// Number of turns that have been measured.
+  std::int64_t measured() const;
 
  private:
   std::int32_t vocabulary_;
   mutable std::mutex mutex_;
   Calibration calibration_;                            // guarded by mutex_
   bool history_changed_ = false;                       // guarded by mutex_
+  std::int64_t turns_ = 0;                             // guarded by mutex_; that have been measured
   std::vector<std::weak_ptr<MeasuredTurn>> measured_;  // guarded by mutex_; at most kMaxMeasured, some expired
 };
 

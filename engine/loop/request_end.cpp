@@ -193,21 +193,24 @@ void RequestEnd::end(std::unique_ptr<Sequence> sequence, FinishReason reason, co
   if (answer != nullptr) {
     try_to([&] { keeper_.store_all(*sequence); });
     try_to([&] { keeper_.give_texts(*sequence); });
-    try_to([&] { make_probe_of(*sequence); });
+    make_probe_of(*sequence);
   }
   count_kv();
   try_to([&] { sequence->deliver(); });  // the host's own on_finished may throw
 }
 
 /// Whatever goes wrong here loses a measurement, never an answer.
-void RequestEnd::make_probe_of(Sequence& ended) {
-  auto probe = parts_.measuring.probe_of(ended.request(), ended.state.decision, ended.result(), ended.state.measured);
-  if (!probe) return;
-  ReuseDecision decision = as_asked(probe->reuse);
-  const RequestId id = parts_.inbox.next_id();
-  parts_.probes.push_back(
-      std::make_unique<Sequence>(id, std::move(*probe), std::move(decision), *parts_.model, nullptr));
-  parts_.probes.back()->state.probe = true;
+void RequestEnd::make_probe_of(Sequence& turn) noexcept {
+  const std::shared_ptr<MeasuredTurn> measured = std::exchange(turn.state.measured, nullptr);
+  try_to([&] {
+    auto probe = parts_.measuring.probe_of(turn.request(), turn.state.decision, turn.result(), measured);
+    if (!probe) return;
+    ReuseDecision decision = as_asked(probe->reuse);
+    const RequestId id = parts_.inbox.next_id();
+    parts_.probes.push_back(
+        std::make_unique<Sequence>(id, std::move(*probe), std::move(decision), *parts_.model, nullptr));
+    parts_.probes.back()->state.probe = true;
+  });
 }
 
 bool RequestEnd::drop_probe() noexcept {

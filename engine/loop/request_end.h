@@ -61,10 +61,11 @@ class RequestEnd {
   bool drop_probe() noexcept;
   /// Takes the current size of all KV into the statistics.
   void count_kv() noexcept;
+  /// Makes the probe of a measured turn from what it has written; the turn is then measured no longer. Without memory
+  /// for it there is none.
+  void make_probe_of(Sequence& turn) noexcept;
 
  private:
-  void make_probe_of(Sequence& ended);
-
   EngineParts& parts_;
   KvKeeper keeper_;
 };

@@ -328,6 +328,7 @@ EngineStats StepEngine::stats() const {
   EngineStats stats = parts_->counters.stats();
   stats.busy_ahead = stats.busy_ahead || orders;
   stats.measuring = parts_->measuring.measuring();
+  stats.measured_turns = parts_->measuring.measured();
   stats.segments = parts_->store.stats();
   stats.method_bytes = parts_->states.bytes();
   return stats;

@@ -79,6 +79,7 @@ bool StepRunner::step() {
   store_prefixes();
   report_progress();
   take_tokens();
+  begin_probes();
   return true;
 }
 
@@ -187,6 +188,25 @@ void StepRunner::commit(std::int32_t decoding, std::int32_t prompt_rows, double 
     part.sequence->prompt.fall_back(part.sequence->cache());  // if it does, it takes no token in this step
   }
   parts_.counters.add_step(rows_.size(), rows_ahead, parts_.spare.knee());
+  count_measuring(decoding, prompt_rows + rows_ahead, ms);
+}
+
+/// The rows of probes take their share of what a step took longer than one of the decoding rows alone.
+void StepRunner::count_measuring(std::int32_t decoding, std::int32_t other_rows, double ms) {
+  std::int32_t rows = 0;
+  for (const Part& part : in_step_) rows += part.sequence->state.probe ? part.rows : 0;
+  if (rows == 0) return;
+  const double longer = std::max(0.0, ms - (decoding > 0 ? parts_.spare.plain_ms(decoding) : 0.0));
+  parts_.counters.add_measured(longer * rows / std::max(rows, other_rows));
+}
+
+/// The probe of a long answer begins as soon as there is enough to compare, and not at its end, after which the process
+/// may end as well.
+void StepRunner::begin_probes() {
+  for (const auto& sequence : parts_.running) {
+    const auto& turn = sequence->state.measured;
+    if (turn && turn->full() && sequence->decoding()) end_.make_probe_of(*sequence);
+  }
 }
 
 /// Adds the copy times that the step measured to the sequences that were started before it.

@@ -34,11 +34,13 @@ class StepRunner {
   void wait_for_layers();
   bool run_rows();
   void commit(std::int32_t decoding, std::int32_t prompt_rows, double ms);
+  void count_measuring(std::int32_t decoding, std::int32_t other_rows, double ms);
   void store_prefixes();
   void report_progress();
   void take_copy_times();
   const std::vector<TokenId>* decoded(RequestId id) const;
   void take_tokens();
+  void begin_probes();
   void take_logits_of(const Part& part, std::span<const float> logits);
   template <class Advance>
   void take(Sequence& sequence, const Advance& advance);

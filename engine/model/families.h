@@ -2,7 +2,7 @@
 // What is told of the families that config.cpp and gguf_config.cpp read.
 #pragma once
 
-#include <baton/model_family.h>
+#include <baton/system_facts.h>
 
 #include <string>
 #include <vector>

@@ -29,7 +29,7 @@ struct ReuseDecision {
   double reuse = 0.0;       // above 0: as many tokens are recomputed as leave this fraction of the entries reused
   float predicted = -1.0f;  // the expected divergence, nats per token; below 0: unknown
   float tolerance = 0.0f;   // the accepted divergence, nats per token
-  std::int32_t turns = 0;   // measured turns of the place from which `predicted` follows; 0: the model's
+  std::string basis;        // what `predicted` rests on: "3 measured turns of this place: "; empty: the model's levels
   float max_left = -1.0f;   // the prompt is computed in full when its guard measures more; below 0: never
   bool measured = false;    // the turn may be measured for its place
 };

@@ -197,7 +197,7 @@ void add_captured(KvLayout& layout, const ReuseOptions& reuse, const LayerRange&
 
 std::string reason_of(const ReuseDecision& decision) {
   if (decision.predicted < 0.0f) return {};
-  return measured_turns(decision.turns) +
+  return decision.basis +
          fmt::format("{:.0f} % of it reused; {:.2g} nats expected", 100 * decision.reuse, decision.predicted);
 }
 

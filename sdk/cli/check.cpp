@@ -11,7 +11,6 @@
 #include <set>
 
 #include <baton/baton.h>
-#include <baton/explanation.h>
 #include <baton/preview.h>
 #include <baton/turns.h>
 #include <baton/workflow.h>

@@ -127,14 +127,6 @@ std::string how_to_answer(const std::map<std::string, Asked>& asked, const RunAr
          fmt::format("Run it again with{}, or with --record DIR to go on later without computing it again.\n", answers);
 }
 
-/// What is measured for the history of places is known to the next run.
-void finish_measuring(const Engine& engine, bool quiet) {
-  constexpr std::chrono::seconds kMaxWait(10);
-  if (engine.finish_measuring(std::chrono::milliseconds(0))) return;
-  if (!quiet && stderr_is_terminal()) note("measuring what relaying leaves in this team (first runs only)\n");
-  engine.finish_measuring(kMaxWait, interrupted());
-}
-
 /// A collector that is not there takes nothing from the result; a file that was asked for is missed.
 void write_trace(const TraceTarget& target, const RunTrace& trace, std::optional<Failure>& unwritten) {
   const std::string problem = target.write(trace);
@@ -220,7 +212,6 @@ int run(const RunArguments& arguments) {
   }
   if (arguments.trace) write_trace(*arguments.trace, spans_of(record, marks.turns(record)), unwritten);
   if (unwritten) throw Failure(*unwritten);
-  if (record.state == RunState::ok) finish_measuring(engine, arguments.quiet);
   return exit_code_of(record);
 }
 

@@ -11,9 +11,9 @@
 #include <string>
 #include <vector>
 
-#include "engine/learning/hand_over_measurement.h"
 #include "engine/learning/profile_files.h"
 #include "engine/reuse/options.h"
+#include "sdk/lab/hand_over_measurement.h"
 
 namespace baton::inline v1::lab {
 

@@ -12,10 +12,10 @@
 #include <string>
 #include <vector>
 
-#include "engine/learning/hand_over_measurement.h"
 #include "engine/learning/profile_files.h"
 #include "engine/local_engine.h"
 #include "engine/reuse/options.h"
+#include "sdk/lab/hand_over_measurement.h"
 
 namespace baton::inline v1::lab {
 

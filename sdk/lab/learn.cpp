@@ -18,7 +18,6 @@
 #include "engine/reuse/rectify/rectify.h"
 #include "sdk/lab/correction_learner.h"
 #include "sdk/src/internal.h"
-#include "sdk/src/open_models.h"
 
 #include <baton/distributions.h>
 #include <baton/lab/learn.h>

@@ -42,9 +42,6 @@ ModelProfile public_profile(const StoredProfile& stored) {
 }
 
 void check(const ProfileOptions& options) {
-  if (!parse_reading(options.reading)) {
-    throw InputError(fmt::format("unknown reading '{}'; expected one of slope, level, effect", options.reading));
-  }
   if (options.data.empty() && options.hand_overs < 1)
     throw InputError(fmt::format("hand_overs: expected at least 1, found {}", options.hand_overs));
   if (options.max_tokens < 1)
@@ -106,6 +103,31 @@ std::optional<ModelProfile> profile(const ProfileOptions& options) {
   ModelProfile result = public_profile(stored);
   result.model = folder;
   result.left_out = measured->left_out;
+  return result;
+}
+
+std::optional<LevelProfile> levels(const ProfileOptions& options) {
+  constexpr std::int32_t kDocumentTokens = 192;  // maximum of a text that is handed over
+  const auto folder = find_model(options.model);
+  const auto engine = open(folder, options);
+  const Model& model = engine->model();
+  ProfilerOptions profiler = profiler_of(options);
+  const auto hand_overs = level_hand_overs(model, options.hand_overs, profiler.max_tokens, options.seed);
+  profiler.max_tokens = kDocumentTokens;
+  profiler.on_progress = options.on_progress;
+  const auto measured = measure_levels(*engine, hand_overs, profiler, {.first = hand_overs.size()});
+  if (options.stop.stop_requested()) return std::nullopt;
+  if (!measured)
+    throw ModelError(
+        fmt::format("{}: nothing could be measured: the model has too few layers that keep KV, or its "
+                    "answers are too short",
+                    folder.string()));
+  LevelProfile result{.model = folder,
+                      .fingerprint = model.fingerprint,
+                      .hand_overs = static_cast<int>(hand_overs.size()),
+                      .guard_scale = measured->guard_scale,
+                      .json = to_json(StoredLevels{model.fingerprint, model.config.layers, "synthetic", *measured})};
+  for (const RelayLevel& level : measured->levels) result.levels.push_back({level.reuse, level.divergence, level.high});
   return result;
 }
 
@@ -182,21 +204,41 @@ void register_lab() {
 
 std::optional<ModelProfile> profile_model(const ProfileOptions& options) {
   check(options);
+  if (!parse_reading(options.reading))
+    throw InputError(fmt::format("unknown reading '{}'; expected one of slope, level, effect", options.reading));
   return with_resource_errors([&] { return profile(options); });
 }
 
-std::filesystem::path save_profile(const ModelProfile& profile) {
-  const auto beside = profile_beside(profile.model), cache = profile_in_cache(profile.fingerprint);
+namespace {
+
+/// Into the model's folder, or into the cache if that is not writable. Returns the file.
+std::filesystem::path save(const std::filesystem::path& beside, const std::filesystem::path& cache,
+                           const std::string& json) {
   return with_resource_errors([&] {
     try {
-      write_whole(beside, profile.json);
+      write_whole(beside, json);
       return beside;
     } catch (const std::filesystem::filesystem_error&) {
       if (cache.empty()) throw;
     }
-    write_whole(cache, profile.json);
+    write_whole(cache, json);
     return cache;
   });
+}
+
+}  // namespace
+
+std::filesystem::path save_profile(const ModelProfile& profile) {
+  return save(profile_beside(profile.model), profile_in_cache(profile.fingerprint), profile.json);
+}
+
+std::optional<LevelProfile> profile_levels(const ProfileOptions& options) {
+  check(options);
+  return with_resource_errors([&] { return levels(options); });
+}
+
+std::filesystem::path save_profile(const LevelProfile& profile) {
+  return save(levels_beside(profile.model), levels_in_cache(profile.fingerprint), profile.json);
 }
 
 std::optional<PairProfile> profile_pair(const ProfileOptions& options, const PairOptions& pair) {

@@ -133,6 +133,14 @@ std::string text_of(const PairProfile& pair) {
   return out;
 }
 
+std::string text_of(const LevelProfile& profile) {
+  std::string out = fmt::format("{}: what auto expects of rectification\n\nreuse  KL divergence  95 % of turns below\n",
+                                printable(profile.model.filename().string(), Lines::fold));
+  for (const MeasuredLevel& level : profile.levels)
+    out += fmt::format("{:>4.0f} %  {:>13.2g}  {:>20.2g}\n", 100 * level.reuse, level.divergence, level.high);
+  return out + fmt::format("\nNats per token, mean of a turn; of {} hand-overs.\n", profile.hand_overs);
+}
+
 /// What `measure` finds is shown, and written by `save` if that is wanted.
 template <class Measure, class Save>
 int report(const ProfileArguments& arguments, const Measure& measure, const Save& save) {
@@ -168,6 +176,8 @@ int profile(const ProfileArguments& arguments) {
   options.stop = interrupted();
   find_model(arguments.model);  // before anything runs
   if (!arguments.pair.author.empty()) find_model(arguments.pair.author);
+  if (arguments.reading == "levels" && !(arguments.dataset + arguments.pair.author + arguments.svg).empty())
+    throw Failure(kUsage, "--reading levels takes no --dataset, --author or --svg");
   if (!arguments.dataset.empty()) {
     const std::string& writes = arguments.pair.author.empty() ? arguments.model : arguments.pair.author;
     options.data = hand_overs_of_runs(arguments.workflow, arguments.dataset, writes, arguments.engine,
@@ -185,6 +195,11 @@ int profile(const ProfileArguments& arguments) {
     return report(
         arguments, [&] { return profile_pair(options, arguments.pair); },
         [](const PairProfile& measured) { return save_profile(measured).string(); });
+  }
+  if (arguments.reading == "levels") {
+    return report(
+        arguments, [&] { return profile_levels(options); },
+        [](const LevelProfile& measured) { return save_profile(measured).string(); });
   }
   return report(
       arguments, [&] { return profile_model(options); },
@@ -221,8 +236,9 @@ void add_profile(CommandLine& line) {
       ->capture_default_str();
   verb->add_option("--reading", arguments->reading,
                    "What the layers are found by: the effect of recomputing them, or where the similarity of values\n"
-                   "levels off (its slope or its level: RelayCaching, and faster)")
-      ->one_of({"effect", "slope", "level"})
+                   "levels off (its slope or its level: RelayCaching, and faster). levels: no layers, but what auto\n"
+                   "expects at 90 to 50 % reuse")
+      ->one_of({"effect", "slope", "level", "levels"})
       ->capture_default_str();
   auto* author =
       verb->add_option("--author", arguments->pair.author,
@@ -255,6 +271,7 @@ void add_profile(CommandLine& line) {
       "Examples:\n"
       "  baton-lab profile --model nano --dry-run\n"
       "  baton-lab profile --model ~/models/qwen3-0.6b --handovers 24\n"
+      "  baton-lab profile --model ~/models/qwen3-0.6b.gguf --reading levels --handovers 12\n"
       "  baton-lab profile --model nano --workflow team.yaml --dataset questions.jsonl\n"
       "  baton-lab profile --model ~/models/judge --author ~/models/solver");
   verb->run([arguments] { return profile(*arguments); });

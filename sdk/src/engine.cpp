@@ -24,7 +24,6 @@
 #include "sdk/record/record_folder.h"
 #include "sdk/src/internal.h"
 #include "sdk/src/model_path.h"
-#include "sdk/src/open_models.h"
 #include "workflows/run/turn.h"
 
 namespace baton::inline v1 {
@@ -97,7 +96,7 @@ struct Engine::Impl {
     for (const auto& [name, engine] : open.engines) check_layers(*plan->spec, name, engine->model());
     const auto begin = Clock::now();
     if (uses_levels(*plan->reuse.method))
-      find_levels(*plan, open, inputs, stop);
+      find_levels(*plan, open, inputs);
     else if (needs_range(*plan->reuse.method))
       find_ranges(*plan, open, stop);
     for (const auto& [name, engine] : open.engines) {
@@ -119,8 +118,8 @@ struct Engine::Impl {
     }
   }
 
-  /// Measures what rectification leaves on each model that has texts handed over.
-  void find_levels(const Plan& plan, const OpenPlan& open, const Inputs* inputs, const std::stop_token& stop) {
+  /// What is known of rectification on each model that has texts handed over.
+  void find_levels(const Plan& plan, const OpenPlan& open, const Inputs* inputs) {
     if (!takes_segments(plan.reuse)) return;
     for (const PlannedTurn& turn : plan.turns) {
       if (turn.exact || !turn.has_prompt() || turn.served) continue;
@@ -128,7 +127,7 @@ struct Engine::Impl {
       if (!can_be_relayed(plan, turn, inputs, engine.model())) continue;
       const std::lock_guard lock(profiling);
       const bool first = engine.calibration().levels.levels.empty();
-      with_resource_errors([&] { ensure_relay_levels(engine, profile_progress(engine.model()), stop); });
+      with_resource_errors([&] { ensure_relay_levels(engine); });
       if (first) read_relay_history(engine);
     }
   }

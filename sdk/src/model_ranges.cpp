@@ -4,196 +4,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <string>
 #include <utility>
 
-#include "agents/prompts/prompt.h"
 #include "engine/base/files.h"
-#include "engine/base/random.h"
 #include "engine/reuse/schedule.h"
+#include "sdk/src/model_path.h"
 
 namespace baton {
 namespace {
-
-/// The same hand-overs with every standard library.
-class Random {
- public:
-  explicit Random(std::uint64_t seed) : state_(seed) {}
-  std::uint64_t below(std::uint64_t bound) { return next_random(state_) % bound; }
-  /// From low to high, at least 0.
-  int number(int low, int high) {
-    const auto numbers = static_cast<std::uint64_t>(high) - static_cast<std::uint64_t>(low) + 1;
-    return low + static_cast<int>(below(numbers));
-  }
-  template <std::size_t N>
-  const char* one_of(const std::array<const char*, N>& list) {
-    return list[below(N)];
-  }
-
- private:
-  std::uint64_t state_;
-};
-
-struct Role {
-  const char* title;
-  const char* text;
-};
-
-constexpr std::array<Role, 4> kRoles = {{
-    {"Analyst",
-     "You are a mathematical analyst. You will be given a math problem and maybe answers of other agents. Repeat the "
-     "problem, name each quantity with a letter, then put in the numbers. The last line is only the final result."},
-    {"Solver",
-     "You are a math expert. You will be given a math problem and hints of other agents. Repeat the problem, then give "
-     "your own solution step by step. The last line is only the final result."},
-    {"Inspector",
-     "You are an inspector. You will be given a math problem and answers of other agents. Repeat the problem, solve it "
-     "step by step, then check every answer and say which step is wrong. The last line is only the final result."},
-    {"Decision maker",
-     "You are a decision maker. You will be given a math problem and solutions of other agents. Check them against the "
-     "problem and name those that are right. The last line is only the final result."},
-}};
-
-constexpr std::array<const char*, 8> kNames = {"Anna", "Tom", "Mia", "Paul", "Lily", "Max", "Sara", "Jack"};
-constexpr std::array<const char*, 8> kItems = {"apples", "pens",    "books",  "cards",
-                                               "nuts",   "candles", "stamps", "shells"};
-
-std::string problem(Random& random) {
-  const char* name = random.one_of(kNames);
-  const char* item = random.one_of(kItems);
-  const int a = random.number(12, 40), b = random.number(2, 9), c = random.number(2, 9);
-  switch (random.below(4)) {
-    case 0:
-      return fmt::format(
-          "{0} has {2} {1}. {0} buys {3} more {1} and gives {4} {1} to a friend. How many {1} does {0} have?", name,
-          item, a, b, c);
-    case 1:
-      return fmt::format(
-          "{0} buys {3} boxes with {4} {1} each. {0} already has {2} {1}. How many {1} does {0} have in total?", name,
-          item, a, b, c);
-    case 2:
-      return fmt::format("{0} pays for {3} {1} at {4} coins each with {2} coins. How many coins does {0} get back?",
-                         name, item, a + b * c, b, c);
-    default:
-      return fmt::format(
-          "{0} puts {2} {1} into {3} boxes, the same number into each. {0} gives {4} boxes away. How many {1} are "
-          "left?",
-          name, item, b * (c + 4), b, 1);
-  }
-}
-
-/// Returns `count` sentences that a team may have before the question.
-std::string notes(Random& random, int count) {
-  std::string text;
-  for (int i = 0; i < count; ++i) {
-    text += fmt::format("{} has {} {} in the box.{}", random.one_of(kNames), random.number(10, 60),
-                        random.one_of(kItems), i + 1 < count ? " " : "\n\n");
-  }
-  return text;
-}
-
-std::vector<TokenId> tokens_of(const std::vector<PromptPart>& parts, std::size_t begin, std::size_t end) {
-  std::vector<TokenId> tokens;
-  for (std::size_t i = begin; i < end; ++i) tokens.insert(tokens.end(), parts[i].tokens.begin(), parts[i].tokens.end());
-  return tokens;
-}
-
-/// The tokens of a prompt before and after its one placeholder, and of `text` as its value.
-struct AroundSlot {
-  std::vector<TokenId> before, value, after;
-};
-AroundSlot around_slot(const Model& model, const std::vector<PromptMessage>& messages, const std::string& text) {
-  const auto parts = build_prompt(model, messages, [&](const std::string&, PieceStart start) {
-    return model.tokenizer->encode_piece(text, SpecialTokens::as_text, start);
-  });
-  std::size_t slot = 0;
-  while (slot < parts.size() && parts[slot].slot.empty()) ++slot;
-  return {tokens_of(parts, 0, slot), tokens_of(parts, slot, slot + 1), tokens_of(parts, slot + 1, parts.size())};
-}
-
-/// One hand-over with `desk` notes before the consumer's question.
-CalibrationHandOver hand_over(const Model& model, Random random, int desk) {
-  const std::size_t first = random.below(kRoles.size());
-  const Role& producer = kRoles[first];
-  const Role& consumer = kRoles[(first + 1 + random.below(kRoles.size() - 1)) % kRoles.size()];
-  const std::string question = "Question:\n" + problem(random);
-  const std::vector<PromptMessage> asked = {{"system", {{producer.text, {}}}}, {"user", {{question, {}}}}};
-  const std::vector<PromptMessage> read = {
-      {"system", {{consumer.text, {}}}},
-      {"user", {{fmt::format("{}{}\n\n{}:\n", notes(random, desk), question, producer.title), {}}, {{}, "answer"}}}};
-  CalibrationHandOver made;
-  const auto prompt = build_prompt(model, asked, [](const std::string&, PieceStart) { return std::vector<TokenId>(); });
-  made.producer = tokens_of(prompt, 0, prompt.size());
-  AroundSlot around = around_slot(model, read, "The answer.");  // the value that stands there is generated
-  made.before = std::move(around.before);
-  made.after = std::move(around.after);
-  return made;
-}
-
-/// A text of `count` facts that one agent has read and that another one is asked about.
-CalibrationHandOver document_hand_over(const Model& model, Random random, int count) {
-  std::string text;
-  const int asked = random.number(0, count - 1);
-  std::string question;
-  for (int i = 0; i < count; ++i) {
-    const char* name = random.one_of(kNames);
-    const char* item = random.one_of(kItems);
-    const int number = random.number(10, 99), price = random.number(2, 9);
-    text += fmt::format("{}. {} keeps {} {} in room {} and sells each of them for {} coins. ", i + 1, name, number,
-                        item, random.number(100, 999), price);
-    if (i == asked)
-      question = fmt::format("\n\nQuestion: Say in one sentence what line {} of the text tells about {}.", i + 1, name);
-  }
-  const std::size_t first = random.below(kRoles.size());
-  const Role& reader = kRoles[(first + 1) % kRoles.size()];
-  const std::vector<PromptMessage> read = {{"system", {{kRoles[first].text, {}}}}, {"user", {{{}, "text"}}}};
-  const std::vector<PromptMessage> asks = {
-      {"system", {{fmt::format("{} Answer from the text, in few words.", reader.title), {}}}},
-      {"user", {{"Text:\n", {}}, {{}, "text"}, {question, {}}}}};
-  CalibrationHandOver made;
-  made.producer = around_slot(model, read, text).before;
-  AroundSlot around = around_slot(model, asks, text);
-  made.before = std::move(around.before);
-  made.answer = std::move(around.value);
-  made.after = std::move(around.after);
-  return made;
-}
-
-}  // namespace
-
-std::vector<CalibrationHandOver> document_hand_overs(const Model& model, std::int32_t count, std::uint64_t seed) {
-  constexpr std::array<int, 3> kLines = {3, 5, 8};  // some 75 to 200 tokens
-  std::vector<CalibrationHandOver> made;
-  for (std::int32_t i = 0; i < count; ++i) {
-    const Random random(seed * 1'000'003 + 500'009 + static_cast<std::uint64_t>(i));
-    made.push_back(document_hand_over(model, random, kLines[static_cast<std::size_t>(i) % kLines.size()]));
-  }
-  return made;
-}
-
-std::vector<CalibrationHandOver> synthetic_hand_overs(const Model& model, std::int32_t count, std::int32_t max_tokens,
-                                                      std::uint64_t seed) {
-  constexpr std::array<int, 4> kDesks = {0, 1, 3, 6};  // up to some 80 tokens
-  std::vector<CalibrationHandOver> made;
-  for (std::int32_t i = 0; i < count; ++i) {
-    const Random random(seed * 1'000'003 + static_cast<std::uint64_t>(i));
-    int desk = kDesks[static_cast<std::size_t>(i) % kDesks.size()];
-    CalibrationHandOver one = hand_over(model, random, desk);
-    const auto fits = [&] {
-      return one.before.size() + one.after.size() + static_cast<std::size_t>(max_tokens) <
-             static_cast<std::size_t>(model.options.context);
-    };
-    while (desk > 0 && !fits()) one = hand_over(model, random, desk /= 2);
-    made.push_back(std::move(one));
-  }
-  return made;
-}
-
-namespace {
-
-constexpr std::int32_t kHandOvers = 12;
-constexpr std::int32_t kDocumentTokens = 192;  // maximum of a text that is handed over
 
 /// The laboratory's, set once at the start of its program.
 PaperRanges& paper_ranges() {
@@ -284,7 +103,7 @@ void ensure_layer_range(LocalEngine& engine, bool paper, const std::function<voi
     return paper_ranges()(engine, found.profile, on_progress, stop);
   }
   if (chosen) return;
-  const auto levels = find_levels(model);
+  const auto levels = find_levels(model, share_folders());
   update_calibration(engine, [&](Calibration& now) {
     now.range = levels ? levels->levels.range : LayerRange::by_depth(model.config.layers);
   });
@@ -293,28 +112,16 @@ void ensure_layer_range(LocalEngine& engine, bool paper, const std::function<voi
                                model.path.string(), model.config.layers, kMinRangeLayers));
 }
 
-void ensure_relay_levels(LocalEngine& engine, const std::function<void(double share)>& on_progress,
-                         const std::stop_token& stop) {
+void ensure_relay_levels(LocalEngine& engine) {
   const Model& model = engine.model();
-  if (!engine.calibration().levels.levels.empty() || stop.stop_requested()) return;
-  if (const auto found = find_levels(model))
-    return update_calibration(engine, [&](Calibration& now) { now.levels = found->levels; });
-  ProfilerOptions options;
-  options.on_progress = on_progress;
-  options.stop = stop;
-  std::vector<CalibrationHandOver> written = synthetic_hand_overs(model, kHandOvers / 2, options.max_tokens, 0);
-  std::vector<CalibrationHandOver> given = document_hand_overs(model, kHandOvers / 2, 0), hand_overs;
-  for (std::size_t i = 0; i < written.size(); ++i) {  // in turn: the first few hold both kinds
-    hand_overs.push_back(std::move(written[i]));
-    hand_overs.push_back(std::move(given[i]));
-  }
-  options.max_tokens = kDocumentTokens;
-  const auto measured = measure_levels(engine, hand_overs, options);
-  if (on_progress) on_progress(1.0);
-  if (!measured) return;
-  update_calibration(engine, [&](Calibration& now) { now.levels = *measured; });
-  keep(levels_in_cache(model.fingerprint),
-       to_json(StoredLevels{model.fingerprint, model.config.layers, "synthetic", *measured}));
+  if (!engine.calibration().levels.levels.empty()) return;
+  RelayLevels levels;
+  if (const auto found = find_levels(model, share_folders()))
+    levels = found->levels;
+  else if (const RelayLevels assumed = assumed_levels(model.config.layers);
+           assumed.range.given() && model.config.stores_kv(assumed.range.detect))
+    levels = assumed;
+  update_calibration(engine, [&](Calibration& now) { now.levels = std::move(levels); });
 }
 
 void read_relay_history(LocalEngine& engine) {

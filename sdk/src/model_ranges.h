@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Hand-overs to profile a model with when there is no data: word problems, the model's own answers, and other agents
-// that read them.
+// What reuse methods know of opened models: layers that are recomputed and relay levels, from files.
 #pragma once
 
 #include <cstdint>
@@ -14,22 +13,11 @@
 #include <vector>
 
 #include "engine/learning/auto_files.h"
-#include "engine/learning/hand_over_measurement.h"
 #include "engine/learning/profile_files.h"
+#include "engine/local_engine.h"
 #include "workflows/plan/plan.h"
 
 namespace baton {
-
-/// `count` hand-overs whose answers the model still has to write. What stands before an answer in the producer's and in
-/// the consumer's prompt differs in text and in length; prompts with an answer of `max_tokens` fit the model's context
-/// if that is possible at all. The same seed gives the same hand-overs. Throws ModelError (chat template).
-std::vector<CalibrationHandOver> synthetic_hand_overs(const Model& model, std::int32_t count, std::int32_t max_tokens,
-                                                      std::uint64_t seed);
-
-/// `count` hand-overs of given texts: lists of facts, which another agent is asked about. Throws ModelError.
-std::vector<CalibrationHandOver> document_hand_overs(const Model& model, std::int32_t count, std::uint64_t seed);
-
-// The layers that opened models recompute: checked, read from profiles, or measured.
 
 /// The inputs of a run.
 using Inputs = std::map<std::string, std::string>;
@@ -51,18 +39,16 @@ using PaperRanges = void (*)(LocalEngine& engine, const std::optional<StoredProf
 void set_paper_ranges(PaperRanges ranges);
 
 /// Sets the layers that rectify recomputes, unless the engine has them: from the model's profile, else those of its
-/// relay levels if they were measured, else LayerRange::by_depth. `paper`: the layers that RelayCaching's profiler
+/// relay levels, else LayerRange::by_depth. `paper`: the layers that RelayCaching's profiler
 /// finds (set_paper_ranges). Leaves them unset when stopped. Throws ModelError for a profile that is not one and for a
 /// model without a range, EngineError.
 void ensure_layer_range(LocalEngine& engine, bool paper, const std::function<void(double share)>& on_progress,
                         const std::stop_token& stop);
 
-/// Sets the engine's relay levels, by which method auto decides, unless it has some: from the model's file, else
-/// measured with synthetic hand-overs, fewer if the model is slow, and kept in the user's cache. Leaves them unset
-/// when stopped, and if they cannot be measured: auto is then exact. Throws ModelError for a file that does not hold
-/// levels, EngineError.
-void ensure_relay_levels(LocalEngine& engine, const std::function<void(double share)>& on_progress,
-                         const std::stop_token& stop);
+/// Sets the engine's relay levels, by which method auto decides, unless it has some: from the model's file, the user's
+/// cache or those that are installed; without any they are assumed, and turns that auto measures make them the model's.
+/// Throws ModelError for a file in the model's folder that does not hold levels.
+void ensure_relay_levels(LocalEngine& engine);
 
 /// Gives the engine the history of its places that the user's cache has, if any.
 void read_relay_history(LocalEngine& engine);

@@ -18,7 +18,6 @@
 #include "engine/base/json_fields.h"
 #include "engine/reuse/between_models.h"
 #include "sdk/src/internal.h"
-#include "sdk/src/open_models.h"
 
 #include <baton/session.h>
 

@@ -9,7 +9,6 @@
 #include "agents/mcp/server.h"
 #include "engine/text/schema/schema.h"
 #include "sdk/src/internal.h"
-#include "sdk/src/open_models.h"
 
 #include <baton/version.h>
 

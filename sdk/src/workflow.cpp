@@ -14,7 +14,6 @@
 #include "workflows/format/placeholder.h"
 #include "workflows/run/turn.h"
 
-#include <baton/explanation.h>
 #include <baton/system.h>
 #include <baton/turns.h>
 

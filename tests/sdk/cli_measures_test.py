@@ -366,8 +366,8 @@ class Profile(Cli):
         self.assertIn("3 layers", self.profile(code=4).stderr)
         self.assertEqual(self.written(), [])
 
-    def relay(self, method="rectify", code=0):
-        return self.baton("run", self.team, "-i", QUESTION, "--model", "./tiny", "--relay", method, "--set", "relay.min_tokens=1", "--json", code=code)
+    def relay(self, method="rectify", *more, code=0):
+        return self.baton("run", self.team, "-i", QUESTION, "--model", "./tiny", "--relay", method, "--set", "relay.min_tokens=1", "--json", *more, code=code)
 
     def test_first_use_of_relay(self):
         self.relay("rectify")
@@ -375,15 +375,33 @@ class Profile(Cli):
         short = self.baton("run", self.team, "-i", QUESTION, "--model", "./tiny", "--set", "defaults.max_tokens=16", "--json")
         self.assertNotIn("measuring", short.stderr)  # no answer can be long enough to be relayed
         self.assertEqual(self.written(), [])
-        first = json.loads(self.relay("auto").stdout)
+        # Nothing is measured before a run: it is exact, and its turns are measured while it runs, until they tell enough.
+        records = []
+        while len(records) < 8 and not any(slot["method"] == "rectify" for slot in self.slots(records)):
+            records.append(json.loads(self.relay("auto", "--set", "relay.tolerance=50").stdout))
+            self.assertEqual(records[-1]["measure_ms"], 0)
+        self.assertLess(len(records), 8)
+        for record in records[:-1]:
+            self.assertTrue(all(slot["kv_reuse_rate"] == 0 or slot["hops"] == 0 for slot in self.slots([record])))
+        self.assertRegex(self.slots(records[:1])[-1]["reason"], r"^[01] of 3 turns are measured")
+        self.assertGreaterEqual(sum(record["measured_turns"] for record in records[:-1]), 3)
+        self.assertGreater(sum(record["measured_ms"] for record in records), 0)
         cached = self.written()
-        self.assertEqual(len(cached), 2)  # levels and places; a run does not write into the model's folder
-        self.assertRegex(cached[0], r"^cache/baton/profiles/[0-9a-f]{32}\.levels\.json$")
-        self.assertRegex(cached[1], r"^cache/baton/profiles/[0-9a-f]{32}\.places\.json$")
-        before = (self.folder / cached[0]).stat()
-        again = json.loads(self.relay("auto").stdout)
-        self.assertEqual((self.folder / cached[0]).stat().st_mtime_ns, before.st_mtime_ns)
-        self.assertGreater(first["measure_ms"], again["measure_ms"])
+        self.assertEqual(len(cached), 1)  # a run does not write into the model's folder
+        self.assertRegex(cached[0], r"^cache/baton/profiles/[0-9a-f]{32}\.places\.json$")
+
+    def slots(self, records):
+        return [slot for record in records for agent in record["agents"] for slot in agent["slots"] if slot["name"].startswith("agent_")]
+
+    def test_levels(self):
+        found = json.loads(self.profile("--reading", "levels", "--json").stdout)
+        self.assertEqual([level["reuse"] for level in found["levels"]], [0.9, 0.8, 0.7, 0.6, 0.5])
+        self.assertEqual(self.written(), [])
+        self.assertTrue((self.model / "baton.levels.json").exists())
+        self.assertIn("95 % of turns below", self.profile("--reading", "levels", "--dry-run").stdout)
+        self.assertIn("--reading levels takes no", self.profile("--reading", "levels", "--author", "./tiny", code=2).stderr)
+        record = json.loads(self.relay("auto", "--set", "relay.tolerance=1000").stdout)  # the file's levels count at once
+        self.assertTrue(any(slot["hops"] > 0 for slot in self.slots([record])))
 
     def test_hostile_profile(self):
         self.profile()

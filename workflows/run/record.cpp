@@ -9,6 +9,8 @@
 #include <chrono>
 #include <cmath>
 #include <ctime>
+#include <set>
+#include <vector>
 
 #include "engine/base/hash.h"
 #include "engine/base/json/record_fields.h"
@@ -176,6 +178,20 @@ void add_earlier(AgentRecord& record, const AgentRecord& earlier, int generation
   record.tokens_per_s = steps > 0 && record.decode_ms > 0.0 ? steps * 1000.0 / record.decode_ms : 0.0;
 }
 
+namespace {
+
+/// Of each engine once, however many names it has.
+std::vector<EngineStats> stats_of_engines(const RunRequest& request) {
+  std::set<const InferenceEngine*> counted;
+  std::vector<EngineStats> stats;
+  for (const auto& [name, engine] : request.engines) {
+    if (counted.insert(engine.get()).second) stats.push_back(engine->stats());
+  }
+  return stats;
+}
+
+}  // namespace
+
 void describe_run(RunRecord& record, const RunRequest& request) {
   const Plan& plan = *request.plan;
   record.version = request.version;
@@ -190,16 +206,18 @@ void describe_run(RunRecord& record, const RunRequest& request) {
   }
   record.load_ms = request.load_ms;
   record.measure_ms = request.measure_ms;
+  for (const EngineStats& stats : stats_of_engines(request)) {  // describe_engines adds what they are at the end
+    record.measured_turns -= stats.measured_turns;
+    record.measured_ms -= stats.measured_ms;
+  }
 }
 
 void describe_engines(RunRecord& record, const RunRequest& request) {
   const Plan& plan = *request.plan;
-  std::vector<const InferenceEngine*> counted;
   record.memory = {};
-  for (const auto& [name, engine] : request.engines) {
-    if (std::find(counted.begin(), counted.end(), engine.get()) != counted.end()) continue;  // two names of one engine
-    counted.push_back(engine.get());
-    const EngineStats stats = engine->stats();
+  for (const EngineStats& stats : stats_of_engines(request)) {
+    record.measured_turns += stats.measured_turns;
+    record.measured_ms += stats.measured_ms;
     record.memory.weights_bytes += stats.weights_bytes;
     record.memory.kv_peak_bytes += stats.kv_peak_bytes;
     record.memory.segments_peak_bytes += stats.segments.peak_bytes;

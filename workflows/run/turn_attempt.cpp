@@ -134,6 +134,15 @@ std::string truncation(const PlannedTurn& turn, const AgentRecord& record) {
                      record.output_tokens >= turn.max_tokens ? "its max_tokens" : "where the model's context ends");
 }
 
+/// What was left out of the prompt. `engine`: null for a turn without a prompt, which has no warnings.
+std::vector<std::string> warnings_of(const PlannedTurn& turn, const PreparedTurn& prepared,
+                                     const InferenceEngine* engine) {
+  std::vector<std::string> warnings = prepared.warnings;
+  for (std::string& warning : warnings)
+    warning = fmt::format("agent '{}': {}; the context has {} tokens", turn.id, warning, engine->info().context);
+  return warnings;
+}
+
 }  // namespace
 
 TurnAttempt::TurnAttempt(RunParts& run, TurnHost& host, std::size_t turn)
@@ -236,7 +245,7 @@ void TurnAttempt::prepare() {
 void TurnAttempt::on_prepared(PreparedTurn prepared) {
   phase_ = AttemptPhase::idle;
   for (const ToolOutcome& tool : prepared.tools) report(tool, 0);
-  warn_of(prepared);
+  for (const std::string& warning : warnings_of(planned_, prepared, engine_.get())) run_.events.warn(warning);
   if (prepared.waits && limit_.why().empty() && !run_.ending) {
     phase_ = AttemptPhase::asked;
     limit_.clear_due();
@@ -455,12 +464,6 @@ void TurnAttempt::take_thinking(const GenerationResult& result) {
 }
 
 /// Nothing is left out in silence.
-void TurnAttempt::warn_of(const PreparedTurn& prepared) {
-  for (const std::string& warning : prepared.warnings)
-    run_.events.warn(
-        fmt::format("agent '{}': {}; the context has {} tokens", planned_.id, warning, engine_->info().context));
-}
-
 /// Returns false if the result is an answer, without calls.
 bool TurnAttempt::call_tools(const GenerationResult& result) {
   const bool ended = result.reason == FinishReason::cancelled || result.reason == FinishReason::error;
@@ -499,7 +502,7 @@ bool TurnAttempt::call_tools(const GenerationResult& result) {
 
 void TurnAttempt::on_called(PreparedTurn called) {
   phase_ = AttemptPhase::idle;
-  warn_of(called);
+  for (const std::string& warning : warnings_of(planned_, called, engine_.get())) run_.events.warn(warning);
   std::vector<ToolUse>& uses = state_.record.tools;
   for (std::size_t i = 0; i < called.left_out.size() && called.left_out.size() <= uses.size(); ++i) {
     ToolUse& use = uses[uses.size() - called.left_out.size() + i];

@@ -167,7 +167,6 @@ class TurnAttempt {
   bool call_tools(const GenerationResult& result);
   void on_called(PreparedTurn called);
   void report(const ToolOutcome& tool, int call);
-  void warn_of(const PreparedTurn& prepared);
   void accept(GenerationResult result, const TokenText& answer, const std::vector<PromptPart>& prompt);
   bool fits(GenerationResult& result);
   void fail(const AttemptFailure& failure);

@@ -4,7 +4,7 @@
 // everywhere, the others if the system has them. docs/decisions/tools.md
 #pragma once
 
-#include <baton/isolation.h>
+#include <baton/system_facts.h>
 
 #include <chrono>
 #include <cstdint>

@@ -137,6 +137,8 @@ struct RunRecord {
   double load_ms = 0.0;     // opening the models of this run, whenever that was: earlier runs may have shared them
   double measure_ms = 0.0;  // measuring the models before this run, at their first use by its relay method
   double wall_ms = 0.0;     // of the run itself, without load_ms and measure_ms
+  std::int64_t measured_turns = 0;  // auto: turns that its models' engines measured meanwhile
+  double measured_ms = 0.0;         // by how much longer their steps were for that; in wall_ms
   std::vector<AgentRecord> agents;
   std::vector<ServerRecord> servers;
   MemoryRecord memory;

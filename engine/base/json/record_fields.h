@@ -187,6 +187,8 @@ struct FieldsOf<RunRecord> {
     fields.number("load_ms", record.load_ms, 0);
     fields.number("measure_ms", record.measure_ms, 0);
     fields.number("wall_ms", record.wall_ms);
+    fields.count("measured_turns", record.measured_turns, 0);
+    fields.number("measured_ms", record.measured_ms, 0);
     fields.list("agents", record.agents);
     fields.list_or_none("servers", record.servers);
     fields.object("memory", record.memory);

@@ -89,15 +89,17 @@ void choose_level(const RelayLevels& levels, ReuseDecision& decision) {
   if (const RelayLevel* level = levels.within(decision.tolerance)) {
     decision.reuse = level->reuse;
     decision.predicted = static_cast<float>(level->divergence);
-    decision.turns = levels.turns;
+    decision.basis = basis_of(levels);
     if (levels.guard_scale > 0.0) decision.max_left = static_cast<float>(decision.tolerance / levels.guard_scale);
     return;
   }
   decision.exact = true;
-  decision.reason = levels.levels.empty()
-                        ? std::string("nothing is known about rectification on this model")
+  decision.reason = levels.levels.empty() ? std::string("nothing is known about rectification on this model")
+                    : levels.assumed
+                        ? fmt::format("{} of {} turns are measured that tell what relaying costs on this model",
+                                      levels.turns, RelayHistory::kEnough)
                         : fmt::format("{}rectification is expected to reach {:.3g} nats {}{}; the tolerance is {:.3g}",
-                                      measured_turns(levels.turns), levels.levels.back().high,
+                                      basis_of(levels), levels.levels.back().high,
                                       levels.turns > 0 ? fmt::format("at {:.0f} %", 100 * levels.levels.back().reuse)
                                                        : "on this model",
                                       levels.unguarded.empty() ? "" : " and " + levels.unguarded, decision.tolerance);

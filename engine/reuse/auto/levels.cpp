@@ -8,11 +8,25 @@
 #include <cmath>
 
 namespace baton {
-std::string measured_turns(std::int32_t turns) {
-  return turns == 0 ? "" : fmt::format("{} measured turns of this place: ", turns);
+RelayLevels assumed_levels(std::int32_t layers) {
+  RelayLevels levels;
+  levels.range = LayerRange::by_depth(layers);
+  if (!levels.range.valid(layers)) return {};
+  // Geometric means over SmolLM2-135M, Gemma 3 270M and Qwen2.5-Coder-0.5B (engine/learning/levels).
+  levels.levels = {
+      {0.9, 0.0067, 0.03}, {0.8, 0.0046, 0.02}, {0.7, 0.0039, 0.016}, {0.6, 0.0038, 0.015}, {0.5, 0.0031, 0.012}};
+  levels.guard_scale = 0.055;
+  levels.assumed = true;
+  return levels;
+}
+
+std::string basis_of(const RelayLevels& levels) {
+  if (levels.turns == 0) return levels.shipped ? "levels that come with Baton: " : "";
+  return fmt::format("{} measured turns of this {}: ", levels.turns, levels.of_place ? "place" : "model");
 }
 
 const RelayLevel* RelayLevels::within(double tolerance) const {
+  if (assumed) return nullptr;
   const bool guarded = guard_scale > 0.0 && unguarded.empty();
   const auto found = std::find_if(levels.begin(), levels.end(), [&](const RelayLevel& level) {
     const bool watched = guarded && level.reuse >= kMinGuardedReuse && level.reuse <= kMaxGuardedReuse;
@@ -37,12 +51,12 @@ double divergence_at(const std::vector<RelayLevel>& levels, double reuse) {
                   (1.0 - weight) * std::log(std::max(below->divergence, kMinDivergence)));
 }
 
-/// Why the guard cannot decide after these turns; empty: it can.
-std::string unguarded_because(const std::vector<RelayObservation>& observations, double tolerance) {
+/// Why the guard cannot decide after these turns; empty: it can. `factor`: of what it expected.
+std::string unguarded_because(const std::vector<RelayObservation>& observations, double factor, double tolerance) {
   constexpr std::size_t kPassedWell = 20;  // of so many turns that the guard passes, one may be above the tolerance
   std::size_t refused = 0, above = 0;
   for (const RelayObservation& one : observations) {
-    if (one.guard > tolerance)
+    if (one.guard * factor > tolerance)
       ++refused;
     else if (one.divergence > tolerance)
       ++above;
@@ -104,9 +118,44 @@ void RelayHistory::restore(PlaceId id, std::vector<RelayObservation> observation
   place.turns = turns;
 }
 
+std::vector<RelayObservation> RelayHistory::of_model() const {
+  std::vector<const Place*> places;
+  for (const auto& [id, place] : places_) places.push_back(&place);
+  const std::size_t count = std::min(places.size(), kOfModel);
+  std::partial_sort(places.begin(), places.begin() + static_cast<std::ptrdiff_t>(count), places.end(),
+                    [](const Place* a, const Place* b) { return a->last_use > b->last_use; });
+  std::vector<RelayObservation> all;
+  for (std::size_t i = 0; i < count; ++i)
+    all.insert(all.end(), places[i]->observations.begin(), places[i]->observations.end());
+  return all;
+}
+
+namespace {
+
+/// The factor by which what the guard expected is to be multiplied, by the geometric mean of these turns.
+double guard_factor(const std::vector<RelayObservation>& observations) {
+  double logs = 0.0, n = 0.0;
+  for (const RelayObservation& one : observations) {
+    if (one.guard <= 0.0 || one.divergence <= 0.0) continue;
+    logs += std::log(one.divergence / one.guard);
+    n += 1.0;
+  }
+  return n > 0.0 ? std::exp(logs / n) : 0.0;
+}
+
+}  // namespace
+
 RelayLevels RelayHistory::levels_for(PlaceId id, const RelayLevels& of_model, double tolerance) const {
-  if (!knows_enough(id) || of_model.levels.empty()) return of_model;
-  const std::vector<RelayObservation>& observations = places_.at(id).observations;
+  if (of_model.levels.empty()) return of_model;
+  const bool of_place = knows_enough(id);
+  if (!of_place && !of_model.assumed) return of_model;
+  const std::vector<RelayObservation> all = of_model.assumed ? this->of_model() : std::vector<RelayObservation>();
+  const std::vector<RelayObservation>& observations = of_place ? places_.at(id).observations : all;
+  RelayLevels levels = of_model;
+  levels.turns = static_cast<std::int32_t>(observations.size());
+  levels.of_place = of_place;
+  if (observations.size() < kEnough) return levels;
+  levels.assumed = false;
   double mean = 0.0;
   std::vector<double> logs;
   for (const RelayObservation& one : observations) {
@@ -114,9 +163,9 @@ RelayLevels RelayHistory::levels_for(PlaceId id, const RelayLevels& of_model, do
     mean += logs.back() / static_cast<double>(observations.size());
   }
   const double margin = next_margin(logs);
-  RelayLevels levels = of_model;
-  levels.turns = static_cast<std::int32_t>(observations.size());
-  levels.unguarded = unguarded_because(observations, tolerance);
+  const double factor = of_model.assumed ? guard_factor(all) : 1.0;
+  levels.guard_scale *= factor;
+  if (of_place) levels.unguarded = unguarded_because(observations, factor, tolerance);
   for (RelayLevel& level : levels.levels) {
     level.divergence *= std::exp(mean);
     level.high = level.divergence * std::exp(margin);

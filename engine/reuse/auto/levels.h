@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What method auto knows: RelayLevels, what rectification costs and leaves on one model, as its profile measured it,
-// and RelayHistory, what it left in turns that were measured (engine/loop/relay_probe.h), for each place. The history
-// corrects the levels (docs/decisions/auto.md). Data alone: no clock, no files.
+// What method auto knows: RelayLevels, what rectification leaves on one model, and RelayHistory, what it left in turns
+// that were measured (engine/loop/relay_probe.h), for each place. The history corrects the levels, and makes those of a
+// model about which nothing is known (docs/decisions/auto.md). Data alone: no clock, no files.
 #pragma once
 
 #include <cstdint>
@@ -32,9 +32,11 @@ struct RelayLevels {
   /// The divergence of a prompt is expected to be this times what its guard (schedule.h) measures: both are quadratic
   /// in small changes. 0: unknown.
   double guard_scale = 0.0;
-  std::int32_t turns =
-      0;  // measured turns of a place that corrected the levels (engine/reuse/auto/levels.h); 0: the model's
-  std::string unguarded;  // why the guard cannot decide in the place; empty: it can
+  bool assumed = false;    // typical of other models, and nothing was measured of this one: they allow nothing
+  bool shipped = false;    // they come with Baton
+  std::int32_t turns = 0;  // measured turns that corrected the levels; 0: the model's own
+  bool of_place = false;   // those turns are the place's; else the model's, of all its places
+  std::string unguarded;   // why the guard cannot decide in the place; empty: it can
 
   /// The cheapest level that is expected to stay within the tolerance: in 95 % of the turns or, at kMinGuardedReuse to
   /// kMaxGuardedReuse, on average, since the guard then decides each prompt, if it is known and not `unguarded`. Null:
@@ -43,8 +45,12 @@ struct RelayLevels {
   bool operator==(const RelayLevels&) const = default;
 };
 
-/// The beginning of a reason that follows from measured turns; empty without them.
-std::string measured_turns(std::int32_t turns);
+/// The levels to begin with on a model of L layers about which nothing is known: their proportions are those of models
+/// that were measured. Empty for a model with too few layers.
+RelayLevels assumed_levels(std::int32_t layers);
+
+/// The beginning of a reason that follows from the levels: what they rest on; empty for those of the model's own file.
+std::string basis_of(const RelayLevels& levels);
 
 /// A PlaceId means a reader and the fixed text that its prompt begins with.
 
@@ -71,7 +77,8 @@ class RelayHistory {
  public:
   static constexpr std::size_t kMaxPlaces = 4096;      // beyond them the least recently used one is dropped
   static constexpr std::size_t kMaxObservations = 32;  // of a place: the newest
-  static constexpr std::size_t kEnough = 3;            // observations from which a place decides
+  static constexpr std::size_t kEnough = 3;            // observations from which a place, or a model, decides
+  static constexpr std::size_t kOfModel = 64;          // places, the last used ones, from which a model decides
   static constexpr std::uint32_t kCheck = 16;          // from then on, one turn in so many is measured
 
   struct Place {
@@ -86,15 +93,18 @@ class RelayHistory {
   void add(PlaceId place, const RelayObservation& observation);
   bool knows_enough(PlaceId place) const;
 
-  /// Returns the model's levels as they are expected in the place; without `kEnough` observations, as they are. The
-  /// guard cannot decide where it refused half of the measured turns, so that more would be lost than gained, or passed
-  /// more than one in 20 (one more is forgiven) that are above the tolerance. Each observation is compared with the
-  /// divergence of the model's levels at its reuse, and the logarithms of these ratios are taken as normally
-  /// distributed: `divergence` follows from their mean, `high` from the 95 % quantile of the next one (Student's, since
-  /// mean and deviation are estimates).
+  /// Returns the model's levels as they are expected in the place; without `kEnough` observations, as they are. Assumed
+  /// levels are corrected by the observations of all places then, if these are enough. The guard cannot decide in a
+  /// place if it refused half of the measured turns, so that more would be lost than gained, or passed more than one in
+  /// 20 (one more is forgiven) that are above the tolerance. Each observation is compared with the divergence of the
+  /// model's levels at its reuse, and the logarithms of these ratios are taken as normally distributed: `divergence`
+  /// follows from their mean, `high` from the 95 % quantile of the next one (Student's, since mean and deviation are
+  /// estimates). Assumed levels get the guard's factor in the same way.
   RelayLevels levels_for(PlaceId place, const RelayLevels& of_model, double tolerance) const;
 
   const std::map<PlaceId, Place>& places() const { return places_; }
+  /// The observations of the places that were used last.
+  std::vector<RelayObservation> of_model() const;
   /// Puts a place back that was kept elsewhere. Places are put back in the order of their last use.
   void restore(PlaceId id, std::vector<RelayObservation> observations, std::uint32_t turns);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // RFC 3339 (dates and times), RFC 4122 (uuid), RFC 5321 (email), RFC 3986 (uri), RFC 4291 (ipv6).
-#include "engine/text/schema/formats.h"
+#include "engine/text/schema/schema_node.h"
 
 #include <fmt/format.h>
 

@@ -12,7 +12,6 @@
 #include "engine/base/hash.h"
 #include "engine/base/json/json_reader.h"
 #include "engine/base/utf8.h"
-#include "engine/text/schema/formats.h"
 #include "engine/text/schema/schema.h"
 #include "engine/text/schema/schema_node.h"
 

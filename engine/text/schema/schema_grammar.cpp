@@ -24,7 +24,6 @@
 #include "engine/text/constrain/grammar.h"
 #include "engine/text/constrain/machine.h"
 #include "engine/text/constrain/regex_reader.h"
-#include "engine/text/schema/formats.h"
 #include "engine/text/schema/schema.h"
 #include "engine/text/schema/schema_node.h"
 

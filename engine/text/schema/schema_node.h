@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -128,5 +129,16 @@ class SchemaCheck {
 
   Effort effort_;
 };
+
+// Formats of strings: what a text must be, for the check and for the grammar.
+
+struct StringFormat {
+  std::string_view name;
+  const char* regex;  // whole texts, for the grammar: what it holds is always of the format
+  bool (*holds)(std::string_view text, const char* regex, Effort& effort);
+};
+
+/// Null for a format that is not enforced.
+const StringFormat* string_format(std::string_view name);
 
 }  // namespace baton

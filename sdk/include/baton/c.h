@@ -190,7 +190,7 @@ typedef struct baton_engine_options {
   const char* learned_folder;       // where what methods learn is kept between processes; NULL: nowhere
   baton_progress_callback on_load;  // while weights are read; on the thread that needs the model
   baton_progress_callback
-      on_profile;  // while a model is profiled, at the first use of auto, preset paper or droidspeak
+      on_profile;  // while a model is profiled, which only programs with the laboratory ask for
   baton_warning_callback on_warning;
   void* user_data;        // for the three callbacks
   int32_t no_drafts;      // not 0: tokens are decoded one by one (docs/methods.md, "Drafts"); the answers are the same

@@ -44,7 +44,7 @@ struct EngineOptions {
   std::string kv_dtype{};  // bf16 or f32, in place of the type that the workflow gives; empty: the workflow's
   /// Called while weights are read, with the fraction read, 0 to 1, on the thread that loads; must not throw.
   std::function<void(const std::string& model, double share)> on_load{};
-  /// The same while a model is profiled, at the first use of auto, preset paper or droidspeak (baton/profile.h).
+  /// The same while a model is profiled, which only programs with the laboratory ask for (baton/lab/profile.h).
   std::function<void(const std::string& model, double share)> on_profile{};
   /// Whether runs may start the programs and open the addresses that a workflow names under `mcp`; else InputError.
   bool allow_servers = false;
@@ -117,7 +117,8 @@ class Engine {
   Session restore(const Workflow& workflow, const std::filesystem::path& file) const;
 
   /// Waits, at most `time` (as wait_for), while turns of method auto are measured for places about which too little is
-  /// known, after a run has ended (docs/methods.md, "Auto"); the rest is lost with the engine. False: not finished.
+  /// known, after a run has ended (docs/methods.md, "Auto"). Nobody has to: what is not measured when the engine ends is
+  /// measured by later runs. False: not finished.
   bool finish_measuring(std::chrono::milliseconds time, const std::stop_token& stop = {}) const;
 
   /// For the library's own use.

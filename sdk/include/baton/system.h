@@ -8,8 +8,7 @@
 #include <string>
 #include <vector>
 
-#include <baton/isolation.h>
-#include <baton/model_family.h>
+#include <baton/system_facts.h>
 
 namespace baton::inline v1 {
 

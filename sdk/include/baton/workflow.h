@@ -68,6 +68,21 @@ class Workflow {
   std::shared_ptr<const Impl> impl_;
 };
 
+// The error codes of workflow files (docs/yaml.md has them as a table).
+
+/// Of a code that `Diagnostic::code` may hold.
+struct Explanation {
+  std::string code;     // "E0304"
+  std::string meaning;  // one sentence
+  std::string causes;   // what usually leads to it
+  std::string remedy;   // what to do
+  std::string wrong;    // lines of a workflow file that get this code, as an example
+  std::string right;    // what to write in their place
+};
+
+/// All of them, in ascending order of their codes.
+const std::vector<Explanation>& explanations();
+
 /// The JSON Schema (draft-07) of workflow files, for editors.
 std::string workflow_schema();
 

@@ -2,11 +2,15 @@
 #include "engine/learning/auto_files.h"
 
 #include <catch2/catch.hpp>
+#include <fstream>
+#include <iterator>
 #include <string>
 
 #include "engine/base/files.h"
 #include "engine/cpu/cpu.h"
+#include "tests/support/folders.h"
 #include "tests/support/own_cache.h"
+#include "tests/support/temp_folder.h"
 #include "tests/support/tiny_model.h"
 
 namespace level_file_test {
@@ -49,6 +53,39 @@ TEST_CASE("level file: the one in the cache is found, and ignored when it is dam
   CHECK(!find_levels(*model));
   write_whole(file, "{");
   CHECK(!find_levels(*model));
+}
+
+TEST_CASE("level file: installed ones are taken if neither the model's folder nor the cache has any", "[levels]") {
+  const OwnCache cache;
+  const auto backend = make_cpu_backend(1);
+  const auto model = make_tiny_model(*backend, {.layers = 24});
+  const TempFolder share;
+  const std::vector<std::filesystem::path> folders = {share.path() / "nothing", share.path()};
+  StoredLevels stored = kStored;
+  stored.fingerprint = model->fingerprint;
+  CHECK(!find_levels(*model, folders));
+  std::filesystem::create_directories(share.path() / "levels");
+  write_whole(share.path() / "levels" / (model->fingerprint + ".json"), to_json(stored));
+  const auto installed = find_levels(*model, folders);
+  REQUIRE(installed);
+  CHECK(installed->levels.shipped);
+  CHECK(installed->levels.levels == stored.levels.levels);
+  CHECK(basis_of(installed->levels) == "levels that come with Baton: ");
+  write_whole(levels_in_cache(model->fingerprint), to_json(stored));
+  CHECK_FALSE(find_levels(*model, folders)->levels.shipped);
+}
+
+TEST_CASE("level file: those that come with Baton are files of levels, named by their model's fingerprint", "[levels]") {
+  int files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(source_folder() / "engine/learning/levels")) {
+    std::ifstream file(entry.path());
+    const std::string text(std::istreambuf_iterator<char>(file), {});
+    const StoredLevels stored = parse_levels(text, entry.path().string());
+    CHECK(entry.path().stem() == stored.fingerprint);
+    CHECK(stored.levels.range == LayerRange::by_depth(stored.layers));
+    ++files;
+  }
+  CHECK(files >= 3);
 }
 
 TEST_CASE("level file: a wrong field is named, with what was expected", "[levels]") {

@@ -271,6 +271,31 @@ TEST_CASE("probe: measured answers are those of turns that are not measured", "[
   }
 }
 
+TEST_CASE("probe: a long answer is measured while it is written", "[history]") {
+  const auto engine = engine_with_levels(1e5);
+  const auto prompt = prompt_of(*engine);
+  GenerationRequest request = request_of(prompt, automatic());
+  request.max_tokens = 400;
+  std::promise<void> done;
+  std::int64_t measured = 0;
+  request.callbacks.on_token = [&](TokenId, const std::string&) { measured = engine->stats().measured_turns; };
+  request.callbacks.on_finished = [&](const GenerationResult&) { done.set_value(); };
+  engine->submit(std::move(request));
+  done.get_future().get();
+  CHECK(measured == 1);  // before its last token
+  CHECK(engine->stats().measured_ms > 0.0);
+  wait_for_probes(*engine);
+  const auto found = observations(*engine, prompt);
+  REQUIRE(found.size() == 1);  // and not once more at its end
+  const Run turn = run(*engine, [&] {
+    GenerationRequest same = request_of(prompt, automatic());
+    same.max_tokens = 60;
+    return same;
+  }());
+  const Run rectified = forced(*engine, prompt, rectify(), turn.result.tokens);
+  CHECK(found[0].divergence == Approx(mean_divergence(turn, rectified, 48)));
+}
+
 TEST_CASE("probe: requests that run with probes have their own answers", "[history]") {
   const auto engine = engine_with_levels(1e5);
   const auto prompt = prompt_of(*engine);

@@ -3,8 +3,7 @@
 #include "engine/reuse/auto/levels.h"
 
 #include <catch2/catch.hpp>
-
-#include "engine/learning/hand_over_measurement.h"
+#include <cmath>
 
 namespace relay_levels_test {
 
@@ -48,6 +47,7 @@ TEST_CASE("levels: at 80 % the guard decides, though turns may be above the tole
   CHECK(levels.within(0.002) == nullptr);  // at 60 % the guard cannot tell
   levels.unguarded = "its guard refused 2 of them";
   levels.turns = 3;
+  levels.of_place = true;
   CHECK(levels.within(0.02) == nullptr);
   choose_level(levels, reuse);
   CHECK(reuse.reason ==
@@ -75,21 +75,7 @@ TEST_CASE("levels: without a level within the tolerance the prompt is exact, and
   CHECK(exact.reason == "declared");
 }
 
-TEST_CASE("levels: the high divergence is the quantile of a log-normal distribution", "[reuse]") {
-  const RelayLevel same = level_of(0.8, std::vector<double>{0.01, 0.01, 0.01});
-  CHECK(same.divergence == Approx(0.01));
-  // At least a deviation of 0.5; Student's quantile of two degrees of freedom, for one more value than the three.
-  CHECK(same.high == Approx(0.01 * std::exp(2.920 * 0.5 * std::sqrt(4.0 / 3.0))));
-  // Logarithms of mean log(0.01) and deviation sqrt(2) log(10), of one degree of freedom.
-  const RelayLevel wide = level_of(0.8, std::vector<double>{0.001, 0.1});
-  CHECK(wide.divergence == Approx(0.0505));
-  CHECK(wide.high == Approx(0.01 * std::pow(10.0, 6.314 * std::sqrt(2.0) * std::sqrt(1.5))));
-  CHECK(level_of(0.8, std::vector<double>{0.0, 0.0}).high < 1e-6);
-}
-
-TEST_CASE("levels: the guard is proportional to the divergence, fitted in logarithms", "[reuse]") {
-  CHECK(fit_guard(std::vector<GuardPoint>{{0.01, 0.004}, {0.1, 0.01}}) == Approx(0.2));
-  CHECK(fit_guard(std::vector<GuardPoint>{{0.0, 0.004}, {0.1, 0.0}}) == 0.0);
+TEST_CASE("levels: without its factor the guard does not decide", "[reuse]") {
   ReuseDecision reuse = decision_within(0.02f);
   RelayLevels levels = kLevels;
   levels.guard_scale = 0.0;
@@ -101,6 +87,68 @@ TEST_CASE("levels: the range of layers is valid in models of any depth but the s
   CHECK_FALSE(LayerRange::by_depth(2).valid(2));
   for (std::int32_t layers = 3; layers < 130; ++layers) CHECK(LayerRange::by_depth(layers).valid(layers));
   CHECK(LayerRange::by_depth(24) == LayerRange{3, 4, 16});
+}
+
+TEST_CASE("levels: assumed ones allow nothing, until turns are measured", "[reuse]") {
+  const RelayLevels assumed = assumed_levels(24);
+  CHECK(assumed.range == LayerRange::by_depth(24));
+  CHECK(assumed_levels(2) == RelayLevels());
+  for (std::size_t i = 1; i < assumed.levels.size(); ++i) {
+    CHECK(assumed.levels[i].reuse < assumed.levels[i - 1].reuse);
+    CHECK(assumed.levels[i].divergence < assumed.levels[i - 1].divergence);
+  }
+  CHECK(assumed.within(1e9) == nullptr);
+  RelayHistory history;
+  ReuseDecision decision = decision_within(0.02f);
+  choose_level(history.levels_for(1, assumed, 0.02), decision);
+  CHECK(decision.reason == "0 of 3 turns are measured that tell what relaying costs on this model");
+  CHECK(decision.range == assumed.range);  // authors keep what readers may need
+
+  // Turns of two places, of which none has enough for itself.
+  const double expected = assumed.levels[1].divergence;
+  history.add(1, {0.8, 0.1 * expected, 0.2 * expected});
+  history.add(2, {0.8, 0.1 * expected, 0.2 * expected});
+  decision = decision_within(0.02f);
+  choose_level(history.levels_for(3, assumed, 0.02), decision);
+  CHECK(decision.exact);
+  CHECK(decision.reason == "2 of 3 turns are measured that tell what relaying costs on this model");
+  history.add(2, {0.8, 0.1 * expected, 0.2 * expected});
+  const RelayLevels found = history.levels_for(3, assumed, 0.02);
+  CHECK_FALSE(found.assumed);
+  CHECK(found.turns == 3);
+  for (std::size_t i = 0; i < found.levels.size(); ++i)
+    CHECK(found.levels[i].divergence == Approx(0.1 * assumed.levels[i].divergence));
+  CHECK(found.guard_scale == Approx(0.5 * assumed.guard_scale));  // it expected twice what was measured
+  decision = decision_within(0.02f);
+  choose_level(found, decision);
+  CHECK_FALSE(decision.exact);
+  CHECK(decision.basis == "3 measured turns of this model: ");
+}
+
+TEST_CASE("levels: a place with enough turns decides by them, whatever the model's others say", "[reuse]") {
+  const RelayLevels assumed = assumed_levels(24);
+  RelayHistory history;
+  for (int i = 0; i < 3; ++i) history.add(1, {0.8, 0.001, 0.002});
+  for (int i = 0; i < 3; ++i) history.add(2, {0.8, 5.0, 10.0});
+  const RelayLevels good = history.levels_for(1, assumed, 0.02), bad = history.levels_for(2, assumed, 0.02);
+  CHECK(good.of_place);
+  CHECK(good.levels[1].divergence == Approx(0.001));
+  CHECK(good.within(0.02) != nullptr);
+  CHECK(bad.within(0.02) == nullptr);
+  CHECK(bad.unguarded == "its guard refused 3 of them");
+  CHECK(history.levels_for(3, assumed, 0.02).levels[1].divergence == Approx(std::sqrt(0.001 * 5.0)));
+  // Levels that were measured on the model count in places without turns of their own.
+  CHECK(history.levels_for(3, kLevels, 0.02) == kLevels);
+}
+
+TEST_CASE("levels: the places that were used last tell about the model", "[reuse]") {
+  RelayHistory history;
+  history.add(1000, {0.8, 5.0, 5.0});
+  for (PlaceId place = 1; place <= RelayHistory::kOfModel; ++place) history.add(place, {0.8, 0.001, 0.001});
+  CHECK(history.of_model().size() == RelayHistory::kOfModel);
+  for (const RelayObservation& one : history.of_model()) CHECK(one.divergence == 0.001);
+  history.add(1000, {0.8, 5.0, 5.0});
+  CHECK(history.of_model().front().divergence == 5.0);
 }
 
 }  // namespace relay_levels_test

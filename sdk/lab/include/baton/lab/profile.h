@@ -97,6 +97,31 @@ std::optional<ModelProfile> profile_model(const ProfileOptions& options);
 /// throws ResourceError when neither can be written.
 std::filesystem::path save_profile(const ModelProfile& profile);
 
+/// What method auto expects of rectification on a model, at one fraction of reuse.
+struct MeasuredLevel {
+  double reuse = 0;       // fraction of the entries of handed-over texts that is reused
+  double divergence = 0;  // mean KL divergence from full prefill, nats per token
+  double high = 0;        // 95 % of the turns are expected to stay below this
+};
+
+struct LevelProfile {
+  std::filesystem::path model;
+  std::string fingerprint;            // of configuration and weights
+  int hand_overs = 0;                 // that were measured
+  std::vector<MeasuredLevel> levels;  // the highest reuse first
+  double guard_scale = 0;             // divergence expected for each unit of what a prompt's guard measures
+  std::string json;                   // the levels as their file holds them
+};
+
+/// Opens the model and measures its relay levels on synthetic hand-overs, of which half are lists of facts; writes
+/// nothing. `reading`, `max_tokens` and `data` are ignored. Runs of method auto need no such file: they learn the
+/// levels from their own turns. Empty when it was stopped. Throws ResourceError (also if nothing could be measured) and
+/// InputError.
+std::optional<LevelProfile> profile_levels(const ProfileOptions& options);
+
+/// Writes baton.levels.json into the model's folder, as save_profile(ModelProfile) does its file.
+std::filesystem::path save_profile(const LevelProfile& profile);
+
 /// Layers [start, end] that a reader recomputes for all tokens of KV that another model made (DroidSpeak), and the KL
 /// divergence from full prefill that is left, as a fraction of that of unchanged KV.
 struct LayerGroup {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/learning/hand_over_measurement.h"
+#include "sdk/lab/hand_over_measurement.h"
 
 #include <catch2/catch.hpp>
+#include <cmath>
 
 #include "engine/cpu/cpu.h"
 #include "engine/loop/step_engine.h"
@@ -11,6 +12,7 @@ namespace level_profiler_test {
 
 using namespace baton;
 using namespace baton::test;
+using namespace baton::lab;
 using std::chrono::hours;
 
 namespace {
@@ -61,6 +63,23 @@ TEST_CASE("the progress of measuring levels ascends to its end, and answers that
   REQUIRE(measure_levels(*engine, hand_overs(5, 24), options, {.reply_tokens = 4, .reuse = {0.5}, .first = 3}));
   CHECK(last == 1.0);
   CHECK_FALSE(measure_levels(*engine, hand_overs(5, 4), {}, {.reply_tokens = 4, .reuse = {0.5}, .first = 3}));
+}
+
+TEST_CASE("levels: the high divergence is the quantile of a log-normal distribution", "[reuse]") {
+  const RelayLevel same = level_of(0.8, std::vector<double>{0.01, 0.01, 0.01});
+  CHECK(same.divergence == Approx(0.01));
+  // At least a deviation of 0.5; Student's quantile of two degrees of freedom, for one more value than the three.
+  CHECK(same.high == Approx(0.01 * std::exp(2.920 * 0.5 * std::sqrt(4.0 / 3.0))));
+  // Logarithms of mean log(0.01) and deviation sqrt(2) log(10), of one degree of freedom.
+  const RelayLevel wide = level_of(0.8, std::vector<double>{0.001, 0.1});
+  CHECK(wide.divergence == Approx(0.0505));
+  CHECK(wide.high == Approx(0.01 * std::pow(10.0, 6.314 * std::sqrt(2.0) * std::sqrt(1.5))));
+  CHECK(level_of(0.8, std::vector<double>{0.0, 0.0}).high < 1e-6);
+}
+
+TEST_CASE("levels: the guard is proportional to the divergence, fitted in logarithms", "[reuse]") {
+  CHECK(fit_guard(std::vector<GuardPoint>{{0.01, 0.004}, {0.1, 0.01}}) == Approx(0.2));
+  CHECK(fit_guard(std::vector<GuardPoint>{{0.0, 0.004}, {0.1, 0.0}}) == 0.0);
 }
 
 }  // namespace level_profiler_test

@@ -1,14 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
+// Checksums: those of Windows there, elsewhere OpenSSL's.
+#ifdef _WIN32
 #include <windows.h>
 // after it
 #include <bcrypt.h>
+#else
+#include <openssl/evp.h>
+#endif
 
 #include <algorithm>
+#include <new>
 #include <stdexcept>
 
 #include "sdk/pull/hub_access.h"
 
 namespace baton {
+
+#ifdef _WIN32
+
 namespace {
 
 void check(NTSTATUS status) {
@@ -52,5 +61,42 @@ std::vector<unsigned char> Digest::result() {
   check(BCryptFinishHash(computation_->hash, bytes.data(), static_cast<ULONG>(bytes.size()), 0));
   return bytes;
 }
+
+#else
+
+namespace {
+
+/// OpenSSL refuses an algorithm if the system's policy forbids it.
+void check(int ok) {
+  if (ok != 1) throw std::runtime_error("OpenSSL cannot compute a checksum");
+}
+
+}  // namespace
+
+struct Digest::Computation {
+  ~Computation() { EVP_MD_CTX_free(context); }
+  EVP_MD_CTX* context = EVP_MD_CTX_new();
+};
+
+Digest::Digest(Algorithm algorithm) : computation_(std::make_unique<Computation>()) {
+  if (computation_->context == nullptr) throw std::bad_alloc();
+  check(EVP_DigestInit_ex(computation_->context, algorithm == Algorithm::sha256 ? EVP_sha256() : EVP_sha1(), nullptr));
+}
+
+Digest::~Digest() = default;
+
+void Digest::add(std::span<const std::byte> bytes) {
+  check(EVP_DigestUpdate(computation_->context, bytes.data(), bytes.size()));
+}
+
+std::vector<unsigned char> Digest::result() {
+  std::vector<unsigned char> bytes(EVP_MAX_MD_SIZE);
+  unsigned int size = 0;
+  check(EVP_DigestFinal_ex(computation_->context, bytes.data(), &size));
+  bytes.resize(size);
+  return bytes;
+}
+
+#endif
 
 }  // namespace baton

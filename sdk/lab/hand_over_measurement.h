@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // HandOverMeasurement: the consumers of hand-overs answer with full prefill, and then again with reuse, forced to the
-// same answers. The measure is KL(full || reuse) per token. By it, method auto knows what rectification leaves on a
-// model at several levels of reuse.
+// same answers. The measure is KL(full || reuse) per token. Also the hand-overs to measure without data: word problems,
+// the model's own answers, and other agents that read them; and the levels of reuse that method auto may take.
 #pragma once
 
 #include <chrono>
@@ -16,7 +16,7 @@
 #include "engine/local_engine.h"
 #include "engine/reuse/auto/levels.h"
 
-namespace baton {
+namespace baton::inline v1::lab {
 
 /// An answer to one prompt inside another prompt. A model is profiled on hand-overs.
 struct CalibrationHandOver {
@@ -25,6 +25,19 @@ struct CalibrationHandOver {
   std::vector<TokenId> before;    // the consumer's prompt before the answer
   std::vector<TokenId> after;     // the consumer's prompt after the answer
 };
+
+/// `count` hand-overs whose answers the model still has to write. What stands before an answer in the producer's and in
+/// the consumer's prompt differs in text and in length; prompts with an answer of `max_tokens` fit the model's context
+/// if that is possible at all. The same seed gives the same hand-overs. Throws ModelError (chat template).
+std::vector<CalibrationHandOver> synthetic_hand_overs(const Model& model, std::int32_t count, std::int32_t max_tokens,
+                                                      std::uint64_t seed);
+
+/// `count` hand-overs of given texts: lists of facts, which another agent is asked about. Throws ModelError.
+std::vector<CalibrationHandOver> document_hand_overs(const Model& model, std::int32_t count, std::uint64_t seed);
+
+/// Both kinds in turn, half of `count` each, to measure levels with.
+std::vector<CalibrationHandOver> level_hand_overs(const Model& model, std::int32_t count, std::int32_t max_tokens,
+                                                  std::uint64_t seed);
 
 /// Returns the producer's request, greedy and with full prefill. It decodes an answer where the hand-over has none, and
 /// is otherwise forced to the first `max_tokens` tokens of the given one.
@@ -118,4 +131,4 @@ double fit_guard(std::span<const GuardPoint> points);
 /// distribution (next_margin).
 RelayLevel level_of(double reuse, std::span<const double> divergences);
 
-}  // namespace baton
+}  // namespace baton::inline v1::lab
