@@ -33,14 +33,15 @@ std::string to_json(const StoredLevels& stored) {
   std::vector<std::string> levels;
   for (const RelayLevel& level : stored.levels.levels) {
     levels.push_back(fmt::format(R"({{"reuse": {:.6g}, "divergence": {:.6g}, "high": {:.6g}}})", level.reuse,
-                                 level.divergence, level.high));
+                                 std::min(level.divergence, kMaxLevelDivergence),
+                                 std::min(level.high, kMaxLevelDivergence)));
   }
   const LayerRange& range = stored.levels.range;
   return fmt::format(
       "{{\n  \"schema\": {},\n  \"fingerprint\": {},\n  \"layers\": {},\n  \"source\": {},\n  \"start\": {},\n"
       "  \"detect\": {},\n  \"end\": {},\n  \"guard_scale\": {:.6g},\n  \"levels\": [\n    {}\n  ]\n}}\n",
       kLevelSchema, quoted(stored.fingerprint), stored.layers, quoted(stored.source), range.start, range.detect,
-      range.end, stored.levels.guard_scale, fmt::join(levels, ",\n    "));
+      range.end, std::min(stored.levels.guard_scale, kMaxLevelDivergence), fmt::join(levels, ",\n    "));
 }
 
 StoredLevels parse_levels(std::string_view text, const std::string& origin) {

@@ -14,6 +14,8 @@ namespace {
 
 constexpr std::size_t kMaxMeasured = 4;  // turns whose logits are kept at once, from the first row to the probe's end
 constexpr std::size_t kMaxRows = 48;
+constexpr std::size_t kFirstRows =
+    24;  // of a place about which too little is known: the process may end with the answer
 constexpr std::size_t kMaxBytes = std::size_t{32} << 20;  // of all rows
 constexpr std::size_t kMinTokens = 8;                     // of an answer
 
@@ -35,9 +37,10 @@ double reused(const std::vector<PartUse>& uses, const std::vector<std::int64_t>&
 
 }  // namespace
 
-MeasuredTurn::MeasuredTurn(PlaceId place, std::int32_t vocabulary)
+MeasuredTurn::MeasuredTurn(PlaceId place, std::int32_t vocabulary, bool known)
     : place_(place),
-      max_rows_(std::min(kMaxRows, kMaxBytes / (static_cast<std::size_t>(vocabulary) * sizeof(float)))) {}
+      max_rows_(std::min(known ? kMaxRows : kFirstRows,
+                         kMaxBytes / (static_cast<std::size_t>(vocabulary) * sizeof(float)))) {}
 
 void MeasuredTurn::keep(std::span<const float> logits) noexcept {
   if (full() || try_to([&] { rows_.emplace_back(logits.begin(), logits.end()); })) return;
@@ -130,7 +133,7 @@ std::shared_ptr<MeasuredTurn> RelayMeasuring::begin(const GenerationRequest& req
   if (!calibration_.history.wants(place)) return nullptr;
   std::erase_if(measured_, [](const auto& one) { return one.expired(); });
   if (measured_.size() == kMaxMeasured) return nullptr;
-  auto turn = std::make_shared<MeasuredTurn>(place, vocabulary_);
+  auto turn = std::make_shared<MeasuredTurn>(place, vocabulary_, calibration_.history.knows_enough(place));
   measured_.push_back(turn);
   return turn;
 }

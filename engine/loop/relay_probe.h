@@ -21,7 +21,8 @@ namespace baton {
 /// The logits of the first rows of an answer, until its probe has compared them.
 class MeasuredTurn {
  public:
-  MeasuredTurn(PlaceId place, std::int32_t vocabulary);
+  /// `known`: enough is known about the place, so that more rows can be waited for.
+  MeasuredTurn(PlaceId place, std::int32_t vocabulary, bool known);
 
   PlaceId place() const { return place_; }
   bool full() const { return rows_.size() >= max_rows_; }

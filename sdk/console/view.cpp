@@ -300,6 +300,9 @@ std::string summary_table(const RunRecord& record) {
   std::string foot = duration(record.wall_ms) + " in all";
   if (record.load_ms > 0) foot += fmt::format(" and {} to load", duration(record.load_ms));
   if (record.measure_ms >= 100) foot += fmt::format(", {} to measure the model", duration(record.measure_ms));
+  if (record.measured_turns > 0)
+    foot += fmt::format(", {} of it to measure {} for auto", duration(record.measured_ms),
+                        record.measured_turns == 1 ? "a turn" : fmt::format("{} turns", record.measured_turns));
   foot += fmt::format("{}, relay {}, {}", saved_text(record), record.relay, printable(record.device, Lines::fold));
   if (record.memory.kv_peak_bytes > 0) {
     foot += fmt::format(", KV cache {} at its peak", size(static_cast<double>(record.memory.kv_peak_bytes)));

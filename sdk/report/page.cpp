@@ -83,6 +83,8 @@ Markup settings_section(const RunRecord& run) {
   }
   if (run.load_ms > 0) fact("model load", html("{}", duration(run.load_ms)));
   if (run.measure_ms >= 100) fact("measuring the model", html("{}, at its first use", duration(run.measure_ms)));
+  if (run.measured_turns > 0)
+    fact("measuring turns for auto", html("{} turns, {} of the run", run.measured_turns, duration(run.measured_ms)));
   fact("relay method", bdi(run.relay, 100));
   fact("seed", html("{}", run.seed));
   if (!run.date.empty()) fact("started", bdi(run.date, 100));

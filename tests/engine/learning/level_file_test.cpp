@@ -2,6 +2,7 @@
 #include "engine/learning/auto_files.h"
 
 #include <catch2/catch.hpp>
+#include <cmath>
 #include <fstream>
 #include <iterator>
 #include <string>
@@ -37,6 +38,12 @@ TEST_CASE("level file: what is written is read", "[levels]") {
   CHECK(read.layers == 24);
   CHECK(read.source == "synthetic");
   CHECK(read.levels == kStored.levels);
+  StoredLevels wild = kStored;  // of few hand-overs that differ widely
+  wild.levels.levels = {{0.9, 1e300, HUGE_VAL}};
+  wild.levels.guard_scale = 1e200;
+  const StoredLevels bounded = parse_levels(to_json(wild), "here");
+  CHECK(bounded.levels.levels[0].high == 1e6);
+  CHECK(bounded.levels.guard_scale == 1e6);
 }
 
 TEST_CASE("level file: the one in the cache is found, and ignored when it is damaged or of other weights", "[levels]") {
@@ -75,7 +82,8 @@ TEST_CASE("level file: installed ones are taken if neither the model's folder no
   CHECK_FALSE(find_levels(*model, folders)->levels.shipped);
 }
 
-TEST_CASE("level file: those that come with Baton are files of levels, named by their model's fingerprint", "[levels]") {
+TEST_CASE("level file: those that come with Baton are files of levels, named by their model's fingerprint",
+          "[levels]") {
   int files = 0;
   for (const auto& entry : std::filesystem::directory_iterator(source_folder() / "engine/learning/levels")) {
     std::ifstream file(entry.path());

@@ -293,7 +293,7 @@ TEST_CASE("probe: a long answer is measured while it is written", "[history]") {
     return same;
   }());
   const Run rectified = forced(*engine, prompt, rectify(), turn.result.tokens);
-  CHECK(found[0].divergence == Approx(mean_divergence(turn, rectified, 48)));
+  CHECK(found[0].divergence == Approx(mean_divergence(turn, rectified, 24)));
 }
 
 TEST_CASE("probe: requests that run with probes have their own answers", "[history]") {
