@@ -181,6 +181,7 @@ void PromptAssembly::place(const AssemblyInput& input, const KvSources& from, Se
     if (!segments[i]) continue;
     PartUse& use = uses[i];
     PlacedSegment placed{begins_[i], segments[i].get()};
+    placed.imported = !request.prompt[i].segment;
     if (texts && !texts->place(i, placed, use)) continue;
     use.method = &segment_method(request.reuse);
     if (std::string reason = reason_of(input.decision); !reason.empty()) use.reason = std::move(reason);
@@ -366,7 +367,8 @@ void PromptProgress::commit(std::span<const RowPath> paths, const StepTimes& tim
     const ScheduledRow& row = rows()[next_row_ + i];
     const auto at = static_cast<std::size_t>(row.position);
     computed_[at] = paths[i].computed();
-    const bool grouped = row.path.anew && paths[i].computed() < layers_;  // droidspeak chooses no tokens
+    // A group of layers of another model's KV, without a choice of tokens.
+    const bool grouped = row.path.anew && row.path.detection < 0 && paths[i].computed() < layers_;
     recomputed_[at] = !grouped && (row.path.detection < 0 || paths[i].leave > row.path.leave);
   }
   next_row_ += paths.size();

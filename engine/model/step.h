@@ -22,7 +22,7 @@ namespace baton {
 /// A row runs through layers [enter, leave); its cached K and V of all other layers are unchanged. A row with enter > 0
 /// starts from its cache's hidden state, which must be that of layer `enter`, and keeps the cached K and V of that
 /// layer too, since they belong to the same hidden state. A placed row that enters at layer 0 also keeps K and V of
-/// layer 0, which depend on the token alone.
+/// layer 0, which depend on the token and the model alone.
 struct RowPath {
   std::int32_t enter = 0;
   std::int32_t leave = 0;

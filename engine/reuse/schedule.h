@@ -23,6 +23,7 @@ struct PlacedSegment {
   const Segment* segment = nullptr;  // null: fixed text
   std::vector<bool> recompute{};     // [n] tokens whose placed KV is uncertain and recomputed; empty: none
   std::int32_t text_length = 0;      // n of fixed text
+  bool imported = false;             // another model made its KV: that of layer 0, too, is computed if a row runs there
   std::int32_t length() const { return segment != nullptr ? segment->length() : text_length; }
   std::int32_t end() const { return begin + length(); }
 };
@@ -93,7 +94,10 @@ class ScheduleBuilder {
     for (const PlacedSegment& placed : input_.segments) {
       for (; at < placed.begin; ++at) text(at);
       const std::int32_t end = std::min(placed.end(), input_.length - 1);
+      const std::size_t first = schedule_.rows.size();
       if (at < end) reused(placed, at, end);
+      for (std::size_t i = first; placed.imported && i < schedule_.rows.size(); ++i)
+        schedule_.rows[i].path.anew |= schedule_.rows[i].path.enter == 0;
       at = std::max(at, end);
     }
     for (; at < input_.length; ++at) text(at);

@@ -85,6 +85,23 @@ TEST_CASE("droidspeak: all layers recomputed are the reader's full prefill, bit 
   }
 }
 
+TEST_CASE("another model's KV: methods that recompute every token leave nothing of it", "[reuse][droidspeak]") {
+  const auto author = engine_of(1), reader = engine_of(2);
+  int methods = 0;
+  for (const ReuseOptions& reuse : recomputing_all(droidspeak(2, 4))) {
+    if (!reads_other_models(*reuse.method)) continue;
+    INFO(reuse.method->name);
+    const PromptPart part = portable(*author, answer(*author, 40, reuse));
+    const std::vector<PromptPart> prompt = {text(9, 1), part, text(5, 2)};
+    const Run run = ask(*reader, prompt, reuse);
+    CHECK(run.result.uses[1].from_segment);
+    CHECK(reused(run.result) == 0);  // layer 0 is computed, too
+    CHECK(same(run, ask(*reader, prompt, full())));
+    ++methods;
+  }
+  CHECK(methods >= 2);
+}
+
 TEST_CASE("droidspeak: KV of an engine with the same weights is as good as one's own", "[reuse][droidspeak]") {
   const auto author = engine_of(1), reader = engine_of(1);
   std::vector<std::string> names = plain_methods();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/reuse/lab/cacheblend/cacheblend.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "engine/reuse/exact/exact.h"
@@ -16,12 +17,16 @@ PromptSchedule cacheblend_schedule(const ReuseOptions& reuse, const ReuseDecisio
   const CacheblendOptions& options = own<CacheblendOptions>(reuse);
   if (input.layers < 2) return full_schedule(input);
   const bool by_cosine = options.score == CacheblendOptions::Score::cosine;
-  const auto choose = [share = options.share, kept = decision.reuse, layers = input.layers, by_cosine](
+  // Layer 0 of KV that another model made is computed for every token, too.
+  const bool imported =
+      std::any_of(input.segments.begin(), input.segments.end(), [](const PlacedSegment& one) { return one.imported; });
+  const std::int32_t all = imported ? 2 : 1;
+  const auto choose = [share = options.share, kept = decision.reuse, layers = input.layers, all, by_cosine](
                           std::span<const float> deviation, std::span<const float>) {
     const std::vector<double> scores(deviation.begin(), deviation.end());
     const double wanted = share * static_cast<double>(scores.size());
     const auto count = static_cast<std::size_t>(by_cosine ? std::ceil(wanted) : std::floor(wanted + 1e-6));
-    return largest(scores, kept > 0.0 ? tokens_for_reuse(kept, layers, scores.size(), 1, layers - 2) : count);
+    return largest(scores, kept > 0.0 ? tokens_for_reuse(kept, layers, scores.size(), all, layers - 2) : count);
   };
   const ValueMeasure measure = by_cosine ? ValueMeasure::cosine : ValueMeasure::squared;
   std::int32_t detection = -1;
