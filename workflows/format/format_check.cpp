@@ -60,7 +60,8 @@ class FormatChecker {
     return std::any_of(keys.begin(), keys.end(), [&](const auto& key) { return node.entry(key) != nullptr; });
   }
 
-  /// A schema: it becomes JSON as it is, which has the numbers that fit it. A node with an error in it is broken.
+  /// Checks a value of any kind, such as a JSON Schema. It becomes JSON as it stands, so its numbers must be ones that
+  /// JSON can hold here. A node that contains an error is marked broken.
   void check_any(YamlNode& node, const FormatType& type, const std::string& path) {
     const auto check_part = [&](YamlNode& part, const std::string& part_path) {
       check_any(part, type, part_path);
@@ -90,7 +91,7 @@ class FormatChecker {
     if (!resolved.changed) return true;
     node.text = std::move(resolved.text);
     node.has_values = !resolved.values.empty();
-    // A flow map needs quotes around ${...}: they say nothing about the type of the variable's value.
+    // A flow map needs quotes around ${...}, so they say nothing about the type of the variable's value.
     const bool typed = type.kind == Kind::boolean || type.kind == Kind::integer || type.kind == Kind::number ||
                        (type.kind == Kind::any && node.plain);
     if (typed) node.kind = kind_of_plain(node.text);
@@ -190,7 +191,7 @@ class FormatChecker {
     }
   }
 
-  /// Without what stands inside: only the kind is wrong.
+  /// Describes the type without its content, because only the kind is wrong.
   static std::string expected(const FormatType& type) {
     if (type.kind == Kind::object || type.kind == Kind::map) return "a map";
     if (type.kind == Kind::list) return "a list";
@@ -204,7 +205,7 @@ class FormatChecker {
     const bool takes_string = type.kind == Kind::string || type.kind == Kind::prompt;
     const bool takes_number = type.kind == Kind::integer || type.kind == Kind::number;
     if (!node.is_scalar() || node.kind == YamlNode::Kind::null) return {};
-    if (takes_string) return fmt::format("write \"{}\" for the text", node.text);
+    if (takes_string) return fmt::format("if it is meant as a text, write \"{}\"", node.text);
     if (takes_number && !node.plain && kind_of_plain(node.text) != YamlNode::Kind::string)
       return "write it without quotes";
     return type.kind == Kind::choice ? diagnostics_.suggestion(node.text, type.words) : "";
@@ -237,7 +238,7 @@ namespace {
 
 using Kind = FormatType::Kind;
 
-/// "text" -> {key: "text"}, both at the place of the text.
+/// Replaces "text" by {key: "text"}; both have the place of the text.
 void wrap(YamlNode& node, const std::string& key) {
   YamlEntry entry;
   entry.key.kind = YamlNode::Kind::string;
@@ -285,7 +286,7 @@ using Kind = FormatType::Kind;
 
 constexpr const char* kIdPattern = "^[a-z][a-z0-9_]{0,63}$";
 
-/// Objects of the table in its order, without the file itself.
+/// Returns the names of the table's objects in its order, without the file itself.
 std::vector<std::string> object_names(std::span<const FormatKey> keys) {
   std::vector<std::string> names;
   for (const FormatKey& key : keys) {
@@ -300,7 +301,7 @@ OrderedJson bound(double value) {
   return value;
 }
 
-/// A number may also come from the environment.
+/// Returns the schema of a number, which may also come from the environment.
 OrderedJson number_schema(const FormatType& type, const char* name) {
   OrderedJson number = {{"type", name}};
   number[type.above_low ? "exclusiveMinimum" : "minimum"] = bound(type.low);
@@ -308,8 +309,8 @@ OrderedJson number_schema(const FormatType& type, const char* name) {
   return {{"anyOf", {number, {{"$ref", "#/definitions/environment"}}}}};
 }
 
-/// Which of the two forms of an object: `part` lies over another file, so that nothing in it is required and `null`
-/// removes a key.
+/// The two forms of an object. A `part` is laid over another file, so nothing in it is required, and `null` removes a
+/// key.
 enum class Form : std::uint8_t { whole, part };
 
 std::string definition(const std::string& object, Form form) {
@@ -361,7 +362,7 @@ OrderedJson schema_of(const FormatType& type, Form form) {
   return OrderedJson::object();
 }
 
-/// An object with all of its keys.
+/// Returns the schema of an object with all of its keys.
 OrderedJson keys_schema(const std::string& object, Form form) {
   OrderedJson properties = OrderedJson::object(), required = OrderedJson::array(), one_of = OrderedJson::array();
   for (const FormatKey& key : format_keys()) {
@@ -389,7 +390,7 @@ OrderedJson keys_schema(const std::string& object, Form form) {
   return schema;
 }
 
-/// The key by which another file supplies what this object leaves out.
+/// Returns the key by which another file supplies what this object leaves out; null: there is none.
 const char* base_key(const std::string& object) {
   return object.empty() ? "extends" : object == "agent" ? "use" : nullptr;
 }
@@ -409,7 +410,7 @@ void add_definitions(OrderedJson& definitions, const std::string& object) {
       {"if", {{"required", {base_key(object)}}}}, {"then", {{"$ref", part}}}, {"else", {{"$ref", whole + "_whole"}}}};
 }
 
-/// A cell of a Markdown table.
+/// Returns a text as a cell of a Markdown table.
 std::string cell(std::string text) {
   for (std::size_t at = text.find('|'); at != std::string::npos; at = text.find('|', at + 2))
     text.replace(at, 1, "\\|");
