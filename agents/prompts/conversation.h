@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Conversation: what an agent has been told and has answered, as token ids. A further prompt is these ids, unchanged,
-// and behind them the new messages, so that their KV can be continued.
+// Conversation: what an agent has been told and has answered, as token ids. The next prompt is these ids, unchanged,
+// and the new messages behind them, so that the KV of the ids can be used again.
 #pragma once
 
 #include <memory>
@@ -20,50 +20,52 @@ struct SaidMessage {
   bool operator==(const SaidMessage&) const = default;
 };
 
-/// The messages of a host: a list of {"role": "system|user|assistant", "content": "..."} as JSON; "text" may stand for
-/// "content". Throws std::runtime_error with the place and what was expected.
+/// Returns the messages of a host: a list of {"role": "system|user|assistant", "content": "..."} as JSON; "text" may
+/// stand for "content". Throws std::runtime_error with the place and what was expected.
 std::vector<SaidMessage> read_messages(std::string_view json);
 
 /// Immutable once it is shared.
 struct Conversation {
-  TokenText tokens;                                 // all tokens, from the first prompt to the last answer
-  TokenText bare;                                   // without the thinking of the last answer, which only the next
-                                                    // prompt holds; empty: no thinking is dropped then
+  TokenText tokens;  // all tokens, from the first prompt to the last answer
+  /// `tokens` without the thinking of the last answer, which only the next prompt still has; empty: there is no
+  /// thinking to leave out.
+  TokenText bare;
   ContextHandle context;                            // KV of its first tokens; may be null
   std::vector<SaidMessage> head;                    // system messages and examples, which stay
   std::vector<std::vector<SaidMessage>> exchanges;  // each ends with the answer
   std::shared_ptr<TextIds> texts;                   // the session's texts; null: texts are tokenized anew
 };
 
-/// The messages of a turn that a conversation goes on with: what stands behind its last assistant's message, without
-/// system messages. The others are its head.
+/// A turn's messages, split so that the turn can continue a conversation.
 struct TurnMessages {
+  /// System messages, and all up to the turn's last assistant message.
   std::vector<PromptMessage> head;
-  std::vector<PromptMessage> next;  // empty: such a turn cannot continue a conversation
+  /// The messages behind it, without system messages. Empty: the turn cannot continue a conversation.
+  std::vector<PromptMessage> next;
 };
 TurnMessages messages_of(const std::vector<PromptMessage>& turn);
 /// True when `next` is not empty.
 bool can_continue(const std::vector<PromptMessage>& turn);
 
-/// The frame (agents/prompt.h) of a prompt that continues the conversation: its ids as one part, the end of its last
-/// answer's turn, `next`, and the beginning of an answer. Throws like build_frame.
+/// Returns the frame (agents/prompts/prompt.h) of a prompt that continues the conversation: its ids as one part, the
+/// end of its last answer's turn, `next`, and the beginning of an answer. Throws like build_frame.
 std::vector<FramePart> continuing_frame(const ModelText& model, const Conversation& conversation,
                                         const std::vector<PromptMessage>& next, const CallableTools* tools = nullptr,
                                         const std::stop_token& stop = {}, TextIds* texts = nullptr);
 
-/// The same prompt with the values of its slots, as prompt_with_values makes it: the conversation's ids stay as they
-/// are.
+/// Returns the same prompt with the values of its slots, as prompt_with_values makes it: the conversation's ids stay as
+/// they are.
 std::vector<PromptPart> continuing_prompt(const ModelText& model, const Conversation& conversation,
                                           const std::vector<PromptMessage>& next, const SlotContents& contents,
                                           const CallableTools* tools = nullptr, const std::stop_token& stop = {},
                                           TextIds* texts = nullptr);
 
-/// The messages of the same prompt without the first exchanges: only the last `kept` of them, and the head, are told
-/// anew.
+/// Returns the messages of the same prompt without the first exchanges: only the last `kept` of them, and the head, are
+/// rendered again.
 std::vector<PromptMessage> shortened_messages(const Conversation& conversation, std::size_t kept,
                                               const std::vector<PromptMessage>& next);
 
-/// A lower bound of the tokens of a prompt that holds the last `kept` exchanges, found without rendering it.
+/// Returns a lower bound of the tokens of a prompt that holds the last `kept` exchanges, without rendering it.
 std::size_t least_tokens(const std::shared_ptr<const Tokenizer>& tokenizer, const Conversation& conversation,
                          std::size_t kept, TextIds* texts = nullptr, const std::stop_token& stop = {});
 

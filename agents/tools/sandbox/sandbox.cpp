@@ -39,13 +39,13 @@ struct SandboxRights {
 
 SandboxRights rights_of_thread();
 
-/// Returns the name of a capability that root lacks to run a process as another user, or an empty text: to become that
-/// user and to end its process, and without namespaces also to give it a folder, to count the files in it and to remove
-/// them.
+/// Returns the name of a capability that root needs and lacks to run a process as another user, or an empty text. Root
+/// must be able to become that user and to end the user's process; without namespaces, it must also give the user a
+/// folder, count the files in it and remove them.
 std::string missing_for_other_user(const SandboxRights& rights, bool namespaces);
 
-/// Returns the name of a system setting by which no namespaces of some kind may be made here, or an empty text. Making
-/// one then fails as it does when there are too many at the moment.
+/// Returns the name of a system setting that forbids namespaces of some kind here, or an empty text. With such a
+/// setting, making a namespace fails with the same error as if there were too many at the moment.
 std::string forbids_namespaces();
 
 SandboxRights rights_of_thread() {
@@ -105,7 +105,7 @@ UniqueFd above_standard(int fd) {
 }
 
 /// Returns an anonymous file that holds the input and cannot be changed, so that the host need not feed a pipe that
-/// could break. A file beyond the host's own limit would end the host by a signal.
+/// could break. Throws if the input exceeds the host's own limit of a file, since a signal would then end the host.
 UniqueFd input_file(const std::string& input) {
   rlimit limit{};
   if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < input.size())
@@ -154,7 +154,7 @@ SandboxResult run_in(const SandboxMeans& means, const std::vector<sock_filter>& 
   KeptOutput output(request.output_bytes);
   const SandboxUsage usage(process.id(), child.user, child.group);
   SandboxResult result;
-  std::function<bool()> exceeds;  // if the kernel does not count for this process alone
+  std::function<bool()> exceeds;  // set only if the kernel does not count for this process by itself
   if (!means.namespaces || !child.counts_threads) {
     exceeds = [&] {
       result.exceeded = excess(plan, usage, !child.counts_threads, !means.namespaces, output);
@@ -176,9 +176,9 @@ SandboxResult run_in(const SandboxMeans& means, const std::vector<sock_filter>& 
   return result;
 }
 
-/// True for an error of a moment, which says nothing about what the system allows.
+/// True for a passing error, which says nothing about what the system allows.
 bool is_transient(int error) {
-  if (error == ENOSPC) return forbids_namespaces().empty();  // too many namespaces or mounts; or none at all
+  if (error == ENOSPC) return forbids_namespaces().empty();  // too many namespaces or mounts, or none allowed
   for (const int transient : {EAGAIN, ENOMEM, EMFILE, ENFILE, EINTR, EDQUOT, EBUSY}) {
     if (error == transient) return true;
   }
@@ -189,7 +189,7 @@ bool is_transient(int error) {
 struct StrongestLayers {
   SandboxRights rights;  // rights of the thread that tried them
   SandboxMeans means;
-  std::string without_namespaces, without_user;  // why there are none
+  std::string without_namespaces, without_user;  // why the layers lack them
 };
 
 }  // namespace
@@ -200,7 +200,8 @@ struct Sandbox::Rules {
   std::mutex mutex;
   std::optional<StrongestLayers> found;
 
-  /// Finds them, again when the host's rights have changed. Throws std::runtime_error.
+  /// Returns the strongest layers. Finds them at the first call, and again after the host's rights have changed. Throws
+  /// std::runtime_error.
   StrongestLayers strongest() {
     const std::lock_guard lock(mutex);
     const SandboxRights rights = rights_of_thread();
@@ -226,8 +227,8 @@ struct Sandbox::Rules {
     throw std::runtime_error("sandbox: no process can be confined here: " + problem);
   }
 
-  /// Tries a process. Returns what does not hold here, or an empty text. What fails for a lack of resources throws, so
-  /// that it does not pass for a lack of rights.
+  /// Tries a process. Returns what does not work here, or an empty text. Throws if resources are missing, so that this
+  /// is not taken for missing rights.
   std::string try_process(const SandboxMeans& means) const {
     try {
       const SandboxResult result = run_in(means, seccomp, {});
@@ -237,7 +238,7 @@ struct Sandbox::Rules {
       if (is_transient(error.code().value())) throw;
       return error.what();
     }
-    throw std::runtime_error("sandbox: cannot try which layers hold: a first process was ended");
+    throw std::runtime_error("sandbox: cannot find out which layers work here: the trial process was killed");
   }
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fields of a run's record as one table: each field's name in the JSON, its member, what it may hold, and what an
-// older record without it means. workflows/run/record.cpp writes the JSON by it, and sdk/report/data.cpp reads it.
+// The fields of a run's record as one table: each field's name in the JSON, its member, what it may hold, and its value
+// in an older record that lacks it. workflows/run/record.cpp writes the JSON by it, and sdk/report/data.cpp reads it.
 // A new field is a member in baton/run_record.h and a row here.
 #pragma once
 
@@ -9,18 +9,18 @@
 namespace baton {
 
 /// FieldsOf<Record>::visit(fields, record) calls a function of `fields` for each field, in the order of the JSON. The
-/// functions, whose last argument may be the value of a field that is absent:
+/// last argument of a call, if there are three, is the value of a field that is absent. The functions:
 ///   text, id, turn_id         a text; an id or a turn's id have their own form
 ///   count                     a whole number from 0
 ///   number, share             a finite number from 0; a share is at most 1
-///   known                     a number from 0; null stands for one below 0, which is unknown
+///   known                     a number from 0; a negative one means unknown and is null in the JSON
 ///   truth                     true or false
 ///   word, word_or_null        the name of an enumeration's value
 ///   object, object_or_null    a record
 ///   list, list_or_none        records; none if the field is absent
 ///   round                     a whole number from 1
 ///   shares                    texts with a share each
-///   schema                    the version of the table: the record's own
+///   schema                    the version of the table that the record was written with
 ///   unsigned_number           a whole number of 64 bits
 ///   bytes                     a size
 ///   texts, texts_or_none      texts by name, in the order of the file; none if the field is absent
