@@ -25,7 +25,7 @@ using Json = nlohmann::json;
 
 constexpr std::array<std::string_view, 4> kVersions = {"2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"};
 constexpr int kMaxPages = 64;
-constexpr int kMaxSchemas = 256;  // that are examined for one argument
+constexpr int kMaxSchemas = 256;  // maximum number of schemas examined for one argument
 
 /// Returns a member of an object if it is a text, else an empty text.
 std::string text_in(const Json& object, const char* key) {
@@ -58,7 +58,7 @@ class Answer {
   JsonDocument document_;
 };
 
-/// Returns whether a text may fit the schema, judged by types. `schemas`: how many may be examined.
+/// True if a text may fit the schema, judged by types. `schemas`: how many more schemas may be examined.
 bool may_be_text(const Json& schema, const Json& root, int& schemas) {
   if (!schema.is_object() || --schemas < 0) return true;
   const auto is_text = [](const Json& value) { return value == "string"; };
@@ -87,7 +87,7 @@ bool may_be_text(const Json& schema, const Json& root, int& schemas) {
   return std::any_of(types.begin(), types.end(), is_text);
 }
 
-/// The member `key` of a result, a list. Throws McpError.
+/// Returns the member `key` of a result, which must be a list. Throws McpError.
 const Json& list_in(const Json& result, const char* method, const char* key, const std::string& server) {
   if (!result.is_object() || !result.contains(key) || !result[key].is_array())
     throw McpError(fmt::format("MCP server '{}': the answer to '{}' has no list '{}'", server, method, key));
@@ -137,7 +137,7 @@ void McpServer::shake_hands(const std::string& version, const McpWait& wait) {
   const Json& result = answer.result();
   const std::string agreed = text_in(result, "protocolVersion");
   if (std::find(kVersions.begin(), kVersions.end(), agreed) == kVersions.end())
-    throw McpError(fmt::format("it speaks version '{}' of the protocol; expected {}, or one before it down to {}",
+    throw McpError(fmt::format("it speaks version '{}' of the protocol; expected {} or an earlier version, down to {}",
                                said(agreed, 40), kVersions.front(), kVersions.back()));
   if (result.contains("serverInfo"))
     title_ = said(text_in(result["serverInfo"], "name") + " " + text_in(result["serverInfo"], "version"), 100);
@@ -211,7 +211,7 @@ bool McpServer::takes_text(const std::string& tool, const std::string& argument)
 }
 
 McpServers::~McpServers() {
-  std::vector<std::jthread> ending;  // a server may take two seconds
+  std::vector<std::jthread> ending;  // a server may take two seconds to end
   for (auto& server : running_) {
     if (server) try_to([&] { ending.emplace_back([one = std::move(server)]() mutable { one.reset(); }); });
   }
@@ -334,8 +334,8 @@ std::vector<CallableTool> tools_of(const std::shared_ptr<const McpServer>& serve
 
 namespace {
 
-/// If all together are too large for a grammar, the largest take any object there, as few as possible. The arguments of
-/// their calls are checked all the same.
+/// If all tools together are too large for a grammar, the largest ones, as few as possible, are let go: the grammar
+/// accepts any object as their arguments, and these are checked when a call is complete.
 void let_go_together(const std::vector<ToolSchema>& own, std::vector<CallableTool>& more, const CallLimits& limits,
                      std::vector<std::string>& left_out) {
   std::vector<std::size_t> largest(more.size());
@@ -357,7 +357,7 @@ void let_go_together(const std::vector<ToolSchema>& own, std::vector<CallableToo
     }
   };
   if (fits(0)) return;
-  std::size_t low = 0, high = more.size();  // with `low` they do not fit
+  std::size_t low = 0, high = more.size();  // the tools do not fit if only `low` of them are let go
   while (high - low > 1) {
     const std::size_t middle = (low + high) / 2;
     (fits(middle) ? high : low) = middle;
@@ -366,8 +366,8 @@ void let_go_together(const std::vector<ToolSchema>& own, std::vector<CallableToo
     CallableTool& tool = more[largest[i]];
     tool.schema.enforced = false;
     left_out.push_back(
-        fmt::format("MCP server '{}': tool '{}': its calls are checked when they are complete: all tools "
-                    "together are too large ({})",
+        fmt::format("MCP server '{}': tool '{}': its calls are checked only when they are complete, because all tools "
+                    "together are too large for a grammar ({})",
                     tool.options.at(kServer), tool.schema.name, why));
   }
 }

@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// TeamTexts between @ are replaced: the prompts of the shipped model are those that it was trained with.
+/// Words between @ are replaced. The prompts for the shipped model are the ones that it was trained with.
 constexpr const char* kTeam = R"yaml(# yaml-language-server: $schema=./baton.v1.schema.json
 # A team of two: the analyst solves a word problem, the inspector checks the solution.
 version: 1
@@ -50,7 +50,7 @@ agents:
 
         Analyst:
         {{ agent_analyst_current }}
-@task@    output: {pattern: "@pattern@", required: false}   # what finds the answer; true: a text without one fails
+@task@    output: {pattern: "@pattern@", required: false}   # finds the answer; required: true fails a turn without one
 
 workflow:
   topology: chain            # single chain parallel star layered fully_connected debate graph
@@ -90,7 +90,7 @@ constexpr TeamTexts kPublished = {
     .analyst = "        You are a patient teacher of mathematics. You explain each step before you give a result.",
     .inspector = "        You are a patient teacher of mathematics. You check solutions by solving the problem again.",
     .task = R"(
-        Let us solve this step by step: first what is given, then each computation in a line of its own, at last the
+        Let us solve this step by step: first what is given, then each computation in a line of its own, finally the
         sentence "The answer is" with the number.
 )",
     .pattern = R"([Tt]he answer is:? *[^-0-9\\n]*(-?[0-9][0-9,]*))",
@@ -101,7 +101,8 @@ void replace_all(std::string& text, const std::string& mark, const std::string& 
     text.replace(at, mark.size(), value);
 }
 
-/// A model's path between double quotes of YAML. Throws Failure for characters that a path should not have.
+/// Returns a model's path as it stands between double quotes in YAML. Throws Failure for characters that a path should
+/// not have.
 std::string quoted_path(const std::string& path) {
   std::string quoted;
   for (const char c : path) {
@@ -133,7 +134,8 @@ void write_new(const fs::path& path, const std::string& text) {
   note("wrote " + path.string() + "\n");
 }
 
-/// The folder's name as the workflow's: ids are [a-z][a-z0-9_]*, names are freer, but a plain one needs no quotes.
+/// Returns the folder's name as a name of the workflow, of letters, digits, '_' and '-' alone, so that it needs no
+/// quotes.
 std::string workflow_name(const fs::path& folder) {
   std::string name;
   for (const char c : fs::absolute(folder / ".").lexically_normal().parent_path().filename().string()) {
@@ -149,7 +151,7 @@ int init(const fs::path& folder, const std::string& model) {
   fs::create_directories(folder, error);
   if (error) throw Failure(kUsage, fmt::format("cannot make {}: {}", folder.string(), error.message()));
   const fs::path team = folder / "team.yaml";
-  const bool is_file = !model.empty() && fs::exists(model, error);  // found from any folder by its whole path
+  const bool is_file = !model.empty() && fs::exists(model, error);  // the whole path is found from any folder
   write_new(team, team_text(workflow_name(folder), is_file ? fs::absolute(model).lexically_normal().string() : model));
   if (const fs::path schema = folder / "baton.v1.schema.json"; !fs::exists(schema))
     write_new(schema, workflow_schema());

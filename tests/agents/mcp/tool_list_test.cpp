@@ -222,7 +222,8 @@ TEST_CASE("of tools that are too large together the largest are let go, and stay
   CHECK(let_go > 0);
   CHECK(let_go < 40);
   CHECK(left_out.size() == let_go);
-  CHECK_THAT(left_out[0], Catch::StartsWith("MCP server 's': tool 't0': its calls are checked when they are complete"));
+  CHECK_THAT(left_out[0],
+             Catch::StartsWith("MCP server 's': tool 't0': its calls are checked only when they are complete"));
   CHECK_NOTHROW(call_grammar({}, schemas, {.max_calls = 8}));
   left_out.clear();
   CHECK(fit_together({}, many, {.enforce = false}, left_out)[1].schema.enforced);
