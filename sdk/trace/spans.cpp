@@ -25,7 +25,7 @@ namespace {
 constexpr std::size_t kMaxMarked = 1000;  // attempts, calls, tools, inputs of a turn
 constexpr std::size_t kMaxSeenTurns = 100'000;
 
-/// "_history_2" at the end of a placeholder's name: 2 rounds back.
+/// Returns 2 if "_history_2" is at the end of a placeholder's name; 0: it has no such end.
 int rounds_back(const std::string& placeholder) {
   const std::string mark = "_history_";
   const std::size_t at = placeholder.rfind(mark);
@@ -35,7 +35,8 @@ int rounds_back(const std::string& placeholder) {
   return number ? std::stoi(digits) : 0;
 }
 
-/// An event is seen some time after what it tells of, more so on a busy machine; the record's times are the engine's.
+/// An event is seen some time after what it reports, and later still on a busy machine. The record has the engine's own
+/// times, which correct those of the events.
 void correct(TurnMarks& turn, const AgentRecord& record) {
   if (turn.attempts.empty() || !turn.over_ms) return;
   ModelCallMarks& first = turn.attempts.back().front();
@@ -52,7 +53,8 @@ RunMarks::Seen* RunMarks::seen_of(const std::string& agent, int round) {
   return seen_.size() < kMaxSeenTurns ? &seen_[{agent, round}] : nullptr;
 }
 
-/// The call that the engine answers now; null: there is none. After tools another prompt follows, without an event.
+/// Returns the call that the engine answers now; null: there is none. After tools another prompt follows, without an
+/// event.
 ModelCallMarks* RunMarks::answering(const std::string& agent, int round) {
   Seen* seen = seen_of(agent, round);
   if (seen == nullptr || seen->marks.attempts.empty()) return nullptr;
@@ -69,7 +71,7 @@ void RunMarks::add_tool(const ToolCalled& event, double t_ms) {
   std::vector<ToolMarks>& tools = attempts.empty() ? seen->marks.tools : attempts.back().back().tools;
   if (tools.size() >= kMaxMarked) return;
   tools.push_back({t_ms - event.wall_ms, t_ms, event.tool, event.ok});
-  // Tools that ran one behind the other are told of together, once all have returned.
+  // Tools that ran one after another are reported together, once all have returned.
   for (std::size_t i = tools.size() - 1; i > 0 && tools[i - 1].end_ms > tools[i].begin_ms; --i) {
     const double length = tools[i - 1].end_ms - tools[i - 1].begin_ms;
     tools[i - 1].end_ms = tools[i].begin_ms;
@@ -107,7 +109,7 @@ void RunMarks::add(const Event& event, double t_ms) {
   }
 }
 
-/// Turns of one name, by the times that both the events of their ends and the record have.
+/// Tells turns of the same name apart, by the times that are both in the events of their ends and in the record.
 void RunMarks::tell_apart(std::vector<End> ends, const RunRecord& record, const std::vector<std::size_t>& same,
                           std::vector<TurnMarks>& turns) {
   for (const std::size_t i : same) {
@@ -142,7 +144,7 @@ std::vector<TurnMarks> RunMarks::turns(const RunRecord& record) const {
     TurnMarks& turn = turns[same.front()] = seen.marks;
     if (!seen.ends.empty()) turn.over_ms = seen.ends.back().t_ms;
     correct(turn, record.agents[same.front()]);
-    // Rounds that ended early leave a decision agent with answers of an earlier round than its own.
+    // If rounds ended early, a decision agent reads answers of an earlier round than its own.
     for (const auto& [from, placeholder] : seen.relayed) {
       const auto rounds = spoke.find(from);
       if (rounds == spoke.end()) continue;
@@ -159,7 +161,8 @@ namespace {
 
 constexpr const char* kProvider = "baton";
 
-/// Of "2026-01-31T12:00:00.250Z", with or without a fraction; 0: it is no such date.
+/// Returns the Unix time of a date such as "2026-01-31T12:00:00.250Z", with or without a fraction; 0: it is not such a
+/// date.
 std::int64_t unix_ns(const std::string& date) {
   using namespace std::chrono;
   int y = 0, hour = 0, minute = 0, second = 0, fraction = 0;
@@ -172,14 +175,14 @@ std::int64_t unix_ns(const std::string& date) {
   return std::max<std::int64_t>(0, duration_cast<nanoseconds>(time.time_since_epoch()).count());
 }
 
-/// A model as spans name it: by its file or folder where the record has it, otherwise as the workflow does.
+/// A model as spans name it: by its file or folder if the record has it, otherwise as the workflow does.
 struct NamedModel {
   std::string name;
-  std::string host;  // the server that has it, or empty
+  std::string host;  // the server that has the model, or empty
   std::optional<std::int64_t> port;
 };
 
-/// Whether all turns ask one model, which `model_path` of the record then is.
+/// True if all turns use one model; the record's `model_path` is then the path of that model.
 bool has_one_model(const RunRecord& record) {
   std::string_view one;  // a turn without a prompt has none
   for (const AgentRecord& agent : record.agents) {
@@ -210,10 +213,10 @@ NamedModel model_of(const RunRecord& record, const AgentRecord& agent, bool only
   return model;
 }
 
-/// The fraction of a prompt's tokens whose KV was in a cache, in tokens.
+/// Returns the number of a prompt's tokens whose KV was in a cache, computed from the reused fraction of its entries.
 std::int64_t cached_tokens(const KvRecord& kv, std::int64_t prompt_tokens) {
   if (kv.entries <= 0) return 0;
-  const std::int64_t reused = std::clamp<std::int64_t>(kv.reused, 0, kv.entries);  // as a stored record may say it
+  const std::int64_t reused = std::clamp<std::int64_t>(kv.reused, 0, kv.entries);  // a stored record may have any value
   const double tokens = static_cast<double>(prompt_tokens) * static_cast<double>(reused);
   return static_cast<std::int64_t>(std::floor(tokens / static_cast<double>(kv.entries)));
 }
@@ -225,7 +228,7 @@ void add_kv(SpanAttributes& attributes, const KvRecord& kv) {
   attributes.emplace_back("baton.kv.ahead", kv.ahead);
 }
 
-/// The names of the conventions for why a model ended.
+/// Returns the name that OpenTelemetry's conventions have for the reason why a model stopped.
 std::string finish_of(FinishReason reason) {
   return reason == FinishReason::eos ? "stop" : std::string(name_of(reason));
 }
@@ -251,7 +254,8 @@ class TraceBuilder {
   }
 
  private:
-  /// By what a stored record has bit for bit: texts of models may be no UTF-8, which JSON replaces.
+  /// Makes the trace's id from what a stored record keeps bit for bit. The texts of models are left out: they may be
+  /// invalid UTF-8, and JSON replaces such bytes.
   void name_trace() {
     StreamHash hash;
     const auto add = [&](const std::string& text) { hash.add(text.c_str(), text.size() + 1); };
@@ -302,7 +306,7 @@ class TraceBuilder {
     span.attributes.emplace_back("error.type", std::move(type));
   }
 
-  /// Whether events and record disagree about what it did: an earlier process ran it.
+  /// True if the events and the record disagree about what the turn did, because an earlier process ran it.
   static bool is_taken_over(const TurnMarks& marks, const AgentRecord& agent) {
     if (marks.shares_name || !marks.attempts.empty()) return false;
     return agent.finish_reason.has_value() || (marks.tools.empty() && !agent.tools.empty());
@@ -330,7 +334,8 @@ class TraceBuilder {
     describe_turn(trace_.spans[turns_[number]], marks, agent, queue_ms);
   }
 
-  /// When its inputs were complete: no event marks it, but the record's time to the first token begins there.
+  /// Returns when the turn's inputs were complete. No event marks this moment, but the record's time to first token
+  /// begins there.
   static double begin_of(const TurnMarks& marks, const AgentRecord& agent) {
     if (marks.shares_name) return *marks.over_ms - agent.decode_ms - agent.ttft_ms;
     double begin = *marks.over_ms;
@@ -367,7 +372,7 @@ class TraceBuilder {
     add_placeholders(turn, marks, agent);
   }
 
-  /// How each placeholder's KV was obtained if the prompt was complete.
+  /// Adds how each placeholder's KV was obtained, at the time when the prompt was complete.
   void add_placeholders(TraceSpan& turn, const TurnMarks& marks, const AgentRecord& agent) {
     double at = turn.begin_ms;
     if (!marks.attempts.empty()) {
@@ -388,7 +393,8 @@ class TraceBuilder {
     }
   }
 
-  /// A span behind the one before it, whatever the times say, and within `turn`. Returns it.
+  /// Adds a span within `turn` that begins no earlier than the last one ended, whatever the times say. Returns the
+  /// span.
   TraceSpan& add_inside(const TraceSpan& turn, double begin_ms, double end_ms) {
     TraceSpan span;
     span.id = next_id();
@@ -436,7 +442,8 @@ class TraceBuilder {
     }
   }
 
-  /// If the turn had one call alone, the record has its tokens; otherwise it has sums, and events say more.
+  /// Adds the span of a call. If the turn had only one call, the record has the call's tokens. Otherwise the record has
+  /// sums, and the events say more.
   TraceSpan& add_call(std::size_t number, const std::vector<ModelCallMarks>& calls, const ModelCallMarks& call,
                       double end_ms, const TraceSpan& turn) {
     const AgentRecord& agent = record_.agents[number];
@@ -466,7 +473,8 @@ class TraceBuilder {
     return span;
   }
 
-  /// The first prompt's are known; a later one of the turn has as many layers. 0: unknown.
+  /// Returns the tokens of a call's prompt; 0: unknown. Those of a turn's first prompt are known. A later prompt runs
+  /// through as many layers, so its tokens follow from its KV entries.
   static std::int64_t prompt_tokens(const std::vector<ModelCallMarks>& calls, const ModelCallMarks& call) {
     if (call.prompt_tokens > 0) return call.prompt_tokens;
     const ModelCallMarks& first = calls.front();
@@ -496,9 +504,9 @@ using OrderedJson = nlohmann::ordered_json;
 constexpr const char* kConventions = "https://opentelemetry.io/schemas/1.41.0";
 constexpr int kInternal = 1, kClient = 3;  // SpanKind
 constexpr int kError = 2;                  // Status
-constexpr double kMaxMs = 1e12;            // since the run started: what fits 64 bits of nanoseconds
+constexpr double kMaxMs = 1e12;            // since the run started; as nanoseconds they fit into 64 bits
 
-/// Numbers of 64 bits are texts in the JSON of protocol buffers.
+/// Returns a value as OTLP writes it. Numbers of 64 bits are texts in the JSON of protocol buffers.
 OrderedJson otlp_of(const SpanValue& value) {
   struct {
     OrderedJson operator()(bool truth) const { return {{"boolValue", truth}}; }
@@ -572,7 +580,7 @@ OrderedJson chrome_args_of(const SpanAttributes& attributes) {
   return json;
 }
 
-/// Microseconds, to the nanosecond.
+/// Return microseconds, rounded to nanoseconds.
 double us(double ms) { return std::round(ms * 1e6) / 1e3; }
 double us_between(double begin_ms, double end_ms) {
   return (std::round(end_ms * 1e6) - std::round(begin_ms * 1e6)) / 1e3;
@@ -596,7 +604,8 @@ class ChromeTrace {
     events_.push_back({{"ph", "M"}, {"name", what}, {"pid", kProcess}, {"tid", row}, {"args", {{"name", name}}}});
   }
 
-  /// Of a turn: a row of its agent that is free then.
+  /// Returns the row of a span: for a turn, a row of its agent that is free at that time; for a span inside a turn, the
+  /// turn's.
   std::size_t row_of(const TraceSpan& span) {
     if (const auto parent = row_of_.find(span.parent); parent != row_of_.end() && parent->second != 0)
       return parent->second;
@@ -641,7 +650,8 @@ class ChromeTrace {
     }
   }
 
-  /// From the end of one turn, one microsecond before it, so that it is still within it, to the beginning of another.
+  /// Adds an arrow from one turn's end to another's beginning. It starts one microsecond before the end, so that it is
+  /// still inside the first turn's slice.
   void add_arrow(const TraceSpan& from, const TraceSpan& to) {
     OrderedJson start = {{"ph", "s"}, {"name", "answer"}, {"cat", "baton"}, {"id", ++arrows_}, {"pid", kProcess}};
     OrderedJson end = start;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the turns of a run did when, by the run's events: a report's timeline and a trace (docs/traces.md) are made of
-// it. All times are in milliseconds since the run started.
-// A run as spans: the run, in it the turns of its agents, in these the calls of models and tools. Names and attributes
-// are those of OpenTelemetry's semantic conventions for generative AI (docs/traces.md). No span holds a text that an
-// agent, a tool or a user wrote.
+// RunMarks: when the turns of a run did what, collected from the run's events. A report's timeline and a trace
+// (docs/traces.md) are made from it. All times are in milliseconds since the run started.
+// RunTrace: a run as spans: the run, in it the turns of its agents, in these the calls of models and tools. Names and
+// attributes are those of OpenTelemetry's semantic conventions for generative AI. No span holds a text that an agent, a
+// tool or a user wrote.
 #pragma once
 
 #include <cstddef>
@@ -33,7 +33,7 @@ struct ModelCallMarks {
   std::int64_t prompt_tokens = 0;  // 0: unknown
   std::int64_t tokens = 0;         // tokens of the answer, as far as they were seen
   KvRecord kv{};
-  std::vector<ToolMarks> tools{};  // that the answer called, one behind the other
+  std::vector<ToolMarks> tools{};  // those that the answer called, one after another
 };
 
 struct TurnMarks {
@@ -41,18 +41,18 @@ struct TurnMarks {
   std::vector<std::vector<ModelCallMarks>> attempts{};  // none of them is empty
   std::optional<double> over_ms;                        // empty: the turn did not run here
   std::vector<std::size_t> inputs{};                    // turns whose answers it read
-  /// The same agent had another turn in the same round. Events do not tell the two apart, so that nothing but
-  /// `over_ms` is known.
+  /// The same agent had another turn in the same round. Events do not tell the two apart, so only `over_ms` is known.
   bool shares_name = false;
 };
 
 /// Collects the events of one run.
 class RunMarks {
  public:
-  /// Keeps no texts. Of what nobody would look at, as thousands of attempts of one turn, the rest is left out.
+  /// Keeps no texts. If there is more than anybody would look at, such as thousands of attempts of one turn, the rest
+  /// is left out.
   void add(const Event& event, double t_ms);
 
-  /// One for each turn of `record`, which is that of the same run.
+  /// Returns the marks of each turn of `record`, which must be that of the same run.
   std::vector<TurnMarks> turns(const RunRecord& record) const;
 
  private:
@@ -103,21 +103,20 @@ struct RunTrace {
   std::string id;                  // 32 hexadecimal digits: the same for the same record
   std::int64_t start_unix_ns = 0;  // the run's start; 0: the record does not say
   std::string version;             // version of the library that ran it
-  std::vector<TraceSpan> spans{};  // the run first, each span behind its parent
+  std::vector<TraceSpan> spans{};  // the run first, each span after its parent
 };
 
-/// `marks` has one entry for each turn of `record` (RunMarks::turns). A turn that was skipped, and one that a resumed
-/// run took over, has no span.
+/// Returns the spans of a run. `marks` has one entry for each turn of `record` (RunMarks::turns). A turn that was
+/// skipped, and one that a resumed run took over, has no span.
 RunTrace spans_of(const RunRecord& record, const std::vector<TurnMarks>& marks);
 
-// A trace in OpenTelemetry's protocol (OTLP), as the JSON of an ExportTraceServiceRequest.
-// A trace as a file of trace events, which ui.perfetto.dev and chrome://tracing show.
-
-/// One line. `resource`: attributes of the program that ran, `service.name` among them. Invalid UTF-8 becomes U+FFFD.
+/// Returns a trace in OpenTelemetry's protocol (OTLP), as the JSON of an ExportTraceServiceRequest in one line.
+/// `resource`: attributes of the program that ran, `service.name` among them. Invalid UTF-8 becomes U+FFFD.
 std::string otlp_json(const RunTrace& trace, const std::map<std::string, std::string>& resource);
 
-/// One row for the run and one for each agent if its turns do not overlap; arrows from the turns that a turn read.
-/// Invalid UTF-8 becomes U+FFFD.
+/// Returns a trace as a file of trace events, which ui.perfetto.dev and chrome://tracing show. There is one row for the
+/// run and one for each agent whose turns do not overlap, and an arrow from each turn that a turn read. Invalid UTF-8
+/// becomes U+FFFD.
 std::string chrome_json(const RunTrace& trace);
 
 }  // namespace baton
