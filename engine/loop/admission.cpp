@@ -51,6 +51,7 @@ AdmissionSnapshot Admission::snapshot(const Sequence& next) const {
 
 void Admission::admit() {
   SequenceList& waiting = parts_.work.waiting;
+  // The first `following` requests wait for a running prompt and keep their places; the next one is behind them.
   std::int64_t following_bytes = 0;
   std::size_t following = 0;
   while (following < waiting.size()) {
@@ -64,7 +65,7 @@ void Admission::admit() {
       end_.drop_probe();
       continue;
     }
-    if (follows(next) || follows_texts(next)) {
+    if (wait_for_beginning(next) || wait_for_texts(next)) {
       following_bytes += now.request_bytes;
       ++following;
       continue;
@@ -76,14 +77,15 @@ void Admission::admit() {
       now.own_early_bytes = parts_.ahead.bytes_of(own);
       const Admit step = make_room(now);
       if (step == Admit::drop_probe) end_.drop_probe();
+      // If no early prompt is left to evict, the request begins although it is over the budget.
       room = step == Admit::begin || (step == Admit::evict_early && !parts_.ahead.evict_last(own));
     }
     if (!begin(waiting.begin() + static_cast<std::ptrdiff_t>(following))) return;
   }
 }
 
-/// Returns false when admission has to wait for the next step. True: go on at the same place in the list, which holds
-/// the next request, or the same one again after memory was freed for it.
+/// Begins a request. Returns false when admission has to wait for the next step. True: admission continues at the same
+/// place in the list, where the next request stands, or the same one again after memory was freed for it.
 bool Admission::begin(SequenceList::iterator at) {
   SequenceList& running = parts_.running;
   std::vector<float> logits;
@@ -130,8 +132,9 @@ PromptKv Admission::kv_of(const RequestState& next) {
           .context = context_length(request, next.decision, prompt, parts_.store)};
 }
 
-/// Returns true while a request waits for the beginning that it has in common with a running prompt.
-bool Admission::follows(Sequence& next) {
+/// Returns true while a request waits for the beginning that it has in common with a running prompt. Notes in the
+/// request which prompt that is, and asks that prompt for the state at the end of the common beginning.
+bool Admission::wait_for_beginning(Sequence& next) {
   const GenerationRequest& request = next.request();
   if (!takes_prefixes(request.reuse)) return false;
   const std::vector<LivePrefix> live = live_prefixes(parts_.running);
@@ -150,9 +153,9 @@ bool Admission::follows(Sequence& next) {
   return lead.id != 0;
 }
 
-/// Returns true while a running prompt computes a text of this request behind another beginning. The text's KV is then
-/// handed over like an answer's, as soon as that prompt is complete.
-bool Admission::follows_texts(Sequence& next) {
+/// Returns true while a running prompt computes a text of this request behind another beginning. As soon as that prompt
+/// is complete, puts the text's KV into the request as a segment, so that it is handed over like an answer's.
+bool Admission::wait_for_texts(Sequence& next) {
   const GenerationRequest& request = next.request();
   std::int32_t known = -1, begin = 0;
   for (std::size_t part = 0; part < request.prompt.size(); ++part) {
@@ -184,7 +187,7 @@ bool Admission::begins_tentatively(const Sequence& sequence) const {
                                    parts_.options.min_tentative_rows);
 }
 
-/// Returns the early prompt with the same tokens as the sequence's: the request's own, which continues, or else a new
+/// Returns the early prompt that computes the same tokens exactly: the request's own, which continues, or else a new
 /// one.
 EarlyId Admission::twin_of(const Sequence& sequence) {
   const std::span<const TokenId> prompt = sequence.state.prompt();
@@ -206,7 +209,7 @@ void Admission::begin_checks() {
     return one->speculation.is_tentative() &&
            (one->speculation.is_written() || parts_.ahead.complete(one->request().early));
   };
-  while (true) {  // anew each time, since a check that finds no memory may end others
+  while (true) {  // searches anew each time, since a check that finds no memory may end others
     const auto next = std::find_if(parts_.running.begin(), parts_.running.end(), ready);
     if (next == parts_.running.end()) return;
     begin_check(**next);
@@ -229,8 +232,8 @@ void Admission::begin_check(Sequence& sequence) {
   if (!logits.empty()) runner_.take_logits(sequence, logits);
 }
 
-/// What is left of the time in which the first token should come: none while other prompts wait or are computed, so
-/// that each recomputes as little as it may (DroidSpeak, Appendix B).
+/// Returns what is left of the time in which the first token should come; nothing while other prompts wait or are
+/// computed, so that each recomputes as little as it may (DroidSpeak, Appendix B).
 PromptTime Admission::time_for(const Sequence& sequence) const {
   const double ttft = wanted_ttft_ms(sequence.request().reuse);
   const auto delays = [&](const auto& other) {
@@ -265,6 +268,7 @@ std::vector<float> Admission::start(Sequence& sequence) {
   PromptAssembly assembly(input, sources);
   if (tentative && assembly.hops == 0) {  // nothing could be handed over
     sequence.be_exact();
+    // The second call begins again, now exactly, with the early prompt's cache.
     if (parts_.ahead.computed(request.early, prompt) > 0) return start(sequence);
     tentative = false;
   }

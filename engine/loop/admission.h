@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Admission: which requests begin, and with what KV. Requests begin in the order of their arrival, except those that
 // follow a running prompt: they wait for it, and count towards the limits as if they ran, so that no later request
-// takes their place. Whether there is room is a pure function of a snapshot.
+// takes their place. A probe (relay_probe.h) begins only if no request waits, and is dropped if a request needs its
+// place. Whether there is room is a pure function of a snapshot.
 #pragma once
 
 #include <cstdint>
@@ -23,14 +24,14 @@ struct AdmissionSnapshot {
   std::int64_t following_bytes = 0;  // caches that the requests that follow will have
   std::int64_t request_bytes = 0;    // the cache that the request will have
   std::int64_t early_bytes = 0;      // caches of early prompts
-  std::int64_t own_early_bytes = 0;  // the one among them that the request takes over, or that is evicted
+  std::int64_t own_early_bytes = 0;  // of them: that of the request's own early prompt, which it takes over or drops
   bool has_probe = false;            // a probe runs; it is ended when a request needs its place
 };
 
 enum class Admit : std::uint8_t {
   wait,         // until other requests end
-  drop_probe,   // and look again
-  evict_early,  // the early prompt that is needed last, and look again; if there is none, begin
+  drop_probe,   // the one that runs, and look again
+  evict_early,  // the early prompt that is needed last, and look again; if there is none, begin over the budget
   begin,
 };
 
@@ -40,8 +41,8 @@ Admit find_place(const AdmissionSnapshot& now);
 Admit make_room(const AdmissionSnapshot& now);
 /// True when a probe may begin: half of the budget stays free for requests.
 bool probe_fits(const AdmissionSnapshot& now);
-/// True when a request begins on approximate KV: its prompt has many rows left, its answer is not given, and no choice
-/// needs the exact prompt first. `left`: rows of the prompt that are not computed ahead.
+/// True when it is worthwhile that a request begins on approximate KV: its prompt has many rows left, its answer is not
+/// given, and no choice needs the exact prompt first. `left`: rows of the prompt that are not computed ahead.
 bool begins_tentatively(const GenerationRequest& request, const ReuseDecision& decision, bool has_choices,
                         std::int32_t left, std::int32_t min_left);
 
@@ -62,8 +63,8 @@ class Admission {
   AdmissionSnapshot snapshot(const Sequence& next) const;
   bool begin(SequenceList::iterator at);
   PromptKv kv_of(const RequestState& next);
-  bool follows(Sequence& next);
-  bool follows_texts(Sequence& next);
+  bool wait_for_beginning(Sequence& next);
+  bool wait_for_texts(Sequence& next);
   std::int32_t known_beginning_of(const Sequence& next);
   bool begins_tentatively(const Sequence& sequence) const;
   EarlyId twin_of(const Sequence& sequence);

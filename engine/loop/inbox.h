@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Inbox: the queue between the threads of an engine's callers and the engine's thread: requests, orders, cancels, and
-// the ids of both.
+// Inbox: the queue between the threads of an engine's callers and the engine's thread. It holds requests, orders and
+// cancels, and draws the ids of requests and early prompts.
 #pragma once
 
 #include <condition_variable>
@@ -38,12 +38,12 @@ class Inbox {
   void forget(EarlyId id) noexcept;
   /// True when orders wait.
   bool has_orders() const;
-  /// No more requests are accepted, and wait() returns false.
+  /// From now on no request is accepted, and wait() returns false.
   void close();
 
   /// Calls `work` on the engine's thread between two steps, and waits for it. Rethrows what it throws; returns nothing
   /// when the engine ends meanwhile. Throws EngineError when the engine's thread calls it (in a callback of a request),
-  /// which would wait for itself.
+  /// because that thread would wait for itself.
   template <typename Result>
   std::optional<Result> on_thread(std::function<Result()> work) {
     auto done = std::make_shared<std::promise<Result>>();
@@ -66,12 +66,12 @@ class Inbox {
   /// What has come in. A plain record of data.
   struct Work {
     SequenceList waiting;               // requests are added at the end
-    std::vector<RequestId> cancelling;  // filled when it is empty
+    std::vector<RequestId> cancelling;  // the next cancels are taken only when these are done
     std::vector<Order> orders;
     bool forget_all = false;
   };
-  /// Waits until something comes in, or `busy` returns true, which is called under the inbox's lock. Calls `on_orders`
-  /// under the lock when it takes orders. Returns false after close().
+  /// Waits until something comes in or `busy` returns true. Takes what has come in, and calls `on_orders` if that
+  /// includes orders. Both functions are called under the inbox's lock. Returns false after close().
   bool wait(Work& work, const std::function<bool()>& busy, const std::function<void()>& on_orders);
   /// Returns the first request that has not been taken by wait(), or null.
   std::unique_ptr<Sequence> take_first();
@@ -87,7 +87,7 @@ class Inbox {
   std::vector<RequestId> cancelled_;  // guarded by mutex_
   bool closed_ = false;               // guarded by mutex_
   RequestId last_id_ = 0;             // guarded by mutex_
-  std::thread::id engine_;            // guarded by mutex_: the thread that waits
+  std::thread::id engine_;            // guarded by mutex_: the thread that calls wait()
 };
 
 }  // namespace baton

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // PromptAssembly: finds the prefix and the segments that a prompt can reuse, and makes the schedule of the rest.
-// PlacedKv: copies them into the request's cache.
+// PlacedKv: copies them into the request's cache. PromptProgress: how far a sequence's prompt has run.
 #pragma once
 
 #include <memory>
@@ -23,13 +23,13 @@ namespace baton {
 /// method that computes ahead prefers the prefix: such a part does not become a segment.
 std::int32_t max_prefix(const GenerationRequest& request);
 
-/// What a request's cache keeps in addition to keys and values.
+/// Returns the layout of a request's cache: what it keeps in addition to keys and values.
 KvLayout layout_for(const GenerationRequest& request, const Model& model, const LayerRange& range);
 
-/// The exact KV that a cache holds before its request is submitted.
+/// The exact KV that a cache holds before the prompt is assembled.
 struct InPlace {
   std::int32_t placed = 0;  // positions [0, placed) came from a prefix
-  std::int32_t ahead = 0;   // positions [placed, ahead) were computed before the prompt was complete
+  std::int32_t ahead = 0;   // positions [placed, ahead) were computed ahead, see PromptAssembly::ahead()
   std::int32_t length = 0;  // positions [placed, length) were computed
 };
 
@@ -110,7 +110,7 @@ class PromptAssembly {
   PlacedKv& kv() { return kv_; }
   const PlacedKv& kv() const { return kv_; }
 
-  /// Replaces the schedule, when it has run, by one that computes every position from the first approximate one on.
+  /// Replaces the schedule, when it has run, by one that computes every position behind the exact ones.
   void make_exact(std::int32_t length, std::int32_t layers, const std::string& reason);
 
   PromptSchedule schedule;
@@ -125,9 +125,10 @@ class PromptAssembly {
   /// Number of first tokens whose KV is that of the request's context.
   std::int32_t continued() const { return continued_; }
 
-  /// True when position `at` was computed before the request was submitted.
+  /// True when position `at` was computed before this assembly began.
   bool computed(std::int32_t at) const { return in_place_.placed <= at && at < in_place_.length; }
-  /// True when position `at` was computed before the prompt was complete.
+  /// True when position `at` was computed ahead: before all of the prompt was known or, if all of it was known from the
+  /// beginning, before its request came.
   bool ahead(std::int32_t at) const { return in_place_.placed <= at && at < in_place_.ahead; }
 
   /// Fills in the counts of `uses`. computed[i]: number of layers whose KV was computed for position i; recomputed[i]:
@@ -150,10 +151,9 @@ class PromptAssembly {
   PlacedKv kv_;
 };
 
-// PromptProgress: how far a sequence's prompt has run. It knows the schedule's rows, counts what was computed, and
-// falls back to exact rows when the prompt's guard measured too much.
-
-/// Used by the engine's thread only. The request and the result must outlive the object.
+/// How far a sequence's prompt has run. It knows the schedule's rows, counts what was computed, and falls back to exact
+/// rows when the prompt's guard measured too much. Used by the engine's thread only. The request and the result must
+/// outlive the object.
 class PromptProgress {
  public:
   /// `length`: tokens of the prompt; `layers`: of the model.
@@ -174,8 +174,8 @@ class PromptProgress {
   std::int32_t add_rows(std::int32_t share, std::span<const TokenId> tokens, KvCache& cache, StepRows& step);
   /// Reports that the step succeeded. `paths`: the layers that each added row actually ran through.
   void commit(std::span<const RowPath> paths, const StepTimes& times, KvCache& cache);
-  /// Replaces the schedule by an exact one from the first approximate token on, when all rows have run and the guard
-  /// measured too much. Returns true in that case; the logits of the step are then not those of the prompt.
+  /// If all rows have run and the guard measured too much, replaces the schedule by an exact one that begins with the
+  /// first approximate token. Returns true in that case; the logits of the step are then not those of the prompt.
   bool fall_back(KvCache& cache);
 
   /// Reports that the sequence takes part in its first step. `submitted`: when its request was submitted.
@@ -183,8 +183,8 @@ class PromptProgress {
   /// Calls on_prefill_progress if rows are left, some have run since the prompt began or fell back, and the last call
   /// is at least `interval_ms` ago.
   void report(Clock::time_point now, int interval_ms, const KvCache& cache);
-  /// Takes the counts and times of the prompt into the result when the logits of its last token are available. Returns
-  /// false when that has been done.
+  /// Takes the counts and times of the prompt into the result. Called when the logits of its last token are available;
+  /// only the first call has an effect, and the others return false.
   bool end();
   /// When the logits of the prompt's last token were available.
   Clock::time_point prefilled_at() const { return prefilled_at_; }

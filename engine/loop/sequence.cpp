@@ -16,8 +16,8 @@ RequestState state_of(RequestId id, GenerationRequest request, ReuseDecision dec
   return state;
 }
 
-/// Asks for the states where later prompts may branch: behind each part of the prompt, and behind all of it if choices
-/// are scored from there.
+/// Asks a cache to keep the states at which later prompts may branch: behind each part of the prompt, and behind all of
+/// it if choices are scored from there.
 void want_states(SequenceStates& states, const RequestState& state, bool scored) {
   if (scored) states.want(state.prompt_length);
   if (!keeps_prefixes(state.request.reuse) && !state.request.keep_context) return;
@@ -121,16 +121,16 @@ Sequence::Next Sequence::advance(std::span<float> logits, DraftLength& drafts) {
   return advance(answer.choose(logits, state.tokens, entropy), drafts);
 }
 
-/// Takes logits for the choices. The rows of a choice are dropped when it is scored; when all are, is_scoring() is
-/// false.
+/// Takes logits for the choices. The rows of a choice are dropped when it is scored. When all choices are scored,
+/// is_scoring() is false.
 Sequence::Next Sequence::score(std::span<const float> logits) {
   ChoiceScores& scores = *answer.scores();
   const bool behind_prompt = !scores.begun();
-  const auto run = static_cast<std::int32_t>(state.tokens.size());
+  const auto with_kv = static_cast<std::int32_t>(state.tokens.size());  // positions with KV if the next token has none
   if (!scores.take(logits)) {
     state.tokens.push_back(scores.running()[scores.run()]);
     if (speculation.match_scored()) return Next::drafted;
-    cache_->go_back(run);
+    cache_->go_back(with_kv);
     speculation.drop_draft();
     return Next::step;
   }
@@ -148,7 +148,7 @@ Sequence::Next Sequence::score(std::span<const float> logits) {
 }
 
 Sequence::Next Sequence::advance(const ChosenToken& chosen, DraftLength& drafts) {
-  const auto run = static_cast<std::int32_t>(state.tokens.size());  // positions with KV if the token is not drafted
+  const auto with_kv = static_cast<std::int32_t>(state.tokens.size());  // positions with KV if the token is not drafted
   begin_output();
   const bool over = answer.append(chosen, state.tokens, speculation.is_tentative(), state.submitted);
   if (const auto confirmed = speculation.compare(state.result.tokens, over)) {
@@ -159,14 +159,14 @@ Sequence::Next Sequence::advance(const ChosenToken& chosen, DraftLength& drafts)
   const Speculation::Chosen relation = speculation.match_token(state.tokens.back(), over, drafts);
   if (relation == Speculation::Chosen::guessed) ++state.result.accepted_tokens;
   if (relation != Speculation::Chosen::other) return Next::drafted;
-  cache_->go_back(run);
+  cache_->go_back(with_kv);
   speculation.drop_draft();
   return over ? Next::end : Next::step;
 }
 
-/// Called when the logits of the last prompt token are available.
+/// Ends the prompt. Called when the logits of its last token are available, and again with each further token.
 void Sequence::begin_output() {
-  if (!prompt.end()) return;
+  if (!prompt.end()) return;  // this is not the first call
   if (state.request.callbacks.on_prefilled && !speculation.is_tentative())
     state.request.callbacks.on_prefilled(state.result);
 }
@@ -177,6 +177,7 @@ void Sequence::keep_chosen() {
 }
 
 void Sequence::close(FinishReason reason, const std::string& error) {
+  // eos stands for any end of the answer by itself; the writer knows which one it was.
   state.result.reason = reason == FinishReason::eos ? answer.reason() : reason;
   state.result.error = error;
   if (speculation.is_tentative()) return drop_tentative();  // cut off before anything was confirmed

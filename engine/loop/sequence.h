@@ -31,7 +31,7 @@ struct RequestState {
   Clock::time_point submitted;
   Lead lead;                               // the sequence that this one waits for before it starts
   std::shared_ptr<MeasuredTurn> measured;  // keeps the logits of the answer's first rows; null: not measured
-  bool probe = false;                      // a probe takes only rows that nothing else needs
+  bool probe = false;                      // it measures a turn (relay_probe.h), in rows that nothing else needs
 
   /// Maximum number of positions that the sequence can fill.
   std::int32_t max_positions() const { return prompt_length + request.max_tokens; }
@@ -91,7 +91,8 @@ class Sequence {
 
   /// Drops the KV of drafted tokens that were not chosen, when the sequence is cut off.
   void keep_chosen();
-  /// Ends the sequence: completes the result except for its segments, and keeps the cache.
+  /// Ends the sequence: completes the result except for its segments, and keeps the cache. `reason`: eos if the answer
+  /// ended by itself, also by a stop string or max_tokens; the result then has AnswerWriter::reason().
   void close(FinishReason reason, const std::string& error);
   /// Takes the place of a close() that threw.
   void fail(const char* error) noexcept;
@@ -108,18 +109,19 @@ class Sequence {
   float prompt_entropy_ = 0.0f;  // of the distribution behind the prompt, while the choices run
 };
 
-/// Returns what may come next, at most `max_tokens` tokens: of a forced answer, of a check and of a choice that is
-/// scored the next tokens, which are certain. Empty while the prompt runs.
+/// Returns what may come next, at most `max_tokens` tokens. For a forced answer, a check or a choice that is scored,
+/// these are the next tokens, which are certain. Empty while the prompt runs.
 Draft find_draft(const Sequence& sequence, std::int32_t max_tokens);
 
-/// True while a given choice runs, to be scored.
+/// True while one of the given choices runs in order to be scored.
 bool is_scoring(const Sequence& sequence);
 
-/// True when only the choice of the next token needs the logits, so that they may stay on the device.
+/// True when the backend can choose the next token by itself: nothing on the host needs the logits, so that they may
+/// stay on the device.
 bool chooses_alone(const Sequence& sequence);
 
-/// The exact KV of the first tokens, for prompts that begin with the same tokens. Without a cache when the sequence is
-/// not running or its method keeps no prefixes.
+/// Returns the exact KV of the first tokens, for prompts that begin with the same tokens. It has no cache when the
+/// sequence is not running, its method keeps no prefixes, or some of its KV was read from a file.
 LivePrefix live_prefix(const Sequence& sequence);
 
 /// True when some of the request's KV was read from a file. It is not for other prompts.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// EngineLoop: what an engine's thread does: takes what has come in, begins requests, runs steps. Nothing that a request
-// or a shortage of memory causes ends the thread (docs/decisions/memory.md).
+// EngineLoop: what an engine's thread does. It takes what has come in, begins requests, and runs steps. Nothing that a
+// request or a shortage of memory causes ends the thread (docs/decisions/memory.md).
+// StepEngine: checks what callers hand in, and puts it into the inbox of this thread.
 #include "engine/loop/step_engine.h"
 
 #include <fmt/format.h>
@@ -43,6 +44,7 @@ void EngineLoop::run() noexcept {
       apply_cancels();
       admission_.admit();
       admission_.admit_probe();
+      // {}: has_work() is asked only when nothing runs, so there are no live prefixes. The same holds below.
       const bool rows = !parts_.running.empty() || parts_.ahead.has_work(free_bytes(parts_), {});
       if (rows && runner_.step()) admission_.begin_checks();
     } catch (const std::exception& error) {
@@ -51,7 +53,7 @@ void EngineLoop::run() noexcept {
       recover(kCallbackThrew);
     }
   }
-  parts_.work.orders.clear();  // callers that wait for one return
+  parts_.work.orders.clear();  // callers that wait for an order return
   parts_.ahead.clear();
   for (SequenceList* list : {&parts_.running, &parts_.work.waiting, &parts_.probes}) {
     while (!list->empty()) end_.end(*list, list->begin(), FinishReason::cancelled, "");
@@ -88,8 +90,8 @@ void EngineLoop::apply_cancels() {
   }
 }
 
-/// The failure may have touched any request that had begun, so all of them end. If none had, the first that waits ends,
-/// so that a lasting shortage ends requests one by one.
+/// Ends the requests that a failure may have touched: all that had begun. If none had begun, the first one that waits
+/// ends, so that a lasting shortage ends requests one by one.
 void EngineLoop::recover(const char* error) noexcept {
   SequenceList& running = parts_.running;
   SequenceList& waiting = parts_.work.waiting;
@@ -104,7 +106,7 @@ void EngineLoop::recover(const char* error) noexcept {
   }
   if (any) return;
   if (!waiting.empty()) return end_.end(waiting, waiting.begin(), FinishReason::error, error);
-  // The first request could not even be moved to those that wait.
+  // Not even the first request could be moved to those that wait.
   if (std::unique_ptr<Sequence> first = parts_.inbox.take_first())
     end_.end(std::move(first), FinishReason::error, error);
 }
@@ -180,7 +182,8 @@ void check(const GenerationRequest& request, const Model& model) {
   }
 }
 
-/// If it throws, the model is released first: its weights lie in the backend's memory.
+/// Makes the record of an engine's parts. If that throws, the model is released before the backend, because its weights
+/// lie in the backend's memory.
 std::shared_ptr<EngineParts> make_parts(std::unique_ptr<Backend>& backend, std::shared_ptr<const Model>& model,
                                         const LocalEngineOptions& options) {
   try {
@@ -196,8 +199,8 @@ constexpr const char* kRecurrent = "its model has recurrent layers, whose state 
 
 bool is_recurrent(const EngineParts& parts) { return parts.model->kv_layout().state_bytes > 0; }
 
-/// Returns the decision, or an exact one if the prompt would compare values in a layer that has none: it reads those of
-/// another layer. Throws EngineError if the request names that layer.
+/// Returns the decision, or an exact one if the prompt would compare values in a layer that stores none and reads those
+/// of another layer. Throws EngineError if the request names that layer.
 ReuseDecision with_values(ReuseDecision decision, const ReuseOptions& reuse, const ModelConfig& config) {
   const LayerRange& range = decision.range;
   if (!takes_segments(reuse, decision) || !range.valid(config.layers) || config.stores_kv(range.detect))
@@ -209,7 +212,7 @@ ReuseDecision with_values(ReuseDecision decision, const ReuseOptions& reuse, con
   return exact_because(reuse, why);
 }
 
-/// baton::decide() with the engine's calibration.
+/// Calls baton::decide() with the engine's calibration.
 ReuseDecision decide_now(const ReuseOptions& reuse, PlaceId place, const EngineParts& parts) {
   if (is_recurrent(parts) && takes_segments(reuse)) return exact_because(reuse, kRecurrent);
   const ModelConfig& config = parts.model->config;
