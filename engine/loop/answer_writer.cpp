@@ -77,7 +77,7 @@ std::vector<double> ChoiceScores::probabilities() const {
   std::vector<double> parts;
   double sum = 0.0;
   for (const double score : scores_) {
-    parts.push_back(most == -HUGE_VAL ? 1.0 : std::exp(score - most));  // none is possible: all alike
+    parts.push_back(most == -HUGE_VAL ? 1.0 : std::exp(score - most));  // no choice is possible: all get the same
     sum += parts.back();
   }
   for (double& part : parts) part /= sum;
@@ -133,7 +133,7 @@ void AnswerWriter::end_scores() {
   scores_.reset();
 }
 
-/// A constraint is applied on the host.
+/// A constraint is applied on the host, so it needs the logits there.
 bool AnswerWriter::chooses_alone() const {
   return !request_.callbacks.on_logits && !sampler_.penalises() && !is_constrained() && !scores_;
 }
@@ -157,7 +157,7 @@ ChosenToken AnswerWriter::choose(std::span<float> logits, std::span<const TokenI
   return {id, entropy};
 }
 
-/// What follows a token that is not allowed would never be chosen.
+/// The tokens behind one that is not allowed would never be chosen.
 Draft AnswerWriter::allowed_part(Draft draft) const {
   if (!is_constrained() || draft.match == 0) return draft;
   AnswerMatcher matcher = *matcher_;

@@ -30,21 +30,23 @@ class ChoiceScores {
   /// `choices`: at least one, of at least one token each; `eos`: the ids that end an answer.
   ChoiceScores(std::vector<std::vector<TokenId>> choices, std::vector<TokenId> eos);
 
-  /// False until the logits behind the prompt were taken.
+  /// False until the logits behind the prompt have been taken.
   bool begun() const { return begun_; }
-  /// Tokens of the choice that is scored, all of whose logits are needed; empty when every choice is scored.
+  /// The tokens of the choice that is being scored: the logits behind each of them are needed. Empty when all choices
+  /// are scored.
   std::span<const TokenId> running() const;
-  /// How many of running() have run.
+  /// Number of tokens of running() behind which the logits have been taken.
   std::size_t run() const { return run_; }
 
   /// Takes the logits [V] behind the prompt, and then those behind each token of running(). Returns true when running()
   /// is another choice, or empty, from now on. Throws std::runtime_error when no logit is finite.
   bool take(std::span<const float> logits);
 
-  /// By choice: the product of the probabilities of its tokens, divided by the sum over all choices. The end of an
-  /// answer counts as a token of those choices with whose tokens a longer choice begins. All choices must be scored.
+  /// Returns for each choice the product of the probabilities of its tokens, divided by the sum over all choices. If a
+  /// longer choice begins with the tokens of a choice, the end of the answer counts as one more token of the shorter
+  /// one. All choices must be scored.
   std::vector<double> probabilities() const;
-  /// The most probable choice, the first of several.
+  /// Returns the most probable choice; of equally probable ones, the first.
   const std::vector<TokenId>& best() const;
 
  private:
@@ -55,7 +57,7 @@ class ChoiceScores {
   std::vector<TokenId> eos_;
   std::vector<bool> ends_;      // by choice: its end counts
   std::vector<double> scores_;  // by choice: log probability so far
-  std::size_t at_ = 0;          // the choice that is scored
+  std::size_t at_ = 0;          // the choice that is being scored
   std::size_t run_ = 0;
   bool begun_ = false;
 };
@@ -85,11 +87,12 @@ class AnswerWriter {
   /// The scores of the request's choices; null when it has none, and when all are scored.
   ChoiceScores* scores() { return scores_ ? &*scores_ : nullptr; }
   const ChoiceScores* scores() const { return scores_ ? &*scores_ : nullptr; }
-  /// Called when all choices are scored: the answer is forced to be the most probable one, unless the request forces
-  /// it.
+  /// Called when all choices are scored: the answer is forced to be the most probable choice, unless the request forces
+  /// an answer itself.
   void end_scores();
 
-  /// True when only the choice of the next token needs the logits, so that they may stay on the device.
+  /// True when nothing but the choice of the next token needs the logits, so that the backend can choose and they may
+  /// stay on the device.
   bool chooses_alone() const;
   /// The parameters of the next token's choice, or of the one `ahead` tokens later.
   TokenChoice choice(std::int32_t ahead = 0) const;
@@ -122,7 +125,7 @@ class AnswerWriter {
   std::optional<AnswerMatcher> matcher_;  // of the request's constraint
   StreamDecoder decoder_;
   StopStrings stops_;
-  std::optional<ThinkingReader> thinking_;  // the answer is thinking alone
+  std::optional<ThinkingReader> thinking_;  // set if the answer is thinking alone
   std::optional<ChoiceScores> scores_;
   std::vector<std::size_t> text_length_;  // decoded bytes after each output token
   std::vector<float> entropy_;
@@ -135,12 +138,12 @@ class AnswerMasks {
  public:
   explicit AnswerMasks(const Model& model) : model_(model) {}
 
-  /// Reads the vocabulary, once for all threads: takes about a tenth of a second. Throws as MaskVocabulary does; the
-  /// next call begins anew then. From any thread.
+  /// Reads the vocabulary, once for all threads, which takes about a tenth of a second. Throws as MaskVocabulary does;
+  /// the next call then begins anew. May be called by any thread.
   std::shared_ptr<const MaskVocabulary> vocabulary(const std::stop_token& stop = {});
 
-  /// From any thread. Only the engine's thread may use the result. Null for null. Throws as `vocabulary`, unless that
-  /// has been called.
+  /// Returns the masks of a constraint; null for null. May be called by any thread, but only the engine's thread may
+  /// use the result. Throws as `vocabulary` does, unless the vocabulary has been read.
   std::shared_ptr<TokenMasks> of(const std::shared_ptr<const Grammar>& constraint);
 
  private:

@@ -22,7 +22,7 @@ KeptState last_state(const std::vector<KeptState>& states, std::int32_t position
   return found;
 }
 
-/// Adds the state that the match ends with. Without it nothing matches.
+/// Adds the state at the end of the match. Returns an empty match if there should be one but it is missing.
 PrefixCache::Match with_state(PrefixCache::Match match, const KeptState& state, SegmentStore& store) {
   if (match.length == 0 || state.position == 0) return match;
   const std::shared_ptr<const Segment> kept = store.read(state.segment);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The look-up of KV that a prompt can begin with or take texts from, and PrefixCache: exact KV of prompt prefixes, for
-// prompts that begin with the same tokens. The cache is a tree, so a common prefix is stored once: an entry holds only
-// the tokens after the point where it branches off its parent.
+// The look-up of KV that a prompt can begin with or take texts from: cached prefixes (PrefixCache), exact KV at the
+// beginnings of running prompts (live prefixes), early prompts, contexts and segments. The decisions are pure functions
+// of what is there at one moment. A prompt that begins with the same tokens as a running one follows it: it waits until
+// the common beginning is computed, and copies the KV (docs/decisions/scheduling.md).
 #pragma once
 
 #include <cstdint>
@@ -20,7 +21,9 @@ namespace baton {
 
 class Sequence;
 
-/// Used by the engine's thread only. The segments count towards the store's budget, and the store may evict them.
+/// The exact KV of prompt prefixes, for prompts that begin with the same tokens. The cache is a tree, so a common
+/// prefix is stored once: an entry holds only the tokens behind the point where it branches off its parent. The
+/// segments count towards the store's budget, and the store may evict them. Used by the engine's thread only.
 class PrefixCache {
  public:
   /// `states`: the model has recurrent layers, so that a prefix can only end where its state was kept.
@@ -46,16 +49,17 @@ class PrefixCache {
   /// Returns the longest cached prefix of the prompt, at most `max_tokens` tokens.
   Match find(std::span<const TokenId> prompt, std::int32_t max_tokens);
 
-  /// Returns the number of tokens of that prefix. Does not count as a use.
+  /// Returns the number of tokens of the longest cached prefix. Does not count as a use.
   std::int32_t length(std::span<const TokenId> prompt);
 
   /// Returns the first `length` tokens of a context, up to the first piece that was evicted or for which the device has
   /// no memory.
   Match read(const KeptContext& context, std::int32_t length);
 
-  /// Returns where the KV of that prefix is. Does not count as a use; some of it may have been evicted.
+  /// Returns where the KV of the longest cached prefix is. Does not count as a use; some of the KV may have been
+  /// evicted.
   std::vector<KeptContext::Piece> pieces(std::span<const TokenId> prompt) const;
-  /// Returns the states that are kept of that prefix, by ascending positions. Some may have been evicted.
+  /// Returns the states that are kept of the longest cached prefix, by ascending positions. Some may have been evicted.
   std::vector<KeptState> states(std::span<const TokenId> prompt) const;
 
   /// The minimum number of tokens for which an entry is worth its place.
@@ -86,17 +90,12 @@ class PrefixCache {
   std::uint64_t clock_ = 0;
 };
 
-// The look-up of KV that a prompt can begin with or take texts from: cached prefixes, exact KV at the beginnings of
-// running prompts (live prefixes), early prompts, contexts and segments. The decisions are pure functions of what is
-// there at one moment. A prompt that begins like a running one follows it: it waits until the common beginning is
-// computed, and copies the KV (docs/decisions/scheduling.md).
-
 /// The minimum number of tokens for which a prompt waits for another one.
 constexpr std::int32_t kMinFollowedTokens = 16;
 
 /// Pointers are those of the sequence, so a value must not be kept beyond the current engine step.
 struct LivePrefix {
-  std::uint64_t id = 0;             // RequestId or EarlyId; they are drawn from one count
+  std::uint64_t id = 0;             // RequestId or EarlyId; one counter gives both
   const KvCache* cache = nullptr;   // keeps raw keys
   std::span<const TokenId> tokens;  // from position 0, at least `coming` of them
   std::int32_t ready = 0;           // positions [0, ready) of the cache hold exact KV
@@ -162,14 +161,14 @@ struct TextInPrompt {
 TextStep text_step(const GenerationRequest& request, const ReuseDecision& decision, const PromptPart& part,
                    const TextInPrompt& found, std::int32_t begin, std::int32_t known);
 
-// What a prompt takes of a kept context (engine/kv/segment_handle.h), and what it leaves as one. The engine's thread
-// only.
+// What a prompt takes of a kept context (engine/kv/segment_handle.h), and what it leaves as one. For the engine's
+// thread only.
 
 /// Returns the number of first tokens of the prompt that the context holds; 0: it is of another engine.
 std::int32_t common_length(const KeptContext& context, std::span<const TokenId> prompt, const SegmentStore& store);
 
-/// Returns the number of first tokens of the prompt whose KV the request's context has and the request may use. Whether
-/// the KV was evicted is not looked at.
+/// Returns the number of first tokens of the prompt whose KV the request's context has and the request may use. Does
+/// not check whether the KV was evicted.
 std::int32_t context_length(const GenerationRequest& request, const ReuseDecision& decision,
                             std::span<const TokenId> prompt, const SegmentStore& store);
 
@@ -178,8 +177,9 @@ std::int32_t context_length(const GenerationRequest& request, const ReuseDecisio
 ContextHandle keep_context(const Sequence& sequence, Backend& backend, SegmentStore& store,
                            const PrefixCache& prefixes);
 
-/// LocalEngine::context_bytes, and the context of such bytes: `context` with its piece. Null: the budget has no room.
+/// Returns the bytes of a context, as LocalEngine::context_bytes does.
 std::vector<std::byte> bytes_of(Device& device, const KeptContext& context, const SegmentStore& store);
+/// Returns `context` with such bytes as its one piece, or null when the budget has no room.
 ContextHandle with_bytes(const std::shared_ptr<KeptContext>& context, const KvLayout& layout,
                          std::span<const std::byte> bytes, Backend& backend, SegmentStore& store);
 

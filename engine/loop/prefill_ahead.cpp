@@ -281,8 +281,9 @@ bool PrefillAhead::complete(EarlyId id) const {
   return at < early_.size() && early_[at]->started() && early_[at]->settled() && early_[at]->backlog() == 0;
 }
 
-/// A prompt that has not started leaves the beginning that it has in common with another one to that one, and starts
-/// when it needs tokens of its own: at once when all of it is known, else when they are worth a start.
+/// True when a prompt that has not started waits for another one, which computes the beginning that they have in
+/// common. It starts when it needs tokens of its own: at once if all of it is known, otherwise if they are worth a
+/// start.
 bool PrefillAhead::waits(const EarlySequence& sequence, std::span<const LivePrefix> live) const {
   if (sequence.started() || live.empty() || !takes_prefixes(sequence.prompt().reuse)) return false;
   const auto known = static_cast<std::int32_t>(sequence.known().size());
@@ -355,8 +356,8 @@ void PrefillAhead::add_rows(StepRows& step, std::int32_t decoding, bool prefilli
     left = std::max(0, left - count);
     return true;
   };
-  // First the prompts that are wholly known: their requests are submitted next, so they do not wait until a block is
-  // full.
+  // The prompts that are wholly known come first: their requests are submitted next, so they do not wait until a block
+  // is full.
   for (const auto& one : early_) {
     const std::int32_t backlog = one->backlog();
     if (backlog < 1 || !one->settled()) continue;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// EarlySequence: a prompt that is prefilled before all of it is known. Its tokens grow when parts become known and when
-// the requests that it follows decode. When a known token changes, the KV from that token on is discarded, so the KV is
-// always exact for the tokens that it was computed from. PrefillAhead: the early prompts of an engine.
+// EarlySequence: a prompt that is prefilled before all of it is known. PrefillAhead: the early prompts of an engine,
+// and the rows that each step adds for them.
 #pragma once
 
 #include <functional>
@@ -42,6 +41,9 @@ class KnownParts {
   std::size_t begin_ = 0;
 };
 
+/// A prompt that is prefilled before all of it is known. Its tokens grow when parts become known and when the requests
+/// that it follows decode. When a known token changes, the KV of that token and of all behind it is discarded, so the
+/// KV is always exact for the tokens that it was computed from.
 class EarlySequence {
  public:
   EarlySequence(EarlyId id, EarlyPrompt prompt, ReuseDecision decision);
@@ -58,14 +60,14 @@ class EarlySequence {
   /// known.
   void ended(RequestId id, const std::vector<TokenId>* tokens);
 
-  /// The tokens known so far, at most EarlyPrompt::longest.
+  /// Returns the tokens known so far, at most EarlyPrompt::longest.
   std::span<const TokenId> known() const { return known_.tokens(); }
   /// True when all of the prompt is known.
   bool settled() const { return prompt_.complete && known_.part() == prompt_.parts.size(); }
   /// Number of tokens left to run; 0 after give_up().
   std::int32_t backlog() const { return given_up_ ? 0 : static_cast<std::int32_t>(known_.tokens().size()) - done_; }
   void give_up() { given_up_ = true; }
-  /// Its request has come: what runs from now on is not ahead of it.
+  /// Reports that the prompt's request has come: what runs from now on is not ahead of it.
   void submitted() { submitted_ = true; }
 
   bool started() const { return cache_.has_value(); }
@@ -73,8 +75,8 @@ class EarlySequence {
   void start(KvCache cache, std::int32_t placed);
   std::size_t bytes() const { return cache_ ? cache_->bytes() : 0; }
 
-  /// The exact KV of the first tokens, for prompts that begin with the same tokens. Without a cache when the sequence
-  /// has not started or its method keeps no prefixes.
+  /// Returns the exact KV of the first tokens, for prompts that begin with the same tokens. It has no cache when the
+  /// sequence has not started, its method keeps no prefixes, or some of its KV was read from a file.
   LivePrefix live() const;
 
   /// Adds `count` rows to a step. Returns true when the last row is the prompt's last token, whose logits are needed.
@@ -103,7 +105,7 @@ class EarlySequence {
   ReuseDecision decision_;
   KnownParts known_;
   std::optional<KvCache> cache_;
-  bool whole_ = false;  // all of the prompt was known from the beginning
+  bool whole_ = false;  // all of the prompt was known at the beginning
   std::int32_t placed_ = 0;
   std::int32_t ahead_ = 0;
   std::int32_t done_ = 0;  // tokens whose KV is in the cache or will be placed there
@@ -113,9 +115,7 @@ class EarlySequence {
   bool submitted_ = false;
 };
 
-// PrefillAhead: the early prompts of an engine, and the rows that each step adds for them.
-
-/// Used by the engine's thread only.
+/// The early prompts of an engine, and the rows that each step adds for them. Used by the engine's thread only.
 class PrefillAhead {
  public:
   PrefillAhead(Backend& backend, const Model& model, RopeTable& angles, PrefixCache& prefixes, SpareRows& spare,
@@ -157,9 +157,10 @@ class PrefillAhead {
   /// the running requests, here and below.
   bool has_work(std::int64_t free_bytes, std::span<const LivePrefix> running) const;
 
-  /// Adds rows to a step with rows of `decoding` sequences. Adds none when the step is `prefilling`, that is, holds
-  /// rows of submitted prompts. The logits of prompts' last tokens are appended to those that the step already asks
-  /// for. `at_least`: rows that it may add even if they are not spare.
+  /// Adds rows to a step with `decoding` rows of sequences that decode. Adds none when the step is `prefilling`, that
+  /// is, holds rows of submitted prompts. The logits of prompts' last tokens are appended to those that the step
+  /// already asks for, so these come in three groups: rows for which the backend chooses a token, rows of sequences
+  /// that get their logits, rows of early prompts. `at_least`: rows that it may add even if they are not spare.
   void add_rows(StepRows& step, std::int32_t decoding, bool prefilling, std::int64_t free_bytes,
                 std::span<const LivePrefix> running, std::int32_t at_least = 0);
   /// Reports that the step succeeded. `logits`: the rows that add_rows asked for, [n, V].

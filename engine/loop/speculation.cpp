@@ -7,7 +7,7 @@
 namespace baton {
 namespace {
 
-constexpr std::int32_t kMaxMatch = 32;                     // longer ones say no more
+constexpr std::int32_t kMaxMatch = 32;                     // a longer match says no more
 constexpr double kNewestChoice = 0.05, kNewestStep = 0.2;  // weights of the newest measurement in the means
 constexpr double kFewRows = 1.5;  // a row of a step of few rows takes this times one of a step of many, until measured
 constexpr double kDraftGain = 1.02;  // required gain of a longer draft: times are measured with errors
@@ -75,7 +75,7 @@ void DraftLength::on_choice(std::int32_t match, bool right) {
   mean += kNewestChoice * ((right ? 1.0 : 0.0) - mean);
 }
 
-/// A single slow step (the machine did other work) moves a mean by a fifth of it at most.
+/// A single slow step (the machine did other work) moves the mean by at most a fifth of the mean.
 void DraftLength::on_step(std::int32_t rows, double milliseconds) {
   if (rows < 1 || rows >= static_cast<std::int32_t>(step_ms_.size())) return;
   double& mean = step_ms_[static_cast<std::size_t>(rows)];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Drafts: tokens that probably come next run in the same step as the token before them, and those that the sequence
-// then chooses itself are kept. The answer is the same, token for token, since a row's result does not depend on the
+// then chooses by itself are kept. The answer is the same, token for token, since a row's result does not depend on the
 // rows of its step. A draft is what followed the last tokens where they occurred before: agents repeat one another.
 // docs/methods.md, "Drafts"; the idea is prompt lookup decoding, a speculative decoding without a second model.
 #pragma once
@@ -96,7 +96,7 @@ class Speculation {
   /// decided: with the first token that differs, with the last tentative token, or when the answer is `over`.
   std::optional<std::int64_t> compare(std::span<const TokenId> answer, bool over);
 
-  /// Returns at most `max_tokens` tokens that may come next. Of a forced answer and of a check they are certain
+  /// Returns at most `max_tokens` tokens that may come next. For a forced answer and for a check they are certain
   /// (match 0). The result points into the source or into this object.
   Draft find(const DraftSource& source, std::int32_t max_tokens) const;
   /// The first `tokens` tokens of the draft run in the next step.
@@ -110,10 +110,11 @@ class Speculation {
 
   /// Says how a chosen token relates to the draft.
   enum class Chosen : std::uint8_t { other, certain, guessed };
-  /// Compares a chosen token with the next one of the draft; `over`: the answer has ended with it. Whatever is not
-  /// `other` is the next token of the draft, so that the logits behind it are valid. Reports the choice to `drafts`.
+  /// Compares a chosen token with the next one of the draft; `over`: the answer has ended with it. Returns `other` if
+  /// it is not the draft's next token or ends the answer; otherwise the logits behind it are valid. Reports the choice
+  /// to `drafts`.
   Chosen match_token(TokenId chosen, bool over, DraftLength& drafts);
-  /// Moves on to the next token of the draft, of a choice that is scored. Returns false behind the last one.
+  /// Moves to the next token of the draft if the draft is a choice that is scored. Returns false behind the last one.
   bool match_scored();
 
  private:

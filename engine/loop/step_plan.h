@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rows of the next step: pure functions of a snapshot of the running sequences, and SpareRows, which measures how
-// many rows of prompts a step may add to those of decoding sequences.
+// The plan of the next engine step, a pure function of a snapshot of the running sequences: how long drafts may be, the
+// rows of each sequence (one row and its draft for each one that decodes, then chunks of prompts, earliest deadline
+// first), and the rows that early prompts get in any case. SpareRows measures how many rows of prompts a step may add
+// to those of sequences that decode.
 #pragma once
 
 #include <cstdint>
@@ -14,14 +16,15 @@
 
 namespace baton {
 
+/// Measures how many rows of prompts a step may add to those of sequences that decode.
 class SpareRows {
  public:
   /// `slowdown`: the fraction by which added rows may lengthen decode steps on average.
   /// `max_rows`: maximum rows of a step.
   SpareRows(double slowdown, std::int32_t max_rows);
 
-  /// Returns the number of rows that the next step may add to its `decoding` rows (at least 1). Rows that are not used
-  /// are saved up, so that a later step can add several at once. Now and then it returns 0 in several steps in
+  /// Returns the number of rows that the next step may add to its `decoding` rows, which are at least 1. Rows that are
+  /// not used are saved up, so that a later step can add several at once. Now and then it returns 0 in several steps in
   /// succession, so that the last of them is undisturbed: the baseline of the measurement. `row_ms`: time of a row in a
   /// step of many rows, from which the first limit follows; 0: not measured.
   std::int32_t next(std::int32_t decoding, double row_ms = 0);
@@ -56,10 +59,6 @@ class SpareRows {
   std::map<std::int32_t, Level> levels_;
 };
 
-// The plan of the next engine step, a pure function of a snapshot of the running sequences: how long drafts may be, the
-// rows of each sequence (one and its draft for every decoding one, then chunks of prompts, earliest deadline first),
-// and the rows that early prompts get in any case.
-
 /// Where a decoding sequence's draft comes from.
 enum class DraftKind : std::uint8_t {
   guess,   // earlier tokens: it may be wrong
@@ -69,10 +68,10 @@ enum class DraftKind : std::uint8_t {
 
 /// What the plan knows of a running sequence.
 struct SequenceSnapshot {
-  std::int32_t tokens = 0;  // Sequence::pending(), filled in after drafts are found; 0: it waits
+  std::int32_t tokens = 0;  // rows left to run, Sequence::pending(), filled in after drafts are found; 0: it waits
   bool decoding = false;    // each step gives a token; false for probes, whose rows count like a prompt's
   double deadline = 0;      // of a prompt, in milliseconds: when it should be in the cache
-  bool probe = false;       // takes only rows that nothing else needs
+  bool probe = false;       // it measures a turn (relay_probe.h), and takes only rows that nothing else needs
   bool tentative = false;   // method verified: what it writes may not stay
   bool has_early = false;   // an early prompt of its request is there: the exact twin of a tentative one
   DraftKind draft = DraftKind::guess;
@@ -93,7 +92,7 @@ DraftRule draft_rule(DraftKind kind, std::int32_t decoding, const LocalEngineOpt
 std::int32_t decoding_sequences(std::span<const SequenceSnapshot> sequences);
 /// Returns the number of rows of sequences that decode.
 std::int32_t decoding_rows(std::span<const SequenceSnapshot> sequences);
-/// True when a prompt has rows left that is not a probe's.
+/// True when a prompt other than a probe's has rows left.
 bool is_prefilling(std::span<const SequenceSnapshot> sequences);
 
 /// True when the prompt that is served next arrived after a sequence began to decode, so that this sequence's steps may
@@ -135,11 +134,11 @@ std::int32_t rows_before_siblings(const StepMeasures& times, std::int32_t decodi
 std::int32_t rows_in_tiles(std::int32_t spare, std::int32_t decoding, std::int32_t pending, std::int32_t max_rows);
 
 /// Returns the number of prompt rows that fill the last tile of a step with `decoding` other rows, or one more tile
-/// if those are few: to read the KV of a sequence costs nearly as much for one row as for several. At least 1.
+/// if those are few: reading the KV of a sequence costs nearly as much for one row as for several. At least 1.
 std::int32_t rows_to_fill(std::int32_t decoding, std::int32_t max_rows);
 
-/// Rows for which the CPU's product takes quantised weights apart once, with AVX-512; elsewhere a multiple of them. A
-/// ninth row costs a model of 0.5B as much as five others.
+/// The number of rows for which the CPU's product unpacks quantised weights once, with AVX-512; elsewhere a multiple of
+/// that number. A ninth row costs a model of 0.5B as much as five others.
 constexpr std::int32_t kRowTile = 8;
 
 }  // namespace baton
