@@ -71,7 +71,7 @@ void Admission::admit() {
       continue;
     }
     // A tentative request's early prompt stays, next to the request's own cache.
-    const EarlyId own = begins_tentatively(next) ? 0 : next.request().early;
+    const EarlyId own = starts_tentatively(next) ? 0 : next.request().early;
     for (bool room = false; !room;) {
       now = snapshot(next);
       now.own_early_bytes = parts_.ahead.bytes_of(own);
@@ -180,7 +180,8 @@ std::int32_t Admission::known_beginning_of(const Sequence& next) {
   return known_beginning(kv_of(next.state), live_prefixes(parts_.running), prompt, max_prefix_of(next.request()));
 }
 
-bool Admission::begins_tentatively(const Sequence& sequence) const {
+/// Returns begins_tentatively() for a sequence, with what was computed ahead of its prompt.
+bool Admission::starts_tentatively(const Sequence& sequence) const {
   const RequestState& state = sequence.state;
   const std::int32_t left = state.prompt_length - parts_.ahead.computed(state.request.early, state.prompt());
   return baton::begins_tentatively(state.request, state.decision, sequence.answer.scores() != nullptr, left,
@@ -254,7 +255,7 @@ std::vector<float> Admission::start(Sequence& sequence) {
   const std::span<const TokenId> prompt = sequence.state.prompt();
   const std::int32_t positions = sequence.state.max_positions();
   const KvLayout layout = layout_for(request, *parts_.model, sequence.state.decision.range);
-  bool tentative = begins_tentatively(sequence);
+  bool tentative = starts_tentatively(sequence);
   if (!tentative && may_begin_tentatively(*request.reuse.method)) sequence.be_exact();
   auto early = tentative ? std::nullopt : parts_.ahead.take(request.early, prompt, positions, layout);
   KvCache cache = early ? std::move(early->cache) : KvCache(*parts_.backend, layout, positions);

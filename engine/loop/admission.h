@@ -66,7 +66,7 @@ class Admission {
   bool wait_for_beginning(Sequence& next);
   bool wait_for_texts(Sequence& next);
   std::int32_t known_beginning_of(const Sequence& next);
-  bool begins_tentatively(const Sequence& sequence) const;
+  bool starts_tentatively(const Sequence& sequence) const;
   EarlyId twin_of(const Sequence& sequence);
   void begin_check(Sequence& sequence);
   PromptTime time_for(const Sequence& sequence) const;
