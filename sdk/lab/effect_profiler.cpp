@@ -11,7 +11,6 @@
 #include "engine/registry.h"
 #include "engine/reuse/between_models.h"
 #include "engine/reuse/lab/direct/direct.h"
-#include "engine/reuse/lab/scores/scores.h"
 #include "engine/reuse/rectify/rectify.h"
 
 namespace baton::inline v1::lab {
@@ -114,7 +113,10 @@ ReuseOptions options_of(const RangeCandidate& candidate, std::int32_t layers) {
   reuse.method = candidate.share <= 0 ? &direct_method() : group ? group_method() : &rectify_method();
   if (reuse.method == nullptr) throw std::invalid_argument("this program lacks a method that is measured");
   reuse.range = candidate.range;
-  own<RectifyOptions>(reuse).selection = {.suffix = 0, .share = candidate.share, .all = candidate.share >= 1};
+  SelectionOptions& selection = own<RectifyOptions>(reuse).selection;
+  selection = SelectionOptions::by_change();  // as runs choose
+  selection.share = candidate.share;
+  selection.all = candidate.share >= 1;
   return reuse;
 }
 
@@ -123,9 +125,7 @@ class EffectMeasurement : public HandOverMeasurement {
  public:
   EffectMeasurement(LocalEngine& author, LocalEngine& reader, std::span<const CalibrationHandOver> hand_overs,
                     const ProfilerOptions& options, std::int32_t reply_tokens)
-      : HandOverMeasurement(author, reader, hand_overs, options, reply_tokens), layers_(reader.model().config.layers) {
-    set_token_scores(lab_token_scores());  // by which candidates choose tokens, whatever the program has registered
-  }
+      : HandOverMeasurement(author, reader, hand_overs, options, reply_tokens), layers_(reader.model().config.layers) {}
 
   std::optional<std::vector<double>> measure(std::span<const RangeCandidate> candidates) {
     std::vector<ReuseOptions> options;

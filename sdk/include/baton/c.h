@@ -187,10 +187,9 @@ typedef struct baton_engine_options {
   int64_t kv_budget_bytes;  // bytes of KV cache per model; 0: half of the free memory
   double slowdown;          // docs/cli.md, --slowdown; 0: 0.67 on the CPU, 0.1 on a GPU
   const char* kv_dtype;     // "bf16" or "f32", in place of the workflow's; NULL: the workflow's
-  const char* learned_folder;       // where what methods learn is kept between processes; NULL: nowhere
-  baton_progress_callback on_load;  // while weights are read; on the thread that needs the model
-  baton_progress_callback
-      on_profile;  // while a model is profiled, which only programs with the laboratory ask for
+  const char* learned_folder;          // where what methods learn is kept between processes; NULL: nowhere
+  baton_progress_callback on_load;     // while weights are read; on the thread that needs the model
+  baton_progress_callback on_profile;  // while a model is profiled, which only programs with the laboratory ask for
   baton_warning_callback on_warning;
   void* user_data;        // for the three callbacks
   int32_t no_drafts;      // not 0: tokens are decoded one by one (docs/methods.md, "Drafts"); the answers are the same

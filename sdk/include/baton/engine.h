@@ -117,8 +117,8 @@ class Engine {
   Session restore(const Workflow& workflow, const std::filesystem::path& file) const;
 
   /// Waits, at most `time` (as wait_for), while turns of method auto are measured for places about which too little is
-  /// known, after a run has ended (docs/methods.md, "Auto"). Nobody has to: what is not measured when the engine ends is
-  /// measured by later runs. False: not finished.
+  /// known, after a run has ended (docs/methods.md, "Auto"). Nobody has to: what is not measured when the engine ends
+  /// is measured by later runs. False: not finished.
   bool finish_measuring(std::chrono::milliseconds time, const std::stop_token& stop = {}) const;
 
   /// For the library's own use.
