@@ -105,6 +105,12 @@ constexpr std::int32_t kPlaceSchema = 2;
 constexpr std::size_t kDigits = 16;          // of a place
 constexpr double kMaxPlaceDivergence = 1e6;  // nats
 
+/// A number that has the same effect and does not grow: the first tries count, then one turn in kCheck.
+std::uint32_t stored_turns(std::uint32_t turns) {
+  constexpr std::uint32_t kCheck = RelayHistory::kCheck;
+  return turns <= kCheck ? turns : kCheck + turns % kCheck;
+}
+
 PlaceId read_id(const JsonFields& fields) {
   const std::string text = fields.text_or("place", "");
   PlaceId id = 0;
@@ -153,7 +159,7 @@ std::string to_json(const StoredPlaces& stored) {
                                          std::min(one.divergence, kMaxPlaceDivergence),
                                          std::min(one.guard, kMaxPlaceDivergence)));
     places.push_back(fmt::format(R"({{"place": "{:016x}", "turns": {}, "observations": [{}]}})", entry->first,
-                                 entry->second.turns % RelayHistory::kCheck, fmt::join(observations, ", ")));
+                                 stored_turns(entry->second.turns), fmt::join(observations, ", ")));
   }
   return fmt::format("{{\n  \"schema\": {},\n  \"fingerprint\": {},\n  \"places\": [\n    {}\n  ]\n}}\n", kPlaceSchema,
                      quoted(stored.fingerprint), fmt::join(places, ",\n    "));

@@ -46,7 +46,7 @@ AdmissionSnapshot Admission::snapshot(const Sequence& next) const {
           .request_bytes = bytes_for(parts_, next.request(), next.state.decision, next.state.max_positions()),
           .early_bytes = parts_.ahead.bytes(),
           .has_probe = std::any_of(parts_.running.begin(), parts_.running.end(),
-                                   [](const auto& one) { return one->state.probe; })};
+                                   [](const auto& one) { return one->state.probe != nullptr; })};
 }
 
 void Admission::admit() {
@@ -108,6 +108,7 @@ bool Admission::begin(SequenceList::iterator at) {
 
 void Admission::admit_probe() {
   SequenceList& probes = parts_.probes;
+  end_.drop_lost_probes();
   SequenceList& running = parts_.running;
   if (probes.empty() || !parts_.work.waiting.empty()) return;
   const AdmissionSnapshot now = snapshot(*probes.front());

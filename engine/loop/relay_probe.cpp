@@ -48,19 +48,25 @@ void MeasuredTurn::keep(std::span<const float> logits) noexcept {
   max_rows_ = 0;
 }
 
+void MeasuredTurn::set_answer(const std::vector<TokenId>& tokens) noexcept {
+  has_answer_ = true;
+  try_to([&] { answer_ = tokens; });
+}
+
+std::size_t MeasuredTurn::compared() const {
+  const std::size_t rows = std::min(rows_.size(), answer_.size() + 1);
+  return answer_.size() < kMinTokens || rows < kMinTokens ? 0 : rows;
+}
+
 bool can_be_measured(const GenerationRequest& turn) {
   return std::any_of(turn.prompt.begin(), turn.prompt.end(),
                      [&](const PromptPart& part) { return is_rectified(turn.reuse, part); });
 }
 
-std::optional<GenerationRequest> make_probe(const EndedTurn& ended, std::shared_ptr<const MeasuredTurn> kept,
-                                            const RelayLevels& levels,
-                                            std::function<void(const RelayObservation&)> on_measured) {
-  const GenerationRequest& turn = ended.request;
-  const GenerationResult& result = ended.result;
-  // Rows behind a stop string belong to tokens that the answer has lost.
-  const std::size_t rows = std::min(kept->rows().size(), result.tokens.size() + 1);
-  if (result.tokens.size() < kMinTokens || rows < kMinTokens) return std::nullopt;
+GenerationRequest make_probe(const WrittenTurn& written, std::shared_ptr<const MeasuredTurn> kept,
+                             const RelayLevels& levels, std::function<void(const RelayObservation&)> on_measured) {
+  const GenerationRequest& turn = written.request;
+  const GenerationResult& result = written.result;
   const bool was_rectified = result.hops > 0;
   GenerationRequest probe;
   std::vector<std::int64_t> entries;
@@ -74,26 +80,27 @@ std::optional<GenerationRequest> make_probe(const EndedTurn& ended, std::shared_
   if (was_rectified) {
     probe.reuse.method = &prefix_method();
   } else {
-    probe.reuse = measuring_options(turn.reuse, ended.decision, levels.levels);
+    probe.reuse = measuring_options(turn.reuse, written.decision, levels.levels);
   }
   probe.reuse.prefix = false;  // it stores none, and an exact one would hold the texts that are to be rectified
-  probe.forced.assign(result.tokens.begin(), result.tokens.begin() + static_cast<std::ptrdiff_t>(rows - 1));
-  probe.max_tokens = static_cast<std::int32_t>(rows);
+  probe.forced = {result.tokens.front()};
+  probe.max_tokens = std::min(static_cast<std::int32_t>(kMaxRows), turn.max_tokens + 1);
 
   struct Comparison {
     double sum = 0.0;
     std::size_t rows = 0;
   };
   auto compared = std::make_shared<Comparison>();
-  probe.callbacks.on_logits = [compared, kept, rows, was_rectified](std::span<const float> logits) {
-    if (compared->rows == rows) return;
+  probe.callbacks.on_logits = [compared, kept, was_rectified](std::span<const float> logits) {
+    if (compared->rows == kept->rows().size()) return;
     const std::span<const float> then = kept->rows()[compared->rows++];
     compared->sum += was_rectified ? divergence(logits, then) : divergence(then, logits);
   };
   const auto guard = [levels](const GenerationResult& of) { return expected_by_guard(levels, of.guard_left); };
   const RelayObservation of_turn{was_rectified ? reused(result.uses, entries) : 0.0, 0.0, guard(result)};
   probe.callbacks.on_finished = [=, on_measured = std::move(on_measured)](const GenerationResult& measured) {
-    if (measured.reason != FinishReason::eos || compared->rows != rows) return;
+    const std::size_t rows = kept->compared();
+    if (measured.reason != FinishReason::eos || rows == 0 || compared->rows != rows) return;
     for (std::size_t part = 0; part < expected.size(); ++part) {
       if (measured.uses[part].from_segment != expected[part]) return;  // evicted since
     }
@@ -105,6 +112,12 @@ std::optional<GenerationRequest> make_probe(const EndedTurn& ended, std::shared_
     on_measured(found);
   };
   return probe;
+}
+
+void complete_probe(GenerationRequest& probe, const MeasuredTurn& turn) {
+  const std::size_t rows = turn.compared();
+  probe.forced.assign(turn.answer().begin(), turn.answer().begin() + static_cast<std::ptrdiff_t>(rows - 1));
+  probe.max_tokens = static_cast<std::int32_t>(rows);
 }
 
 Calibration RelayMeasuring::calibration() const {
@@ -138,19 +151,16 @@ std::shared_ptr<MeasuredTurn> RelayMeasuring::begin(const GenerationRequest& req
   return turn;
 }
 
-std::optional<GenerationRequest> RelayMeasuring::probe_of(const GenerationRequest& request,
-                                                          const ReuseDecision& decision, const GenerationResult& result,
+std::optional<GenerationRequest> RelayMeasuring::probe_of(const WrittenTurn& written,
                                                           const std::shared_ptr<MeasuredTurn>& turn) {
-  if (!turn) return std::nullopt;
   const RelayLevels levels = with_calibration([](const Calibration& now) { return now.levels; });
   if (levels.levels.empty()) return std::nullopt;
-  return make_probe({request, decision, result}, turn, levels,
-                    [this, place = turn->place()](const RelayObservation& observation) {
-                      const std::lock_guard lock(mutex_);
-                      calibration_.history.add(place, observation);
-                      history_changed_ = true;
-                      ++turns_;
-                    });
+  return make_probe(written, turn, levels, [this, place = turn->place()](const RelayObservation& observation) {
+    const std::lock_guard lock(mutex_);
+    calibration_.history.add(place, observation);
+    history_changed_ = true;
+    ++turns_;
+  });
 }
 
 std::int64_t RelayMeasuring::measured() const {

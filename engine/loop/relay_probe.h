@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The probe of a turn: a request that the engine makes itself, after a turn of method auto has ended, with the turn's
+// The probe of a turn: a request that the engine makes itself while a turn of method auto is written, with the turn's
 // prompt and the first tokens of its answer. A turn whose prompt was exact is rectified by its probe, a rectified one
 // is computed exactly, and the divergence of both is what rectification leaves in the turn's place
-// (docs/decisions/auto.md).
+// (docs/decisions/auto.md). A probe computes its prompt meanwhile, and waits behind it until the turn has written
+// enough, so that little is left when the turn ends.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +19,8 @@
 
 namespace baton {
 
-/// The logits of the first rows of an answer, until its probe has compared them.
+/// The first rows of an answer with their logits, until the turn's probe has compared them. The engine's thread only,
+/// but for place().
 class MeasuredTurn {
  public:
   /// `known`: enough is known about the place, so that more rows can be waited for.
@@ -29,27 +31,39 @@ class MeasuredTurn {
   /// Keeps one more row [V]. Without memory for it, none is kept.
   void keep(std::span<const float> logits) noexcept;
   const std::vector<std::vector<float>>& rows() const { return rows_; }
+  /// The turn is full or has ended, with these tokens. Its probe may go on. Without memory for them, as without any.
+  void set_answer(const std::vector<TokenId>& tokens) noexcept;
+  bool has_answer() const { return has_answer_; }
+  const std::vector<TokenId>& answer() const { return answer_; }
+  /// Rows that a probe compares; rows behind a stop string belong to tokens that the answer has lost. 0: too few.
+  std::size_t compared() const;
+
+  bool has_probe = false;  // it has been made
 
  private:
   PlaceId place_;
   std::size_t max_rows_;
   std::vector<std::vector<float>> rows_;
+  bool has_answer_ = false;
+  std::vector<TokenId> answer_;
 };
 
 /// True when a probe can rectify the prompt: it holds a segment that method auto might take.
 bool can_be_measured(const GenerationRequest& turn);
 
-/// A turn that has ended.
-struct EndedTurn {
+/// A turn that has written at least one token.
+struct WrittenTurn {
   const GenerationRequest& request;
   const ReuseDecision& decision;
   const GenerationResult& result;
 };
-/// Makes the probe of a turn. Returns nothing when its answer is too short. `levels`: the model's, not empty.
-/// `on_measured` is called when the probe has ended, if it reused the KV that it should.
-std::optional<GenerationRequest> make_probe(const EndedTurn& ended, std::shared_ptr<const MeasuredTurn> kept,
-                                            const RelayLevels& levels,
-                                            std::function<void(const RelayObservation&)> on_measured);
+/// Makes the probe of a turn. Its answer is forced to the turn's first token, until complete_probe gives it the others.
+/// `levels`: the model's, not empty. `on_measured` is called when the probe has ended, if it reused the KV that it
+/// should.
+GenerationRequest make_probe(const WrittenTurn& turn, std::shared_ptr<const MeasuredTurn> kept,
+                             const RelayLevels& levels, std::function<void(const RelayObservation&)> on_measured);
+/// Forces the probe's answer to that of its turn, which has one (MeasuredTurn::compared is not 0).
+void complete_probe(GenerationRequest& probe, const MeasuredTurn& turn);
 
 /// An engine's calibration, and the turns by which method auto measures it. A turn's first logits are kept, and a probe
 /// compares them with those of the other way to obtain its KV. All members are safe from any thread. The object must
@@ -74,9 +88,8 @@ class RelayMeasuring {
   /// Counts a turn of method auto for its place. Returns where its logits are to be kept, or null when it is not to be
   /// measured.
   std::shared_ptr<MeasuredTurn> begin(const GenerationRequest& request, const ReuseDecision& decision);
-  /// Returns the probe of a measured turn that has ended, or nothing when its answer is too short.
-  std::optional<GenerationRequest> probe_of(const GenerationRequest& request, const ReuseDecision& decision,
-                                            const GenerationResult& result, const std::shared_ptr<MeasuredTurn>& turn);
+  /// Returns the probe of a measured turn, or nothing if the model has no levels by now.
+  std::optional<GenerationRequest> probe_of(const WrittenTurn& written, const std::shared_ptr<MeasuredTurn>& turn);
   /// Number of turns that are being measured for places about which too little is known.
   std::int32_t measuring() const;
   /// Number of turns that have been measured.

@@ -193,29 +193,44 @@ void RequestEnd::end(std::unique_ptr<Sequence> sequence, FinishReason reason, co
   if (answer != nullptr) {
     try_to([&] { keeper_.store_all(*sequence); });
     try_to([&] { keeper_.give_texts(*sequence); });
-    make_probe_of(*sequence);
   }
+  if (MeasuredTurn* turn = sequence->state.measured.get(); turn != nullptr && !turn->has_answer())
+    turn->set_answer(answer != nullptr ? *answer : std::vector<TokenId>());
   count_kv();
   try_to([&] { sequence->deliver(); });  // the host's own on_finished may throw
 }
 
 /// Whatever goes wrong here loses a measurement, never an answer.
 void RequestEnd::make_probe_of(Sequence& turn) noexcept {
-  const std::shared_ptr<MeasuredTurn> measured = std::exchange(turn.state.measured, nullptr);
+  turn.state.measured->has_probe = true;
   try_to([&] {
-    auto probe = parts_.measuring.probe_of(turn.request(), turn.state.decision, turn.result(), measured);
+    const RequestState& state = turn.state;
+    auto probe = parts_.measuring.probe_of({state.request, state.decision, state.result}, state.measured);
     if (!probe) return;
     ReuseDecision decision = as_asked(probe->reuse);
     const RequestId id = parts_.inbox.next_id();
     parts_.probes.push_back(
         std::make_unique<Sequence>(id, std::move(*probe), std::move(decision), *parts_.model, nullptr));
-    parts_.probes.back()->state.probe = true;
+    parts_.probes.back()->state.probe = state.measured;
   });
+}
+
+/// A turn that did not end by itself, or too early, tells nothing.
+void RequestEnd::drop_lost_probes() noexcept {
+  for (SequenceList* list : {&parts_.running, &parts_.probes}) {
+    const auto is_lost = [](const auto& one) {
+      const MeasuredTurn* turn = one->state.probe.get();
+      return turn != nullptr && turn->has_answer() && turn->compared() == 0;
+    };
+    for (auto at = list->begin(); (at = std::find_if(list->begin(), list->end(), is_lost)) != list->end();)
+      end(*list, at, FinishReason::cancelled, "");
+  }
 }
 
 bool RequestEnd::drop_probe() noexcept {
   SequenceList& running = parts_.running;
-  const auto found = std::find_if(running.begin(), running.end(), [](const auto& one) { return one->state.probe; });
+  const auto found =
+      std::find_if(running.begin(), running.end(), [](const auto& one) { return one->state.probe != nullptr; });
   if (found == running.end()) return false;
   end(running, found, FinishReason::cancelled, "");
   return true;

@@ -61,9 +61,10 @@ class RequestEnd {
   bool drop_probe() noexcept;
   /// Takes the current size of all KV into the statistics.
   void count_kv() noexcept;
-  /// Makes the probe of a measured turn from what it has written; the turn is then measured no longer. Without memory
-  /// for it there is none.
+  /// Makes the probe of a measured turn, which has written a token. Without memory for it there is none.
   void make_probe_of(Sequence& turn) noexcept;
+  /// Ends the probes whose turn has ended without an answer to compare.
+  void drop_lost_probes() noexcept;
 
  private:
   EngineParts& parts_;

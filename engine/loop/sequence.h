@@ -31,7 +31,7 @@ struct RequestState {
   Clock::time_point submitted;
   Lead lead;                               // the sequence that this one waits for before it starts
   std::shared_ptr<MeasuredTurn> measured;  // keeps the logits of the answer's first rows; null: not measured
-  bool probe = false;                      // it measures a turn (relay_probe.h), in rows that nothing else needs
+  std::shared_ptr<MeasuredTurn> probe;     // the turn that it measures, in rows that nothing else needs; null: none
 
   /// Maximum number of positions that the sequence can fill.
   std::int32_t max_positions() const { return prompt_length + request.max_tokens; }

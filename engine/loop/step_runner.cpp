@@ -12,6 +12,16 @@ DraftKind draft_kind(const Sequence& sequence) {
   return is_scoring(sequence) || sequence.answer.is_forced() ? DraftKind::forced : DraftKind::guess;
 }
 
+/// True for a probe that has computed its prompt, and whose turn has not written enough yet. Forces its answer if the
+/// turn has.
+bool waits_for_turn(Sequence& sequence) {
+  if (sequence.state.probe == nullptr || !sequence.decoding()) return false;
+  const MeasuredTurn& turn = *sequence.state.probe;
+  const std::size_t rows = turn.compared();
+  if (rows == 0) return true;
+  return sequence.request().forced.size() + 1 != rows && !try_to([&] { complete_probe(sequence.state.request, turn); });
+}
+
 }  // namespace
 
 /// Appends tokens to a sequence that has not fallen back to exact KV: the next one, and those behind it as long as they
@@ -53,10 +63,12 @@ bool StepRunner::step() {
   // First, since an early prompt may have rows to run because of a token that was decoded in the last step.
   parts_.ahead.refresh([this](RequestId id) { return decoded(id); });
   std::vector<SequenceSnapshot> sequences = snapshots();
+  std::vector<bool> waits;
+  for (const auto& sequence : parts_.running) waits.push_back(waits_for_turn(*sequence));
   find_drafts(sequences);
   const bool probing = !is_prefilling(sequences) && !has_work_ahead(parts_);
   for (std::size_t i = 0; i < sequences.size(); ++i)
-    sequences[i].tokens = sequences[i].probe && !probing ? 0 : parts_.running[i]->pending();
+    sequences[i].tokens = waits[i] || (sequences[i].probe && !probing) ? 0 : parts_.running[i]->pending();
   const std::int32_t decoding = decoding_rows(sequences);
   StepMeasures measures{.row_ms = parts_.costs.row_ms()};
   if (keeps_decode_pace(sequences)) measures.spare_rows = parts_.spare.next(decoding, measures.row_ms);
@@ -89,9 +101,9 @@ std::vector<SequenceSnapshot> StepRunner::snapshots() {
   for (const auto& sequence : parts_.running) {
     const RequestState& state = sequence->state;
     all.push_back(
-        {.decoding = sequence->decoding() && !state.probe,
+        {.decoding = sequence->decoding() && state.probe == nullptr,
          .deadline = state.probe ? HUGE_VAL : sequence->prompt.deadline(parts_.costs.row_ms(), state.submitted),
-         .probe = state.probe,
+         .probe = state.probe != nullptr,
          .tentative = sequence->speculation.is_tentative(),
          .has_early = parts_.ahead.has(state.request.early),
          .draft = draft_kind(*sequence),
@@ -200,12 +212,17 @@ void StepRunner::count_measuring(std::int32_t decoding, std::int32_t other_rows,
   parts_.counters.add_measured(longer * rows / std::max(rows, other_rows));
 }
 
-/// The probe of a long answer begins as soon as there is enough to compare, and not at its end, after which the process
-/// may end as well.
+/// A probe begins with its turn, so that it is nearly complete when the turn ends, after which the process may end.
 void StepRunner::begin_probes() {
+  std::vector<Sequence*> turns;
   for (const auto& sequence : parts_.running) {
-    const auto& turn = sequence->state.measured;
-    if (turn && turn->full() && sequence->decoding()) end_.make_probe_of(*sequence);
+    if (sequence->state.measured && sequence->decoding() && !sequence->result().tokens.empty())
+      turns.push_back(sequence.get());
+  }
+  for (Sequence* turn : turns) {
+    MeasuredTurn& measured = *turn->state.measured;
+    if (!measured.has_probe) end_.make_probe_of(*turn);
+    if (measured.full() && !measured.has_answer()) measured.set_answer(turn->result().tokens);
   }
 }
 

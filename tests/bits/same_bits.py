@@ -21,6 +21,7 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 PARTS = ["logits", "teams", "greedy", "eval"]
+TEAMS = "random teams: a tiny model gives the answers of full in every way"
 TIMES = ("ms", "_s", "per_s")  # ends of the names of fields that hold times
 
 
@@ -57,8 +58,8 @@ def logits(build: Build, models: list[pathlib.Path]):
 def teams(build: Build, _):
     with tempfile.TemporaryDirectory() as folder:
         file = pathlib.Path(folder) / "teams"
-        subprocess.run([str(build.bin / "baton_test_teams"), "~[published]"], check=True, stdout=subprocess.DEVNULL,
-                       env={**os.environ, "BATON_TEAM_HASHES": str(file)})
+        subprocess.run([str(build.bin / "baton_test_teams"), TEAMS], check=True, stdout=subprocess.DEVNULL,
+                       env={**os.environ, "BATON_TEAM_HASHES": str(file), "BATON_RANDOM_TEAMS": "200"})
         lines = file.read_text(encoding="utf-8").splitlines()
     yield f"teams {len(lines)}", digest(lines)
 

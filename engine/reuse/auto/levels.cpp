@@ -98,12 +98,14 @@ RelayHistory::Place& RelayHistory::use(PlaceId id) {
 
 bool RelayHistory::wants(PlaceId id) {
   Place& place = use(id);
-  return place.observations.size() < kEnough || ++place.turns % kCheck == 0;
+  ++place.turns;
+  return (place.observations.size() < kEnough && place.turns <= kTries) || place.turns % kCheck == 0;
 }
 
 void RelayHistory::add(PlaceId id, const RelayObservation& observation) {
   Place& place = use(id);
   place.observations.push_back(observation);
+  if (place.observations.size() == kEnough) place.turns = 0;
   if (place.observations.size() > kMaxObservations) place.observations.erase(place.observations.begin());
 }
 

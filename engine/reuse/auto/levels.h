@@ -79,11 +79,12 @@ class RelayHistory {
   static constexpr std::size_t kMaxObservations = 32;  // of a place: the newest
   static constexpr std::size_t kEnough = 3;            // observations from which a place, or a model, decides
   static constexpr std::size_t kOfModel = 64;          // places, the last used ones, from which a model decides
+  static constexpr std::uint32_t kTries = 8;           // turns that may fail to be measured before
   static constexpr std::uint32_t kCheck = 16;          // from then on, one turn in so many is measured
 
   struct Place {
     std::vector<RelayObservation> observations;  // the oldest first
-    std::uint32_t turns = 0;                     // since `kEnough` observations were there
+    std::uint32_t turns = 0;                     // in all, or since `kEnough` observations were there
     std::uint64_t last_use = 0;                  // ascends with each use
     bool operator==(const Place&) const = default;
   };

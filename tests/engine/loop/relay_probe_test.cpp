@@ -8,6 +8,7 @@
 #include <catch2/catch.hpp>
 #include <future>
 #include <thread>
+#include <utility>
 
 #include "tests/support/reuse_run.h"
 #include "tests/support/tiny_engine.h"
@@ -216,7 +217,38 @@ TEST_CASE("probe: a short answer, and one that was cancelled, are not measured",
   brief.max_tokens = 7;
   run(*engine, std::move(brief));
   wait_for_probes(*engine);
-  CHECK(observations(*engine, prompt).empty());
+  GenerationRequest cancelled = request_of(prompt, automatic());
+  cancelled.max_tokens = 400;
+  std::promise<void> first, done;
+  cancelled.callbacks.on_token = [&, told = false](TokenId, const std::string&) mutable {
+    if (!std::exchange(told, true)) first.set_value();
+  };
+  cancelled.callbacks.on_finished = [&](const GenerationResult&) { done.set_value(); };
+  const RequestId id = engine->submit(std::move(cancelled));
+  first.get_future().get();
+  engine->cancel(id);
+  done.get_future().get();
+  wait_for_probes(*engine);
+  while (engine->stats().kv_bytes > 0) std::this_thread::yield();  // their probes end with them
+  CHECK(observations(*engine, prompt).size() <= 1);  // 24 tokens may have been there
+}
+
+TEST_CASE("probe: its prompt is computed while its turn is written", "[history]") {
+  const auto engine = engine_with_levels(1e5);
+  const auto prompt = prompt_of(*engine);
+  GenerationRequest request = request_of(prompt, automatic());
+  request.max_tokens = 23;  // fewer than a probe compares at most
+  std::promise<void> done;
+  double before_end = 0.0;
+  request.callbacks.on_token = [&](TokenId, const std::string&) { before_end = engine->stats().measured_ms; };
+  request.callbacks.on_finished = [&](const GenerationResult&) { done.set_value(); };
+  engine->submit(std::move(request));
+  done.get_future().get();
+  CHECK(before_end > 0.0);
+  CHECK(engine->stats().measured_turns == 0);
+  wait_for_probes(*engine);
+  CHECK(observations(*engine, prompt).size() == 1);
+  CHECK(engine->stats().measured_turns == 1);
 }
 
 TEST_CASE("probe: early prompts decide as their requests", "[history]") {

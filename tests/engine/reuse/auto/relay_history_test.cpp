@@ -126,6 +126,15 @@ TEST_CASE("history: the first three turns are measured, later one in sixteen", "
   CHECK(history.wants(2));
 }
 
+TEST_CASE("history: a place whose turns cannot be measured is tried eight times, then one turn in sixteen", "[history]") {
+  RelayHistory history;
+  std::vector<int> tried;
+  for (int i = 1; i <= 40; ++i) {
+    if (history.wants(1)) tried.push_back(i);
+  }
+  CHECK(tried == std::vector<int>{1, 2, 3, 4, 5, 6, 7, 8, 16, 32});
+}
+
 TEST_CASE("history: places and observations are bounded, and the newest stay", "[history]") {
   RelayHistory history;
   for (int i = 0; i < 40; ++i) history.add(7, {0.8, i * 0.01});
