@@ -79,7 +79,7 @@ struct EngineParts {
   // The engine's thread alone uses these.
   Inbox::Work work;  // the requests that wait, and cancels
   SequenceList running;
-  SequenceList probes;  // that wait
+  SequenceList probes;  // probes of turns (relay_probe.h) that have not been started
   Forward forward;
   PrefixCache prefixes;
   SpareRows spare;

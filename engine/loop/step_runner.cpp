@@ -60,7 +60,7 @@ void StepRunner::take_logits_of(const Part& part, std::span<const float> logits)
 }
 
 bool StepRunner::step() {
-  // First, since an early prompt may have rows to run because of a token that was decoded in the last step.
+  // This comes first, because a token of the last step may have given an early prompt rows to run.
   parts_.ahead.refresh([this](RequestId id) { return decoded(id); });
   std::vector<SequenceSnapshot> sequences = snapshots();
   std::vector<bool> waits;
@@ -132,8 +132,8 @@ void StepRunner::find_drafts(std::span<const SequenceSnapshot> sequences) {
 
 void StepRunner::add_sequence_rows(const StepPlan& plan) {
   in_step_.clear();
-  choosing_.clear();
-  sampling_.clear();
+  on_device_.clear();
+  on_host_.clear();
   std::vector<std::int32_t> sampled;  // rows with logits of sequences that get them
   for (std::size_t i = 0; i < plan.rows.size(); ++i) {
     if (plan.rows[i] == 0) continue;
@@ -144,7 +144,7 @@ void StepRunner::add_sequence_rows(const StepPlan& plan) {
     if (count != sequence.pending()) continue;
     const Part asking{&sequence, sequence.decoding() ? count : 1};
     const bool chosen = chooses_alone(sequence);
-    (chosen ? choosing_ : sampling_).push_back(asking);
+    (chosen ? on_device_ : on_host_).push_back(asking);
     for (std::int32_t ahead = 0; ahead < asking.rows; ++ahead) {
       const auto row = static_cast<std::int32_t>(rows_.size() - asking.rows + ahead);
       (chosen ? rows_.logits_rows : sampled).push_back(row);
@@ -189,7 +189,7 @@ void StepRunner::commit(std::int32_t decoding, std::int32_t prompt_rows, double 
   if (prompt_rows + rows_ahead == 0) parts_.drafts.on_step(decoding, ms);
   take_copy_times();
   std::size_t sampled = 0;
-  for (const Part& part : sampling_) sampled += static_cast<std::size_t>(part.rows);
+  for (const Part& part : on_host_) sampled += static_cast<std::size_t>(part.rows);
   parts_.ahead.commit(logits_.subspan(sampled * static_cast<std::size_t>(parts_.model->config.vocabulary)));
   end_.count_kv();  // includes the caches that were started for rows ahead
   std::size_t row = 0;
@@ -279,7 +279,7 @@ const std::vector<TokenId>* StepRunner::decoded(RequestId id) const {
 /// Gives the sequences of the step their tokens.
 void StepRunner::take_tokens() {
   std::size_t chosen = 0;
-  for (const Part& part : choosing_) {
+  for (const Part& part : on_device_) {
     if (part.sequence->decoding()) {
       take(*part.sequence, [&](std::int32_t i) {
         return part.sequence->advance(parts_.forward.chosen()[chosen + static_cast<std::size_t>(i)], parts_.drafts);
@@ -289,7 +289,7 @@ void StepRunner::take_tokens() {
   }
   std::span<const float> logits = logits_;
   const auto vocabulary = static_cast<std::size_t>(parts_.model->config.vocabulary);
-  for (const Part& part : sampling_) {
+  for (const Part& part : on_host_) {
     const auto own = logits.first(vocabulary * static_cast<std::size_t>(part.rows));
     logits = logits.subspan(own.size());
     take_logits_of(part, own);

@@ -49,8 +49,8 @@ class StepRunner {
   RequestEnd& end_;
   StepRows rows_;
   std::vector<Part> in_step_;      // the sequences of the step, in the order of their rows
-  std::vector<Part> choosing_;     // those whose tokens the backend chooses; `rows` counts those with logits
-  std::vector<Part> sampling_;     // those that get their logits and choose by them; `rows` as above
+  std::vector<Part> on_device_;    // those whose tokens the backend chooses; `rows` counts those with logits
+  std::vector<Part> on_host_;      // those that get their logits and choose by them; `rows` as above
   std::span<const float> logits_;  // of the step, valid until the next one
   std::vector<float> scratch_;
   const std::vector<TokenId> no_tokens_;  // what early prompts know of a tentative answer, which may change
