@@ -129,7 +129,13 @@ def main() -> int:
     options.add_argument("subject", nargs="*", help="default: all: " + ", ".join(one.name for one in SUBJECTS))
     options.add_argument("--build", default="build/release", help="a configured build folder (default: build/release)")
     options.add_argument("--only", help="numbers of mistakes, from 1, separated by commas")
+    options.add_argument("--texts", action="store_true", help="only look whether the texts to be changed are there, once each")
     given = options.parse_args()
+    if given.texts:
+        stale = [f"{subject.name}: {one.what}: {one.file} holds its text {count} times" for subject in SUBJECTS for one in subject.mistakes
+                 if (count := (ROOT / one.file).read_text().count(one.text)) != 1]
+        print("\n".join(stale) or "texts: ok")
+        return 1 if stale else 0
     missed = 0
     for subject in SUBJECTS:
         if given.subject and subject.name not in given.subject:

@@ -47,7 +47,7 @@ SUBJECTS = [
         Mistake("a forced answer is written tentatively", ADMISSION, "request.forced.empty() && !has_choices", "!has_choices"),
     ]),
     Subject("kv-lookup", "baton_test_engine", ["tests/engine/loop/kv_lookup_test.cpp"], [
-        Mistake("KV that is not ready counts", LOOKUP, "one.common(prompt, std::min(one.ready, *max_prefix))", "one.common(prompt, *max_prefix)"),
+        Mistake("KV that is not ready counts", LOOKUP, "common(prompt, std::min(max_tokens, ready))", "common(prompt, max_tokens)"),
         Mistake("a stored prefix reaches into a text that becomes a segment", LOOKUP, "std::min(kv.stored, *max_prefix)", "kv.stored"),
         Mistake("a prompt waits for what its context has", LOOKUP, "std::max({kv.stored, kv.early, kv.context})", "std::max({kv.stored, kv.early})"),
         Mistake("a tentative prompt's text is taken", LOOKUP, "found.tentative || !takes_text", "!takes_text"),
