@@ -143,6 +143,7 @@ bool PromptAssembly::is_there(const AssemblyInput& input, const KvSources& from,
     const bool late = may_begin_tentatively(*reuse.method) &&  // its twin computed the part in full
                       in_place_.ahead <= std::max(begin, in_place_.placed);
     if (!late) use.method = &ahead_method(reuse);
+    if (input.request.prompt[part].segment) use.reason = input.decision.reason;  // why it was not handed over
     return true;
   }
   if (end > std::max(prefix_, in_place_.length) || end == begin) return false;

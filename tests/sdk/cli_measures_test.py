@@ -382,6 +382,7 @@ class Profile(Cli):
             self.assertLess(records[-1]["measure_ms"], 50)  # reading files
         self.assertGreater(len(records), 3)
         self.assertLess(len(records), 8)
+        self.assertEqual(self.slots(records[:1])[0]["reason"], "exact until 3 turns of this model are measured; 0 are")
         for record in records[:-1]:
             self.assertTrue(all(slot["hops"] == 0 for slot in self.slots([record])))
         self.assertRegex(self.slots(records[-1:])[0]["reason"], r"^[3-7] measured turns of this place")

@@ -94,15 +94,15 @@ void choose_level(const RelayLevels& levels, ReuseDecision& decision) {
     return;
   }
   decision.exact = true;
-  decision.reason = levels.levels.empty() ? std::string("nothing is known about rectification on this model")
-                    : levels.assumed
-                        ? fmt::format("{} of {} turns are measured that tell what relaying costs on this model",
-                                      levels.turns, RelayHistory::kEnough)
-                        : fmt::format("{}rectification is expected to reach {:.3g} nats {}{}; the tolerance is {:.3g}",
-                                      basis_of(levels), levels.levels.back().high,
-                                      levels.turns > 0 ? fmt::format("at {:.0f} %", 100 * levels.levels.back().reuse)
-                                                       : "on this model",
-                                      levels.unguarded.empty() ? "" : " and " + levels.unguarded, decision.tolerance);
+  decision.reason =
+      levels.levels.empty() ? std::string("nothing is known about rectification on this model")
+      : levels.assumed
+          ? fmt::format("exact until {} turns of this model are measured; {} are", RelayHistory::kEnough, levels.turns)
+          : fmt::format(
+                "{}rectification is expected to reach {:.3g} nats {}{}; the tolerance is {:.3g}", basis_of(levels),
+                levels.levels.back().high,
+                levels.turns > 0 ? fmt::format("at {:.0f} %", 100 * levels.levels.back().reuse) : "on this model",
+                levels.unguarded.empty() ? "" : " and " + levels.unguarded, decision.tolerance);
 }
 
 ReuseOptions measuring_options(const ReuseOptions& of_turn, const ReuseDecision& decision,

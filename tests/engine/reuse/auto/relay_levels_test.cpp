@@ -101,7 +101,7 @@ TEST_CASE("levels: assumed ones allow nothing, until turns are measured", "[reus
   RelayHistory history;
   ReuseDecision decision = decision_within(0.02f);
   choose_level(history.levels_for(1, assumed, 0.02), decision);
-  CHECK(decision.reason == "0 of 3 turns are measured that tell what relaying costs on this model");
+  CHECK(decision.reason == "exact until 3 turns of this model are measured; 0 are");
   CHECK(decision.range == assumed.range);  // authors keep what readers may need
 
   // Turns of two places, of which none has enough for itself.
@@ -111,7 +111,7 @@ TEST_CASE("levels: assumed ones allow nothing, until turns are measured", "[reus
   decision = decision_within(0.02f);
   choose_level(history.levels_for(3, assumed, 0.02), decision);
   CHECK(decision.exact);
-  CHECK(decision.reason == "2 of 3 turns are measured that tell what relaying costs on this model");
+  CHECK(decision.reason == "exact until 3 turns of this model are measured; 2 are");
   history.add(2, {0.8, 0.1 * expected, 0.2 * expected});
   const RelayLevels found = history.levels_for(3, assumed, 0.02);
   CHECK_FALSE(found.assumed);
