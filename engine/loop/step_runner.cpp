@@ -214,15 +214,11 @@ void StepRunner::count_measuring(std::int32_t decoding, std::int32_t other_rows,
 
 /// A probe begins with its turn, so that it is nearly complete when the turn ends, after which the process may end.
 void StepRunner::begin_probes() {
-  std::vector<Sequence*> turns;
   for (const auto& sequence : parts_.running) {
-    if (sequence->state.measured && sequence->decoding() && !sequence->result().tokens.empty())
-      turns.push_back(sequence.get());
-  }
-  for (Sequence* turn : turns) {
-    MeasuredTurn& measured = *turn->state.measured;
-    if (!measured.has_probe) end_.make_probe_of(*turn);
-    if (measured.full() && !measured.has_answer()) measured.set_answer(turn->result().tokens);
+    MeasuredTurn* turn = sequence->state.measured.get();
+    if (turn == nullptr || !sequence->decoding() || sequence->result().tokens.empty()) continue;
+    if (!turn->has_probe) end_.make_probe_of(*sequence);
+    if (turn->full() && !turn->has_answer()) turn->set_answer(sequence->result().tokens);
   }
 }
 

@@ -21,7 +21,7 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 PARTS = ["logits", "teams", "greedy", "eval"]
-TEAMS = "random teams: a tiny model gives the answers of full in every way"
+TEAMS = ",".join(f"random teams: {model} model gives the answers of full in every way" for model in ("a tiny", "the shipped"))
 TIMES = ("ms", "_s", "per_s")  # ends of the names of fields that hold times
 
 

@@ -134,15 +134,19 @@ std::vector<RelayObservation> RelayHistory::of_model() const {
 
 namespace {
 
-/// The factor by which what the guard expected is to be multiplied, by the geometric mean of these turns.
+/// The factor by which what the guard expected is to be multiplied: the geometric mean of these turns, and its 95 %
+/// bound above, so that few turns make the guard careful. 0: nothing is known.
 double guard_factor(const std::vector<RelayObservation>& observations) {
-  double logs = 0.0, n = 0.0;
+  std::vector<double> logs;
+  double mean = 0.0;
   for (const RelayObservation& one : observations) {
     if (one.guard <= 0.0 || one.divergence <= 0.0) continue;
-    logs += std::log(one.divergence / one.guard);
-    n += 1.0;
+    logs.push_back(std::log(one.divergence / one.guard));
+    mean += logs.back();
   }
-  return n > 0.0 ? std::exp(logs / n) : 0.0;
+  if (logs.empty()) return 0.0;
+  const auto n = static_cast<double>(logs.size());
+  return std::exp(mean / n + next_margin(logs) / std::sqrt(n + 1.0));
 }
 
 }  // namespace

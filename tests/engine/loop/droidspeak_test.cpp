@@ -99,7 +99,7 @@ TEST_CASE("another model's KV: methods that recompute every token leave nothing 
     CHECK(same(run, ask(*reader, prompt, full())));
     ++methods;
   }
-  CHECK(methods >= 2);
+  CHECK(methods >= 1);
 }
 
 TEST_CASE("droidspeak: KV of an engine with the same weights is as good as one's own", "[reuse][droidspeak]") {
