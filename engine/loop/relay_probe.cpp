@@ -14,8 +14,7 @@ namespace {
 
 constexpr std::size_t kMaxMeasured = 4;  // turns whose logits are kept at once, from the first row to the probe's end
 constexpr std::size_t kMaxRows = 48;
-constexpr std::size_t kFirstRows =
-    24;  // of a place about which too little is known: the process may end with the answer
+constexpr std::size_t kFirstRows = 24;  // in a place that is not known yet: the process may end with the answer
 constexpr std::size_t kMaxBytes = std::size_t{32} << 20;  // of all rows
 constexpr std::size_t kMinTokens = 8;                     // of an answer
 

@@ -31,7 +31,8 @@ class MeasuredTurn {
   /// Keeps one more row [V]. Without memory for it, none is kept.
   void keep(std::span<const float> logits) noexcept;
   const std::vector<std::vector<float>>& rows() const { return rows_; }
-  /// The turn is full or has ended, with these tokens. Its probe may go on. Without memory for them, as without any.
+  /// The turn is full or has ended, with these tokens. Its probe may go on. If there is no memory for
+  /// them, the turn tells nothing.
   void set_answer(const std::vector<TokenId>& tokens) noexcept;
   bool has_answer() const { return has_answer_; }
   const std::vector<TokenId>& answer() const { return answer_; }
