@@ -12,6 +12,7 @@ time of compiling, which needs a release build.
 """
 import argparse
 import collections
+import functools
 import itertools
 import json
 import pathlib
@@ -21,6 +22,8 @@ import tarfile
 import tempfile
 
 import schema_models
+import schema_reference
+import schema_zod
 
 PACKAGE = "jsonschema==4.25.1"
 DRAFTS = {"draft7": "http://json-schema.org/draft-07/schema#",
@@ -203,27 +206,85 @@ def is_read_again(model, texts):
         return False
 
 
+class Compared:
+    """Schemas with values, of which Baton and jsonschema must say the same, and with values that are nearly those."""
+
+    def __init__(self, bridge):
+        self.bridge = bridge
+        self.counts = collections.Counter()
+        self.failures = []
+        self.notes = collections.Counter()
+
+    def fail(self, name, text, what):
+        self.failures.append(f"{name}: {text[:400]}: {what}")
+
+    def schema(self, name, schema, valid, invalid=()):
+        self.counts["schemas"] += 1
+        validator = schema_reference.validator_of(schema)
+        values = [json.loads(text) for text in valid]
+        right = [text for text, value in zip(valid, values) if validator.is_valid(value)]
+        self.counts["instances that jsonschema refuses, too"] += len(valid) - len(right)
+        near = {text: None for i, value in enumerate(values) for text in schema_reference.changed(value, i)}
+        texts = [*right, *invalid, *near]
+        answer = self.bridge.ask({"schema": json.dumps(schema), "texts": texts})
+        problem = answer.get("mistake") or answer.get("author") or answer.get("error")
+        if problem:
+            return self.fail(name, json.dumps(schema), problem)
+        notes = answer["unenforced"]
+        self.notes.update(note.split(": ", 1)[1] for note in notes)
+        answers = list(zip(texts, answer["check"], answer["accepts"]))
+        for text, wrong, accepted in answers[:len(right)]:
+            self.counts["instances"] += 1
+            if wrong or not accepted:
+                self.fail(name, text, wrong or "is not in the grammar")
+        for text in invalid:
+            if validator.is_valid(json.loads(text)):
+                self.fail(name, text, "is valid for jsonschema, but listed as invalid")
+        for text, wrong, accepted in answers[len(right):]:
+            self.other(name, text, list(validator.iter_errors(json.loads(text))), wrong, accepted, notes)
+
+    def other(self, name, text, errors, wrong, accepted, notes):
+        self.counts["other values: invalid" if errors else "other values: valid"] += 1
+        if errors and not wrong:
+            if any("is not checked" in note for note in notes) and schema_reference.only_of(errors, "format"):
+                self.counts["formats that are named as not checked"] += 1
+            else:
+                self.fail(name, text, f"the check accepts it; jsonschema: {errors[0].message[:200]}")
+        if errors and accepted and not notes:
+            self.fail(name, text, f"it is in the grammar; jsonschema: {errors[0].message[:200]}")
+        if wrong and not errors:
+            if "is no text of the format" in wrong:
+                self.counts["formats that are stricter than in jsonschema"] += 1
+            else:
+                self.fail(name, text, f"jsonschema accepts it; the check: {wrong}")
+        if accepted and wrong and not notes:
+            self.fail(name, text, f"it is in the grammar; the check: {wrong}")
+
+    def report(self, what):
+        counts = ", ".join(f"{name} {count}" for name, count in self.counts.items())
+        print(f"{what}: {counts}; {len(self.failures)} failures")
+        for note, count in self.notes.most_common():
+            print(f"{what}: named: {note} ({count})")
+        return self.failures
+
+
 def check_models(bridge):
-    failures = []
-    instances = 0
-    models = schema_models.models()
-    for model, values in models:
+    compared = Compared(bridge)
+    for model, values in schema_models.models():
         for mode in ("validation", "serialization"):
             texts = [value.model_dump_json(by_alias=True) for value in values]
             if mode == "validation" and not is_read_again(model, texts):
                 continue
-            schema = json.dumps(model.model_json_schema(mode=mode))
-            answer = bridge.ask({"schema": schema, "texts": texts})
-            problem = answer.get("mistake") or answer.get("error")
-            if problem:
-                failures.append(f"{model.__name__} ({mode}): {problem}")
-                continue
-            for text, wrong, accepted in zip(texts, answer["check"], answer["accepts"]):
-                instances += 1
-                if wrong or not accepted:
-                    failures.append(f"{model.__name__} ({mode}): {text}: {wrong or 'is not in the grammar'}")
-    print(f"Pydantic: {len(models)} models, {instances} instances, {len(failures)} failures")
-    return failures
+            compared.schema(f"{model.__name__} ({mode})", model.model_json_schema(mode=mode), texts)
+    return compared.report(f"Pydantic: {len(schema_models.models())} models")
+
+
+def check_zod(bridge):
+    compared = Compared(bridge)
+    for name, schema, valid, invalid in schema_zod.schemas():
+        text = functools.partial(json.dumps, ensure_ascii=False, separators=(",", ":"))
+        compared.schema(name, schema, [text(value) for value in valid], [text(value) for value in invalid])
+    return compared.report("Zod")
 
 
 def wide_tool(index):
@@ -263,7 +324,7 @@ def main():
     for name, count in sorted(suite.counts.items()):
         print(f"suite: {name}: {count}")
     print("suite: checked behind:", ", ".join(f"{name} {count}" for name, count in suite.behind.most_common()))
-    failures = suite.failures + check_models(bridge)
+    failures = suite.failures + check_models(bridge) + check_zod(bridge)
     if arguments.cost:
         failures += check_cost(bridge)
     for failure in failures:

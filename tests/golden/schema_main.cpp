@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Answers questions about JSON Schemas, one a line, for check_schemas.py. A question is {"schema": TEXT, "texts":
 // [TEXT]} or, of tools that one grammar holds, {"tools": [[NAME, TEXT]]}; the answer has what the checker and the
-// grammar say.
+// grammar say, and under "author" why a workflow's author may not write the schema.
 #include <ctime>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -37,6 +37,7 @@ Json answer_of_schema(const std::string& schema, const std::vector<std::string>&
   const baton::Schema read(schema);
   const auto mistakes = read.mistakes(baton::UnknownKeywords::ignored);
   if (!mistakes.empty()) return {{"mistake", mistakes.front().text}};
+  if (const std::string wrong = baton::check_json_schema(schema); !wrong.empty()) answer["author"] = wrong;
   const std::shared_ptr<const Grammar> grammar = compiled(answer, [&] { return baton::schema_grammar(schema); });
   answer["check"] = answer["accepts"] = Json::array();
   for (const std::string& text : texts) {
