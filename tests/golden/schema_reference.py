@@ -3,6 +3,7 @@
 
 jsonschema searches patterns with Python's `re`, which has no \\p{...}, \\u{...} or (?<name>...). Patterns of JSON
 Schema are those of ECMAScript: here PyPI's package `regex` searches them, with ASCII classes and `$` as the end only.
+Formats need the packages that `jsonschema[format-nongpl]` names.
 """
 import copy
 import functools
@@ -12,6 +13,7 @@ import random
 import jsonschema
 import regex
 
+CLASSES = {"\\d": "0-9", "\\w": "0-9A-Z_a-z", "\\s": "\\t-\\r "}  # of ASCII
 CATEGORIES = {"Letter": "L", "Uppercase_Letter": "Lu", "Lowercase_Letter": "Ll", "Number": "N", "Punctuation": "P"}
 FILLERS = [None, True, False, -1, 0, 1, 1.5, 7.25, 10**15, -10**15, "", "x", "X-1", "2024-02-30", "é" * 40, "a b",
            "\n", "😀", [], [None], [1, "x"], {}, {"zz": 1}]
@@ -33,13 +35,14 @@ def ecmascript(pattern):
             out += two + "{" + CATEGORIES.get(name, name) + "}"
             at = end + 1
         elif two[0] == "\\":
-            out += two
+            members = CLASSES.get(two)
+            out += two if members is None else members if in_class else f"[{members}]"
             at += 2
         else:
             in_class = two[0] == "[" or (in_class and two[0] != "]")
             out += "\\Z" if two[0] == "$" and not in_class else two[0]
             at += 1
-    return regex.compile(out, regex.ASCII)
+    return regex.compile(out)
 
 
 def pattern_keyword(validator, pattern, value, schema):
