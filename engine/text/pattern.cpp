@@ -127,12 +127,84 @@ std::optional<std::uint32_t> hexadecimal_at(std::string_view text, std::size_t a
   return value;
 }
 
-/// With \x{HHHH} for \uHHHH. Two halves of a character become one.
-std::string without_unicode_escapes(std::string_view pattern) {
+/// Names of general categories that PCRE2 has only in their short form.
+constexpr std::pair<std::string_view, std::string_view> kCategories[] = {
+    {"Letter", "L"},
+    {"Cased_Letter", "L&"},
+    {"LC", "L&"},
+    {"Uppercase_Letter", "Lu"},
+    {"Lowercase_Letter", "Ll"},
+    {"Titlecase_Letter", "Lt"},
+    {"Modifier_Letter", "Lm"},
+    {"Other_Letter", "Lo"},
+    {"Mark", "M"},
+    {"Combining_Mark", "M"},
+    {"Nonspacing_Mark", "Mn"},
+    {"Spacing_Mark", "Mc"},
+    {"Enclosing_Mark", "Me"},
+    {"Number", "N"},
+    {"Decimal_Number", "Nd"},
+    {"digit", "Nd"},
+    {"Letter_Number", "Nl"},
+    {"Other_Number", "No"},
+    {"Punctuation", "P"},
+    {"punct", "P"},
+    {"Connector_Punctuation", "Pc"},
+    {"Dash_Punctuation", "Pd"},
+    {"Open_Punctuation", "Ps"},
+    {"Close_Punctuation", "Pe"},
+    {"Initial_Punctuation", "Pi"},
+    {"Final_Punctuation", "Pf"},
+    {"Other_Punctuation", "Po"},
+    {"Symbol", "S"},
+    {"Math_Symbol", "Sm"},
+    {"Currency_Symbol", "Sc"},
+    {"Modifier_Symbol", "Sk"},
+    {"Other_Symbol", "So"},
+    {"Separator", "Z"},
+    {"Space_Separator", "Zs"},
+    {"Line_Separator", "Zl"},
+    {"Paragraph_Separator", "Zp"},
+    {"Other", "C"},
+    {"Control", "Cc"},
+    {"Format", "Cf"},
+    {"Private_Use", "Co"},
+    {"Surrogate", "Cs"},
+    {"Unassigned", "Cn"},
+};
+
+/// The name of a property of Unicode as PCRE2 has it.
+std::string_view property_name(std::string_view name) {
+  for (const std::string_view category : {"General_Category=", "gc="}) {
+    if (name.starts_with(category)) name.remove_prefix(category.size());
+  }
+  for (const auto& [long_name, short_name] : kCategories) {
+    if (name == long_name) return short_name;
+  }
+  return name;
+}
+
+/// The end of the braces that open at a place, behind them; npos: they do not open, or not end.
+std::size_t braces_end(std::string_view text, std::size_t at) {
+  if (at >= text.size() || text[at] != '{') return std::string_view::npos;
+  const std::size_t end = text.find('}', at);
+  return end == std::string_view::npos ? end : end + 1;
+}
+
+/// With \x{HHHH} for \uHHHH and \u{HHHH}, and with PCRE2's names of properties. Two halves of a character become one.
+std::string with_own_escapes(std::string_view pattern) {
   std::string out;
   for (std::size_t at = 0; at < pattern.size();) {
     if (pattern[at] != '\\' || at + 1 == pattern.size()) {
       out += pattern[at++];
+      continue;
+    }
+    const char kind = pattern[at + 1];
+    if (const std::size_t end = braces_end(pattern, at + 2);
+        end != std::string_view::npos && (kind == 'u' || kind == 'p' || kind == 'P')) {
+      const std::string_view inside = pattern.substr(at + 3, end - at - 4);
+      out += kind == 'u' ? fmt::format("\\x{{{}}}", inside) : fmt::format("\\{}{{{}}}", kind, property_name(inside));
+      at = end;
       continue;
     }
     std::optional<std::uint32_t> value = pattern[at + 1] == 'u' ? hexadecimal_at(pattern, at + 2) : std::nullopt;
@@ -156,10 +228,52 @@ std::string without_unicode_escapes(std::string_view pattern) {
 
 }  // namespace
 
+std::vector<std::pair<char32_t, char32_t>> characters_of_property(std::string_view name) {
+  constexpr char32_t kBlock = 0x1000, kEnd = 0x110000;
+  const auto compiled = [&](char letter) {
+    const std::string pattern = fmt::format("\\{}{{{}}}*+", letter, property_name(name));
+    int error = 0;
+    PCRE2_SIZE offset = 0;
+    Code code(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(), PCRE2_UTF | PCRE2_ANCHORED,
+                            &error, &offset, nullptr));
+    if (!code || name.find_first_of("{}\\*") != std::string_view::npos)
+      throw std::invalid_argument(fmt::format("unknown property of Unicode '{}'", name));
+    return code;
+  };
+  const Code inside = compiled('p'), outside = compiled('P');
+  const MatchData data(pcre2_match_data_create_from_pattern(inside.get(), nullptr));
+  if (!data) throw std::bad_alloc();
+  std::vector<std::pair<char32_t, char32_t>> out;
+  for (char32_t block = 0; block < kEnd; block += kBlock) {
+    std::string text;
+    for (char32_t c = block; c < block + kBlock; ++c) {
+      if (c < 0xD800 || c > 0xDFFF) utf8::append(text, c);
+    }
+    bool within = false;
+    char32_t begin = block;
+    for (std::size_t at = 0; at < text.size(); within = !within) {
+      const int found = pcre2_match((within ? inside : outside).get(), reinterpret_cast<PCRE2_SPTR>(text.data()),
+                                    text.size(), at, PCRE2_NO_UTF_CHECK, data.get(), nullptr);
+      const std::size_t end = found > 0 ? pcre2_get_ovector_pointer(data.get())[1] : at;
+      if (end == at && begin > block) throw std::invalid_argument(message_of(found));
+      const auto next = begin + static_cast<char32_t>(utf8::count(std::string_view(text).substr(at, end - at)));
+      if (within && next > begin) {
+        if (!out.empty() && out.back().second + 1 == begin)
+          out.back().second = next - 1;
+        else
+          out.emplace_back(begin, next - 1);
+      }
+      at = end;
+      begin = next;
+    }
+  }
+  return out;
+}
+
 Pattern::Pattern(std::string_view pattern) : Pattern(pattern, 0u) {}
 
 Pattern Pattern::of_ecmascript(std::string_view pattern) {
-  return {without_unicode_escapes(pattern), PCRE2_DOLLAR_ENDONLY | PCRE2_MATCH_UNSET_BACKREF | PCRE2_ALLOW_EMPTY_CLASS};
+  return {with_own_escapes(pattern), PCRE2_DOLLAR_ENDONLY | PCRE2_MATCH_UNSET_BACKREF | PCRE2_ALLOW_EMPTY_CLASS};
 }
 
 Pattern::Pattern(std::string_view pattern, unsigned options) {

@@ -7,6 +7,8 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "engine/base/clock.h"
 
@@ -15,13 +17,17 @@ namespace baton {
 /// What all matching and checking of an output of `bytes` may cost, in units of about 5 ns: 0.1 s and 1.3 s per MiB.
 Effort effort_for_output(std::size_t bytes);
 
+/// The characters of a property of Unicode as `\p{...}` of ECMAScript names it, as sorted ranges with both ends, in
+/// about 10 ms. Throws std::invalid_argument for an unknown one.
+std::vector<std::pair<char32_t, char32_t>> characters_of_property(std::string_view name);
+
 /// Immutable and safe from any thread. Matching throws std::runtime_error if it needs more than `effort`.
 class Pattern {
  public:
   /// Throws std::invalid_argument with the error and its place in the pattern.
   explicit Pattern(std::string_view pattern);
-  /// An expression of ECMAScript, as JSON Schemas have them: \uHHHH is a character, and `$` is only the end of the
-  /// text.
+  /// An expression of ECMAScript, as JSON Schemas have them: \uHHHH and \u{H...} are characters, properties of Unicode
+  /// may have their long names, and `$` is only the end of the text.
   static Pattern of_ecmascript(std::string_view pattern);
   ~Pattern();
   Pattern(Pattern&&) noexcept;

@@ -25,7 +25,10 @@ def ecmascript(pattern):
     out, at, in_class = "", 0, False
     while at < len(pattern):
         two = pattern[at:at + 2]
-        if two == "\\u" and pattern[at + 2:at + 3] == "{":
+        if pattern[at:at + 3] == "[^]":
+            out += r"[\s\S]"
+            at += 3
+        elif two == "\\u" and pattern[at + 2:at + 3] == "{":
             end = pattern.index("}", at)
             out += f"\\U{int(pattern[at + 3:end], 16):08x}"
             at = end + 1

@@ -199,6 +199,10 @@ add("password", text(r"^(?=.*[A-Z])(?=.*[a-z])(?=.*\d)(?!.*\s).{8,}$"), ["Passw0
 add("slug", text(r"^[a-z0-9]+(?:-[a-z0-9]+)*$", maxLength=20), ["a-b-c1"], ["a--b", "-a", "a" * 21])
 add("no double hyphen", text(r"^(?:(?!--)[a-z-])+$", maxLength=10), ["a-b"], ["a--b", ""])
 add("whole word", text(r"\bcat\b"), ["a cat!"], ["concat"])
+add("a word further on", text(r"^(?=.*\bcat\b)[a-z ]{3,12}$"), ["a cat x", "cat"], ["concat", "dog"])
+add("a part of a list", text(r"(^|,)\s*yes(,|$)"), ["yes", "a,yes", "yes,b", "a, yes,b"], ["yess", "ayes"])
+add("a hyphen behind a class", text(r"^[\w-.]+@[\d-x]$"), ["a.b-@-", "a@x"], ["a@y", "@1"])
+add("any character", text(r"^a[^]b$"), ["a\nb", "a😀b"], ["ab"])
 add("not at the end", text(r"^[a-z-]{1,9}(?<!-)$"), ["a-b"], ["ab-"])
 
 # Objects.

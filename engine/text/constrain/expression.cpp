@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "engine/base/utf8.h"
+#include "engine/text/constrain/grammar.h"
 #include "engine/text/constrain/machine.h"
 
 namespace baton::constrain {
@@ -195,6 +196,23 @@ ExpressionPtr call(std::int32_t rule) {
   return make(std::move(out));
 }
 
+ExpressionPtr look_ahead(ExpressionPtr part, bool negated, bool at_begin) {
+  GrammarExpression out;
+  out.kind = Kind::ahead;
+  out.parts.push_back(std::move(part));
+  out.negated = negated;
+  out.at_begin = at_begin;
+  return make(std::move(out));
+}
+
+ExpressionPtr look_behind(CodePointSet set, bool negated) {
+  GrammarExpression out;
+  out.kind = Kind::behind;
+  out.characters = std::move(set);
+  out.negated = negated;
+  return make(std::move(out));
+}
+
 ExpressionPtr members(Members all) {
   GrammarExpression out;
   out.kind = Kind::members;
@@ -219,6 +237,8 @@ ExpressionPtr machine(std::vector<GrammarExpression::State> states, std::int32_t
 ExpressionPtr in_json_string(const ExpressionPtr& expression) {
   if (expression->kind == Kind::text) return escaped(expression->text);
   if (expression->kind == Kind::characters) return escaped(expression->characters);
+  if (expression->kind == Kind::ahead || expression->kind == Kind::behind)
+    throw ConstraintError("it asks for what stands around it");
   GrammarExpression out = *expression;
   for (ExpressionPtr& part : out.parts) part = in_json_string(part);
   return make(std::move(out));
@@ -387,7 +407,8 @@ ExpressionPtr any_number() {
       maybe(sequence({e, maybe(characters({{U'+', U'+'}, {U'-', U'-'}})), any_digits(1, 2)}));
   const ExpressionPtr long_exponent = choice(
       {sequence({text("-"), choice({sequence({digit('1', '2'), any_digits(2, 2)}),
-                                    sequence({text("3"), digit('0', '1'), any_digits(1, 1)})})}),
+                                    sequence({text("3"), digit('0', '1'), any_digits(1, 1)}),
+                                    sequence({text("32"), digit('0', '3')})})}),
        sequence(
            {plus, choice({sequence({digit('1', '2'), any_digits(2, 2)}), sequence({text("30"), digit('0', '7')})})})});
   return sequence({maybe(text("-")), choice({sequence({whole, fraction, short_exponent}),

@@ -69,6 +69,8 @@ struct GrammarExpression {
     members,     // `parts` in order, with `between` between them; the optional ones may be left out
     call,        // the rule with index `rule`
     machine,     // `states`, from the first one to one that ends, in `low` to `high` steps
+    ahead,       // no text: what follows begins with parts[0], or with `negated` does not
+    behind,      // no text: what stands in front ends with one of `characters`, or with `negated` does not
   };
   struct Interval {
     std::int32_t low = 0, high = 0;  // inclusive
@@ -88,6 +90,8 @@ struct GrammarExpression {
   std::vector<bool> optional;  // for members: one for each part
   ExpressionPtr between;       // for members
   ExpressionPtr more;          // for members: what may follow them, any number of times; null: nothing
+  bool negated = false;        // for ahead and behind, which stand only in what a CharacterMachine is made of
+  bool at_begin = false;       // for ahead: it stands at the beginning of the text
 };
 
 ExpressionPtr text(std::string_view bytes);
@@ -96,6 +100,8 @@ ExpressionPtr sequence(std::vector<ExpressionPtr> parts);
 ExpressionPtr choice(std::vector<ExpressionPtr> parts);
 ExpressionPtr repeat(ExpressionPtr part, std::int32_t low, std::int32_t high);
 ExpressionPtr call(std::int32_t rule);
+ExpressionPtr look_ahead(ExpressionPtr part, bool negated, bool at_begin = false);
+ExpressionPtr look_behind(CodePointSet set, bool negated);
 inline ExpressionPtr maybe(ExpressionPtr part) { return repeat(std::move(part), 0, 1); }
 
 /// The members of an object: each optional one may be left out, `between` stands between two that are there.
@@ -112,7 +118,7 @@ ExpressionPtr members(Members all);
 ExpressionPtr machine(std::vector<GrammarExpression::State> states, std::int32_t low, std::int32_t high);
 
 /// What stands inside of a JSON string for a text of `expression`, which has no calls: each character in one way,
-/// either as it is or as its shortest escape.
+/// either as it is or as its shortest escape. Throws ConstraintError for one with `ahead` or `behind`.
 ExpressionPtr in_json_string(const ExpressionPtr& expression);
 
 /// One rule of a grammar. The first rule is the whole text.

@@ -235,6 +235,9 @@ class GbnfWriter {
         return rule_name(expression.rule);
       case Kind::machine:
         return machine_of(expression);
+      case Kind::ahead:
+      case Kind::behind:
+        break;  // no grammar has them
     }
     return {};
   }

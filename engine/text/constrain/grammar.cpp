@@ -102,6 +102,9 @@ std::int32_t GrammarEmitter::emit(const GrammarExpression& expression, std::int3
     }
     case Kind::machine:
       return emit_machine(expression, from);
+    case Kind::ahead:
+    case Kind::behind:
+      throw ConstraintError("it asks for what stands around it");
   }
   return from;
 }

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <deque>
 #include <map>
-#include <optional>
 #include <set>
 #include <string>
 
@@ -20,6 +19,7 @@ namespace {
 constexpr std::size_t kMaxMachineStates = 4096;
 constexpr std::size_t kMaxPartStates = 8192;        // before the machine is deterministic, with repetitions written out
 constexpr std::size_t kMaxMachineWork = 4'000'000;  // of making it deterministic
+constexpr std::size_t kMaxBehinds = 16;
 constexpr std::size_t kMaxCountWork = 50'000'000;   // of finding the lengths of a machine's texts
 
 [[noreturn]] void fail_large() { throw ConstraintError("it is too large to be combined with what else must hold"); }
@@ -38,9 +38,17 @@ CodePointSet common(const CodePointSet& a, const CodePointSet& b) {
 /// The parts of an expression as a machine in which several ways may fit.
 class OpenMachine {
  public:
+  /// Leads on without a character, if what stands around the place is so.
+  struct Look {
+    std::int32_t target;
+    bool ahead;
+    std::size_t index;  // of the machine of what must follow, or of the set that the character in front is asked for
+    bool negated;       // of a set: the character in front is not in it, or there is none
+  };
   struct State {
     std::vector<std::pair<CodePointSet, std::int32_t>> ways;
     std::vector<std::int32_t> empties;
+    std::vector<Look> looks;
   };
 
   explicit OpenMachine(const GrammarExpression& expression) {
@@ -50,7 +58,8 @@ class OpenMachine {
 
   const State& state(std::int32_t index) const { return states_[static_cast<std::size_t>(index)]; }
   std::int32_t end() const { return end_; }
-  std::size_t size() const { return states_.size(); }
+  const std::vector<CharacterMachine>& aheads() const { return aheads_; }
+  const std::vector<CodePointSet>& behinds() const { return behinds_; }
 
  private:
   using Kind = GrammarExpression::Kind;
@@ -92,6 +101,14 @@ class OpenMachine {
       }
       case Kind::repeat:
         return emit_repeat(expression, from);
+      case Kind::ahead:
+      case Kind::behind: {
+        const std::int32_t end = add();
+        const bool ahead = expression.kind == Kind::ahead;
+        at(from).looks.push_back({end, ahead, ahead ? ahead_of(expression) : behind_of(expression.characters),
+                                  !ahead && expression.negated});
+        return end;
+      }
       case Kind::members:
       case Kind::call:
       case Kind::machine:
@@ -118,91 +135,244 @@ class OpenMachine {
     return end;
   }
 
+  std::size_t ahead_of(const GrammarExpression& expression) {
+    const auto [found, added] = known_aheads_.try_emplace(&expression, aheads_.size());
+    if (added) {
+      const ExpressionPtr any = repeat(characters(CodePointSet().complement()), 0, kUnbounded);
+      const CharacterMachine machine(sequence({expression.parts[0], any}), expression.at_begin);
+      aheads_.push_back(expression.negated ? machine.complement() : machine);
+    }
+    return found->second;
+  }
+
+  std::size_t behind_of(const CodePointSet& set) {
+    const auto same = [&](const CodePointSet& other) {
+      return set.without(other).empty() && other.without(set).empty();
+    };
+    const auto found = std::find_if(behinds_.begin(), behinds_.end(), same);
+    if (found != behinds_.end()) return static_cast<std::size_t>(found - behinds_.begin());
+    if (behinds_.size() == kMaxBehinds)
+      throw ConstraintError(fmt::format("expected at most {} different look-behinds", kMaxBehinds));
+    behinds_.push_back(set);
+    return behinds_.size() - 1;
+  }
+
   std::vector<State> states_;
+  std::vector<CharacterMachine> aheads_;  // what must follow as a whole
+  std::vector<CodePointSet> behinds_;
+  std::map<const GrammarExpression*, std::size_t> known_aheads_;
   std::int32_t end_ = 0;
 };
 
-using StateSet = std::vector<std::int32_t>;
+}  // namespace
 
-/// All states that are reached without a character, sorted.
-StateSet closure(const OpenMachine& machine, StateSet todo, std::size_t& work) {
-  std::set<std::int32_t> seen(todo.begin(), todo.end());
-  while (!todo.empty()) {
-    const std::int32_t at = todo.back();
-    todo.pop_back();
-    if (++work > kMaxMachineWork) fail_large();
-    for (const std::int32_t next : machine.state(at).empties) {
-      if (seen.insert(next).second) todo.push_back(next);
+/// Makes an open machine deterministic. A place in it has duties: machines of look-aheads with the states that they
+/// are in, which must be able to end where the text does.
+class CharacterMachine::Determined {
+ public:
+  Determined(const OpenMachine& machine, bool at_begin) : machine_(machine) {
+    for (const CharacterMachine& ahead : machine.aheads()) satisfied_.push_back(satisfied_states(ahead));
+    find(closure({{0, 0}}, {at_begin, 0}), 0);
+    for (std::size_t at = 0; !todo_.empty(); ++at) {
+      const Key key = *todo_.front();
+      todo_.pop_front();
+      for (auto& [targets, set] : ways_of(key.places)) {
+        const std::int32_t target = find(closure(targets.places, {true, targets.before}), targets.before);
+        auto& ways = states_[at].ways;
+        const auto same = std::find_if(ways.begin(), ways.end(), [&](const Way& way) { return way.target == target; });
+        if (same != ways.end())
+          same->characters.add(set);
+        else
+          ways.push_back({set, target});
+      }
     }
   }
-  return {seen.begin(), seen.end()};
-}
 
-/// What the characters lead to: sets that do not overlap, and the states behind each.
-std::map<StateSet, CodePointSet> ways_of(const OpenMachine& machine, const StateSet& members, std::size_t& work) {
-  std::set<char32_t> begins;  // of ranges in which all characters lead to the same states
-  for (const std::int32_t member : members) {
-    for (const auto& [set, target] : machine.state(member).ways) {
+  std::vector<State> take_states() { return std::move(states_); }
+
+ private:
+  struct Place {
+    std::int32_t state;
+    std::int32_t duties;  // index in duties_
+    auto operator<=>(const Place&) const = default;
+  };
+  using Places = std::vector<Place>;  // sorted
+  using Duty = std::pair<std::size_t, std::int32_t>;
+  using Duties = std::vector<Duty>;  // sorted
+  struct Key {
+    Places places;
+    std::uint32_t before;  // the sets of look-behinds that the character in front is in, as bits
+    auto operator<=>(const Key&) const = default;
+  };
+  struct Before {
+    bool known;
+    std::uint32_t sets;
+  };
+
+  static const State& state_of(const CharacterMachine& machine, std::int32_t index) {
+    return machine.states_[static_cast<std::size_t>(index)];
+  }
+
+  /// The states from which every text comes to an end.
+  static std::vector<bool> satisfied_states(const CharacterMachine& machine) {
+    std::vector<bool> out;
+    for (const State& state : machine.states_) {
+      CodePointSet all;
+      for (const Way& way : state.ways) all.add(way.characters);
+      out.push_back(state.ends && all.complement().empty());
+    }
+    for (bool changed = true; changed;) {
+      changed = false;
+      for (std::size_t i = 0; i < out.size(); ++i) {
+        const auto& ways = machine.states_[i].ways;
+        if (!out[i] || std::all_of(ways.begin(), ways.end(),
+                                   [&](const Way& way) { return out[static_cast<std::size_t>(way.target)]; }))
+          continue;
+        out[i] = false;
+        changed = true;
+      }
+    }
+    return out;
+  }
+
+  std::int32_t number_of(Duties duties) {
+    std::erase_if(duties, [&](const Duty& duty) { return satisfied_[duty.first][static_cast<std::size_t>(duty.second)]; });
+    std::sort(duties.begin(), duties.end());
+    duties.erase(std::unique(duties.begin(), duties.end()), duties.end());
+    const auto [found, added] = known_duties_.try_emplace(std::move(duties), static_cast<std::int32_t>(duties_.size()));
+    if (added) duties_.push_back(&found->first);
+    return found->second;
+  }
+  const Duties& duties(std::int32_t index) const { return *duties_[static_cast<std::size_t>(index)]; }
+
+  void work(std::size_t units = 1) {
+    if ((work_ += units) > kMaxMachineWork) fail_large();
+  }
+
+  bool ends(const Place& place) const {
+    const Duties& all = duties(place.duties);
+    return place.state == machine_.end() && std::all_of(all.begin(), all.end(), [&](const Duty& duty) {
+             return state_of(machine_.aheads()[duty.first], duty.second).ends;
+           });
+  }
+
+  std::int32_t find(Places places, std::uint32_t before) {
+    const bool end = std::any_of(places.begin(), places.end(), [&](const Place& place) { return ends(place); });
+    const auto [found, added] =
+        known_.try_emplace(Key{std::move(places), before}, static_cast<std::int32_t>(states_.size()));
+    if (added) {
+      if (states_.size() == kMaxMachineStates) fail_large();
+      states_.emplace_back().ends = end;
+      todo_.push_back(&found->first);
+    }
+    return found->second;
+  }
+
+  /// All places that are reached without a character.
+  Places closure(Places todo, Before before) {
+    std::set<Place> seen(todo.begin(), todo.end());
+    const auto reach = [&](const Place& place) {
+      if (seen.insert(place).second) todo.push_back(place);
+    };
+    while (!todo.empty()) {
+      const Place at = todo.back();
+      todo.pop_back();
+      work();
+      for (const std::int32_t next : machine_.state(at.state).empties) reach({next, at.duties});
+      for (const OpenMachine::Look& look : machine_.state(at.state).looks) {
+        if (!look.ahead) {
+          if (!before.known) throw ConstraintError("a look-ahead asks for what stands in front of it");
+          if (((before.sets >> look.index) & 1U) != (look.negated ? 1U : 0U)) reach({look.target, at.duties});
+        } else if (!machine_.aheads()[look.index].empty()) {
+          Duties more = duties(at.duties);
+          work(1 + more.size());
+          more.emplace_back(look.index, 0);
+          reach({look.target, number_of(std::move(more))});
+        }
+      }
+    }
+    return {seen.begin(), seen.end()};
+  }
+
+  /// A set of characters, and the place that they lead to.
+  using Step = std::pair<CodePointSet, Place>;
+
+  /// A character leads on if all duties go on, too.
+  std::vector<Step> steps_of(const Places& places) {
+    std::vector<Step> out;
+    for (const Place& place : places) {
+      for (const auto& [set, target] : machine_.state(place.state).ways) {
+        std::vector<std::pair<CodePointSet, Duties>> open{{set, {}}};
+        for (const auto& [index, state] : duties(place.duties)) {
+          std::vector<std::pair<CodePointSet, Duties>> next;
+          for (const auto& [characters, done] : open) {
+            for (const Way& way : state_of(machine_.aheads()[index], state).ways) {
+              work(1 + characters.ranges().size() + way.characters.ranges().size());
+              CodePointSet both = common(characters, way.characters);
+              if (both.empty()) continue;
+              next.emplace_back(std::move(both), done);
+              next.back().second.emplace_back(index, way.target);
+            }
+          }
+          open = std::move(next);
+        }
+        for (auto& [characters, done] : open) out.emplace_back(std::move(characters), Place{target, number_of(done)});
+      }
+    }
+    return out;
+  }
+
+  /// What the characters lead to: sets that do not overlap, and the places behind each.
+  std::map<Key, CodePointSet> ways_of(const Places& places) {
+    const std::vector<Step> steps = steps_of(places);
+    std::set<char32_t> begins;  // of ranges in which all characters lead to the same places
+    const auto add_begins = [&](const CodePointSet& set) {
       for (const CodePointRange& range : set.ranges()) {
         begins.insert(range.low);
         begins.insert(range.high + 1);
       }
-    }
-  }
-  std::map<char32_t, StateSet> targets;
-  for (const std::int32_t member : members) {
-    for (const auto& [set, target] : machine.state(member).ways) {
+    };
+    for (const auto& [set, target] : steps) add_begins(set);
+    for (const CodePointSet& set : machine_.behinds()) add_begins(set);
+    std::map<char32_t, Places> targets;
+    for (const auto& [set, target] : steps) {
       for (const CodePointRange& range : set.ranges()) {
         for (auto at = begins.find(range.low); at != begins.end() && *at <= range.high; ++at) {
-          if (++work > kMaxMachineWork) fail_large();
+          work();
           targets[*at].push_back(target);
         }
       }
     }
+    std::map<Key, CodePointSet> out;
+    for (auto& [begin, reached] : targets) {
+      std::sort(reached.begin(), reached.end());
+      reached.erase(std::unique(reached.begin(), reached.end()), reached.end());
+      std::uint32_t before = 0;
+      for (std::size_t i = 0; i < machine_.behinds().size(); ++i)
+        before |= machine_.behinds()[i].contains(begin) ? 1U << i : 0U;
+      const auto end = begins.upper_bound(begin);
+      out[{std::move(reached), before}].add({begin, end == begins.end() ? begin : *end - 1});
+    }
+    return out;
   }
-  std::map<StateSet, CodePointSet> out;
-  for (auto& [begin, states] : targets) {
-    std::sort(states.begin(), states.end());
-    states.erase(std::unique(states.begin(), states.end()), states.end());
-    const auto end = begins.upper_bound(begin);
-    out[states].add({begin, end == begins.end() ? begin : *end - 1});
-  }
-  return out;
-}
 
-}  // namespace
+  const OpenMachine& machine_;
+  std::vector<State> states_;
+  std::vector<std::vector<bool>> satisfied_;  // of each look-ahead's machine
+  std::map<Duties, std::int32_t> known_duties_{{{}, 0}};
+  std::vector<const Duties*> duties_{&known_duties_.begin()->first};
+  std::map<Key, std::int32_t> known_;
+  std::deque<const Key*> todo_;
+  std::size_t work_ = 0;
+};
 
 CharacterMachine::CharacterMachine(std::vector<State> states) : states_(std::move(states)) { drop_dead_ends(); }
 
-CharacterMachine::CharacterMachine(const ExpressionPtr& expression) {
+CharacterMachine::CharacterMachine(const ExpressionPtr& expression) : CharacterMachine(expression, true) {}
+
+CharacterMachine::CharacterMachine(const ExpressionPtr& expression, bool at_begin) {
   const OpenMachine machine(*expression);
-  std::size_t work = 0;
-  std::map<StateSet, std::int32_t> known;
-  std::deque<const StateSet*> todo;
-  const auto find = [&](StateSet members) {
-    const auto [found, added] = known.try_emplace(std::move(members), static_cast<std::int32_t>(states_.size()));
-    if (added) {
-      if (states_.size() == kMaxMachineStates) fail_large();
-      State& state = states_.emplace_back();
-      state.ends = std::binary_search(found->first.begin(), found->first.end(), machine.end());
-      todo.push_back(&found->first);
-    }
-    return found->second;
-  };
-  find(closure(machine, {0}, work));
-  for (std::size_t at = 0; !todo.empty(); ++at) {
-    const StateSet& members = *todo.front();
-    todo.pop_front();
-    for (auto& [targets, set] : ways_of(machine, members, work)) {
-      const std::int32_t target = find(closure(machine, targets, work));
-      auto& ways = states_[at].ways;
-      const auto same = std::find_if(ways.begin(), ways.end(), [&](const Way& way) { return way.target == target; });
-      if (same != ways.end())
-        same->characters.add(set);
-      else
-        ways.push_back({set, target});
-    }
-  }
+  states_ = Determined(machine, at_begin).take_states();
   drop_dead_ends();
 }
 
@@ -425,60 +595,8 @@ CharacterMachine CharacterMachine::multiples(std::int64_t divisor) {
   return CharacterMachine(std::move(states));
 }
 
-namespace {
-
-/// Where the group that begins at `at` ends, and the places of each `|` that is in no group, from `at` on.
-struct Outline {
-  std::optional<std::size_t> group_end;
-  std::vector<std::size_t> bars;
-};
-
-Outline outline(std::string_view regex, std::size_t at) {
-  Outline out;
-  int depth = 0;
-  bool brackets = false;
-  for (; at < regex.size(); ++at) {
-    const char c = regex[at];
-    if (c == '\\') {
-      ++at;
-    } else if (brackets) {
-      brackets = c != ']';
-    } else if (c == '[') {
-      brackets = true;
-    } else if (c == '(') {
-      ++depth;
-    } else if (c == ')') {
-      if (--depth == 0 && !out.group_end) out.group_end = at + 1;
-    } else if (c == '|' && depth == 0) {
-      out.bars.push_back(at);
-    }
-  }
-  return out;
-}
-
-}  // namespace
-
 CharacterMachine CharacterMachine::of_pattern(std::string_view regex) {
-  const bool excluded = regex.starts_with("^(?!");
-  if (!excluded && !regex.starts_with("^(?=")) return CharacterMachine(search_expression(regex));
-  const Outline whole = outline(regex, 1);
-  const bool repeated = whole.group_end && *whole.group_end < regex.size() &&
-                        std::string_view("*+?{").find(regex[*whole.group_end]) != std::string_view::npos;
-  // Another alternative would not be held to the look-ahead; the reader of expressions refuses it.
-  if (!whole.group_end || repeated || !whole.bars.empty()) return CharacterMachine(search_expression(regex));
-  const std::string_view inside = regex.substr(4, *whole.group_end - 5);
-  std::vector<std::size_t> bars = outline(inside, 0).bars;
-  bars.push_back(inside.size());
-  std::string ahead;
-  std::size_t from = 0;
-  for (const std::size_t bar : bars) {  // each alternative begins where the text does
-    const std::string_view one = inside.substr(from, bar - from);
-    ahead += (from == 0 ? "" : "|") + std::string(one.starts_with('^') ? "" : "^") + std::string(one);
-    from = bar + 1;
-  }
-  const CharacterMachine one(search_expression(ahead));
-  const CharacterMachine rest = of_pattern("^" + std::string(regex.substr(*whole.group_end)));
-  return rest.both(excluded ? one.complement() : one);
+  return CharacterMachine(search_expression(regex));
 }
 
 }  // namespace baton::constrain

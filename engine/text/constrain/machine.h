@@ -17,8 +17,11 @@ class CharacterMachine {
  public:
   /// The texts of an expression without calls and members.
   explicit CharacterMachine(const ExpressionPtr& expression);
+  /// `at_begin`: the texts are whole ones; otherwise what stands in front of them is unknown, and an expression that
+  /// asks for it is refused.
+  CharacterMachine(const ExpressionPtr& expression, bool at_begin);
 
-  /// Those that a pattern is found in (search_expression). Behind a `^` at its beginning may be look-aheads.
+  /// Those that a pattern is found in (search_expression).
   static CharacterMachine of_pattern(std::string_view regex);
   /// Whole numbers that `divisor` (> 0) divides.
   static CharacterMachine multiples(std::int64_t divisor);
@@ -45,6 +48,7 @@ class CharacterMachine {
     std::vector<Way> ways;
     bool ends = false;
   };
+  class Determined;
   explicit CharacterMachine(std::vector<State> states);
 
   void drop_dead_ends();

@@ -7,6 +7,8 @@
 
 #include "engine/base/utf8.h"
 #include "engine/text/constrain/grammar.h"
+#include "engine/text/constrain/machine.h"
+#include "engine/text/pattern.h"
 
 namespace baton::constrain {
 namespace {
@@ -121,14 +123,42 @@ const CodePointSet& any_of_line() {
   return set;
 }
 
+const CodePointSet& all_characters() {
+  static const CodePointSet& set = *new CodePointSet(CodePointSet().complement());
+  return set;
+}
+
 /// What follows \\u; two of them, as ECMAScript writes characters beyond U+FFFF, are one.
 char32_t unicode_escape(CharacterReader& reader) {
+  if (reader.take_if("{")) {
+    std::string digits;
+    while (!reader.take_if("}")) digits += static_cast<char>(reader.take());
+    constexpr std::size_t kMaxHexadecimal = 8;
+    if (digits.empty() || digits.size() > kMaxHexadecimal) reader.fail("expected hexadecimal digits in the braces");
+    return CharacterReader(digits, "the escape", kMaxHexadecimal).hexadecimal(static_cast<int>(digits.size()));
+  }
   const char32_t high = reader.hexadecimal_number(4);
   if (high < 0xD800 || high > 0xDFFF) return high;
   char32_t low = 0;
   if (high < 0xDC00 && reader.take_if("\\u")) low = reader.hexadecimal_number(4);
   if (low < 0xDC00 || low > 0xDFFF) reader.fail("this is not a character of Unicode");
   return 0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00);
+}
+
+/// What follows \p or \P.
+CodePointSet property(CharacterReader& reader, bool negated) {
+  reader.expect("{");
+  const std::size_t begin = reader.position();
+  while (reader.peek() != U'}') reader.take();
+  const std::string name(reader.between(begin, reader.position()));
+  reader.expect("}");
+  CodePointSet out;
+  try {
+    for (const auto& [low, high] : characters_of_property(name)) out.add({low, high});
+  } catch (const std::invalid_argument& error) {
+    reader.fail(error.what());
+  }
+  return negated ? out.complement() : out;
 }
 
 /// What follows a backslash. Classes of \d, \w and \s are those of ASCII.
@@ -155,6 +185,9 @@ CodePointSet escape(CharacterReader& reader) {
       return {{U'\t', U'\t'}};
     case U'f':
       return {{U'\f', U'\f'}};
+    case U'p':
+    case U'P':
+      return property(reader, c == U'P');
     case U'v':  // as PCRE2, which checks the answer
       return {{U'\n', U'\r'}, {0x85, 0x85}, {0x2028, 0x2029}};
     default:
@@ -167,8 +200,8 @@ CodePointSet escape(CharacterReader& reader) {
   const bool letter = (c >= U'a' && c <= U'z') || (c >= U'A' && c <= U'Z') || (c >= U'0' && c <= U'9');
   if (letter || c > 0x7F)
     reader.fail(
-        "this escape is not supported; expected one of \\d \\w \\s \\D \\W \\S \\n \\r \\t \\f \\v \\xHH \\uHHHH, or a "
-        "sign");
+        "this escape is not supported; expected one of \\d \\w \\s \\D \\W \\S \\n \\r \\t \\f \\v \\xHH \\uHHHH "
+        "\\u{H...} \\p{...} \\P{...}, or a sign");
   return {{c, c}};
 }
 
@@ -178,6 +211,7 @@ class RegexReader {
       : reader_(regex, "the regular expression", kMaxRegexBytes), search_(search) {}
 
   ExpressionPtr read() {
+    at_begin_ = !search_;
     ExpressionPtr out = alternatives(0);
     if (!reader_.done()) reader_.fail("expected '(' before this ')'");
     return out;
@@ -187,8 +221,12 @@ class RegexReader {
   ExpressionPtr alternatives(int depth) {
     if (depth > kMaxNesting)
       reader_.fail(fmt::format("it is nested too deeply: expected at most {} levels", kMaxNesting));
+    const bool at_begin = at_begin_;
     std::vector<ExpressionPtr> ways{alternative(depth)};
-    while (reader_.take_if("|")) ways.push_back(alternative(depth));
+    while (reader_.take_if("|")) {
+      at_begin_ = at_begin;
+      ways.push_back(alternative(depth));
+    }
     return ways.size() == 1 ? ways[0] : choice(std::move(ways));
   }
 
@@ -196,21 +234,24 @@ class RegexReader {
   ExpressionPtr alternative(int depth) {
     std::vector<ExpressionPtr> parts;
     const bool from_begin = depth == 0 && reader_.take_if("^");
+    at_begin_ = at_begin_ || from_begin;
     if (depth == 0 && search_ && !from_begin) parts.push_back(anything());
     bool to_end = false;
     while (!reader_.done() && !reader_.looking_at("|") && !reader_.looking_at(")")) {
-      if (depth == 0 && reader_.take_if("$")) {
-        if (!reader_.done() && !reader_.looking_at("|")) reader_.fail("expected '$' at the end of an alternative only");
-        to_end = true;
-        break;
-      }
       parts.push_back(repeated(depth));
+      to_end = depth == 0 && parts.back() == end_ && (reader_.done() || reader_.looking_at("|"));
+      at_begin_ = at_begin_ && is_look(*parts.back());
     }
+    if (to_end) parts.pop_back();  // nothing follows
     if (depth == 0 && search_ && !to_end) parts.push_back(anything());
     return sequence(std::move(parts));
   }
 
-  static ExpressionPtr anything() { return repeat(characters(CodePointSet().complement()), 0, kUnbounded); }
+  static ExpressionPtr anything() { return repeat(characters(all_characters()), 0, kUnbounded); }
+
+  static bool is_look(const GrammarExpression& expression) {
+    return expression.kind == GrammarExpression::Kind::ahead || expression.kind == GrammarExpression::Kind::behind;
+  }
 
   ExpressionPtr repeated(int depth) {
     const ExpressionPtr part = atom(depth);
@@ -224,34 +265,65 @@ class RegexReader {
 
   ExpressionPtr atom(int depth) {
     if (reader_.take_if("(")) {
+      for (const char* look : {"?=", "?!", "?<=", "?<!"}) {
+        if (reader_.take_if(look)) return look_around(std::string_view(look), depth);
+      }
       if (reader_.looking_at("?") && !reader_.take_if("?:")) skip_name();
       ExpressionPtr inside = alternatives(depth + 1);
       reader_.expect(")");
       return inside;
     }
+    if (reader_.take_if("[^]")) return characters(all_characters());
     if (reader_.take_if("[")) return characters(read_class(reader_, escape));
     if (reader_.take_if(".")) return characters(any_of_line());
+    if (reader_.take_if("^")) return look_behind(all_characters(), true);
+    if (reader_.take_if("$")) return end_;
+    if (reader_.take_if("\\b")) return word_boundary(true);
+    if (reader_.take_if("\\B")) return word_boundary(false);
     if (reader_.take_if("\\")) return characters(escape(reader_));
     for (const char* sign : {"*", "+", "?", "{"}) {
       if (reader_.looking_at(sign)) reader_.fail("there is nothing to repeat");
-    }
-    for (const char* sign : {"^", "$"}) {
-      if (reader_.looking_at(sign)) reader_.fail("expected '^' and '$' at the ends of an alternative only");
     }
     const char32_t c = reader_.take();
     return characters({{c, c}});
   }
 
+  /// What follows the sign of a look-ahead or look-behind.
+  ExpressionPtr look_around(std::string_view sign, int depth) {
+    const bool ahead = sign.size() == 2, negated = sign.back() == '!', at_begin = at_begin_;
+    ExpressionPtr inside = alternatives(depth + 1);
+    reader_.expect(")");
+    at_begin_ = at_begin;
+    if (ahead) return look_ahead(std::move(inside), negated, at_begin);
+    while (inside->kind == GrammarExpression::Kind::sequence && inside->parts.size() == 1) inside = inside->parts[0];
+    if (inside->kind != GrammarExpression::Kind::characters)
+      reader_.fail("only look-behinds of one character are supported");
+    return look_behind(inside->characters, negated);
+  }
+
+  static ExpressionPtr word_boundary(bool is_one) {
+    const auto ahead = [](bool negated) { return look_ahead(characters(words()), negated); };
+    return choice({sequence({look_behind(words(), false), ahead(is_one)}),
+                   sequence({look_behind(words(), true), ahead(!is_one)})});
+  }
+
   /// A group with a name is one like any other.
   void skip_name() {
-    const bool named = reader_.take_if("?<") && reader_.peek() != U'=' && reader_.peek() != U'!';
-    if (!named) reader_.fail("of groups that begin with '(?', only '(?:' and '(?<name>' are supported");
+    if (!reader_.take_if("?<")) reader_.fail("of groups that begin with '(?', this one is not supported");
     while (!reader_.take_if(">")) reader_.take();
   }
 
   CharacterReader reader_;
   bool search_;
+  bool at_begin_ = false;  // nothing but looks was read behind the beginning of the text
+  const ExpressionPtr end_ = look_ahead(characters(all_characters()), true);
 };
+
+bool looks_around(const GrammarExpression& expression) {
+  return expression.kind == GrammarExpression::Kind::ahead || expression.kind == GrammarExpression::Kind::behind ||
+         std::any_of(expression.parts.begin(), expression.parts.end(),
+                     [](const ExpressionPtr& part) { return looks_around(*part); });
+}
 
 }  // namespace
 
@@ -268,7 +340,9 @@ constexpr std::size_t kMaxTexts = 1024;
 }  // namespace
 
 std::shared_ptr<const Grammar> regex_grammar(std::string_view regex) {
-  const constrain::Rule rule{"the regular expression", constrain::regex_expression(regex)};
+  constrain::ExpressionPtr body = constrain::regex_expression(regex);
+  if (constrain::looks_around(*body)) body = constrain::CharacterMachine(body).expression();
+  const constrain::Rule rule{"the regular expression", std::move(body)};
   return std::make_shared<const Grammar>(std::span(&rule, 1));
 }
 

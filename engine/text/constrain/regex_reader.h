@@ -60,15 +60,20 @@ CodePointSet read_class(CharacterReader& reader, const Escape& escape) {
     const auto single = [](const CodePointSet& of) {
       return of.ranges().size() == 1 && of.ranges()[0].low == of.ranges()[0].high;
     };
-    if (!reader.looking_at("-") || reader.looking_at("-]")) {
+    if (!reader.looking_at("-") || reader.looking_at("-]") || !single(low)) {  // [\w-.] has a hyphen
       set.add(low);
       continue;
     }
     reader.take();
     if (reader.done()) reader.fail("expected ']'");
     const CodePointSet high = one();
-    if (!single(low) || !single(high) || low.ranges()[0].low > high.ranges()[0].low)
-      reader.fail("expected a range of characters such as a-z");
+    if (!single(high)) {
+      set.add(low);
+      set.add({U'-', U'-'});
+      set.add(high);
+      continue;
+    }
+    if (low.ranges()[0].low > high.ranges()[0].low) reader.fail("expected a range of characters such as a-z");
     set.add({low.ranges()[0].low, high.ranges()[0].low});
   }
   return negated ? set.complement() : set;
@@ -79,7 +84,8 @@ ExpressionPtr read_repetition(CharacterReader& reader, ExpressionPtr part);
 
 // Regular expressions to expressions of a grammar.
 
-/// The texts that match as a whole; `^` and `$` may stand at the ends of its alternatives.
+/// The texts that match as a whole. Look-aheads, look-behinds of one character, `\b`, and `^` and `$` elsewhere than at
+/// the ends of its alternatives are parts that only a CharacterMachine is made of.
 ExpressionPtr regex_expression(std::string_view regex);
 
 /// The texts in which the expression occurs: with `^` and `$` at their beginning and end.
