@@ -191,12 +191,23 @@ std::size_t braces_end(std::string_view text, std::size_t at) {
   return end == std::string_view::npos ? end : end + 1;
 }
 
-/// With \x{HHHH} for \uHHHH and \u{HHHH}, and with PCRE2's names of properties. Two halves of a character become one.
+/// True for an escape that stands for several characters, such as \d, and for nothing else.
+bool is_class_escape(std::string_view text) {
+  return text.size() > 1 && text[0] == '\\' && std::string_view("dDsSwWpP").find(text[1]) != std::string_view::npos;
+}
+
+/// With \x{HHHH} for \uHHHH and \u{HHHH}, and with PCRE2's names of properties. Two halves of a character become
+/// one.
 std::string with_own_escapes(std::string_view pattern) {
   std::string out;
+  bool in_class = false, behind_class = false;  // in brackets; behind an escape such as \d in them
   for (std::size_t at = 0; at < pattern.size();) {
+    const bool hyphen = in_class && pattern[at] == '-' && (behind_class || is_class_escape(pattern.substr(at + 1)));
+    behind_class = in_class && is_class_escape(pattern.substr(at));
     if (pattern[at] != '\\' || at + 1 == pattern.size()) {
-      out += pattern[at++];
+      in_class = pattern[at] == '[' || (in_class && pattern[at] != ']');
+      out += hyphen ? "\\-" : pattern.substr(at, 1);  // such as [\w-.], which PCRE2 takes for a range
+      ++at;
       continue;
     }
     const char kind = pattern[at + 1];

@@ -32,7 +32,9 @@ DRAFTS = {"draft7": "http://json-schema.org/draft-07/schema#",
 REFUSED_FILES = {"refRemote", "dynamicRef", "unevaluatedItems", "unevaluatedProperties"}
 LEFT_OUT_FILES = {"vocabulary"}  # drafts of one's own
 REFUSED = ("references to other documents", "this keyword is not supported")
-FORMATS = ["date", "time", "date-time", "uuid", "email", "uri", "ipv4", "ipv6"]
+FORMATS = ["date", "time", "date-time", "uuid", "email", "uri", "ipv4", "ipv6", "duration", "hostname", "uri-reference", "iri",
+           "iri-reference", "idn-email", "uri-template", "json-pointer", "relative-json-pointer", "regex"]
+ASCII_FORMATS = {"iri", "iri-reference", "idn-email"}  # in the grammar
 TYPES = ["null", "boolean", "number", "string", "array", "object"]
 MAPS = ["properties", "patternProperties", "definitions", "$defs", "dependentSchemas"]
 LISTS = ["allOf", "anyOf", "oneOf", "prefixItems"]
@@ -181,6 +183,8 @@ class Suite:
             self.counts["asked of the grammar"] += 1
             if case["valid"] and not accepted and "leap second" in case["description"]:
                 self.counts["leap seconds that the grammar leaves out"] += 1  # but those of UTC
+            elif case["valid"] and not accepted and schema.get("format") in ASCII_FORMATS and not texts[0].isascii():
+                self.counts["letters that the grammar leaves out"] += 1
             elif case["valid"] and not accepted:
                 self.fail("missing in the grammar", where, f"{case['description']}: {texts[0][:300]}")
             elif not case["valid"] and accepted:

@@ -107,7 +107,7 @@ add("float32", {"type": "number", "minimum": -3.4028234663852886e38, "maximum": 
 add("float64", {"type": "number", "minimum": -1.7976931348623157e308, "maximum": 1.7976931348623157e308}, [1.5], ["x"])
 add("any", {}, [1, "x", None, {"a": []}], [])
 add("unknown property", obj(a={}), [{"a": 1}, {"a": {"b": [None]}}], [{}, 1])
-add("never", {"not": {}}, [], [1, None, {}])
+add("never", obj(("b",), a=STRING, b={"not": {}}), [{"a": "x"}], [{"a": "x", "b": 1}, {"a": "x", "b": None}])
 add("literal string", const("tuna"), ["tuna"], ["tun", 1])
 add("literal number", const(42), [42], [41, "42"])
 add("literals", enum("red", "green", "blue"), ["red", "blue"], ["pink", None])

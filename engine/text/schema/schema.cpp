@@ -546,6 +546,7 @@ const std::map<std::string, SchemaReader::Read>& schema_keywords() {
       {"$anchor", kAnnotation},
       {"$dynamicAnchor", kAnnotation},
       // What constrains nothing.
+      {"id", kAnnotation},  // of Zod's registries
       {"title", kAnnotation},
       {"description", kAnnotation},
       {"default", kAnnotation},

@@ -299,7 +299,8 @@ struct StringRules {
         high = high == kUnbounded ? most : std::min(high, most);
       }
       if (node->pattern) patterns.emplace(node->pattern->text, node);
-      if (!node->format.empty() && string_format(node->format) != nullptr) formats.insert(node->format);
+      const StringFormat* format = node->format.empty() ? nullptr : string_format(node->format);
+      if (format != nullptr && format->regex != nullptr) formats.insert(node->format);
     }
     for (const SchemaValue* value : set.excluded()) {
       if (value->value.is_string()) excluded.push_back(value->value.get<std::string>());
@@ -769,8 +770,12 @@ class SchemaCompiler {
       out.push_back(with({make_.absent(dependent.name)}));
       out.push_back(with({make_.present(names), dependent.schema}));
     } else {
-      notes_.add(node, keyword);
-      return std::nullopt;
+      const std::optional<Nodes> opposite = opposites(*node.excluded, make_);
+      if (!opposite) {
+        notes_.add(node, keyword);
+        return std::nullopt;
+      }
+      for (Link one : *opposite) out.push_back(with({one}));
     }
     if (ways * out.size() > kMaxWays) {
       notes_.add(node, keyword, "there are too many alternatives");
@@ -895,8 +900,10 @@ class SchemaCompiler {
 
   ExpressionPtr string(const SchemaSet& set) {
     for (Link node : set.own()) {
-      if (!node->format.empty() && string_format(node->format) == nullptr)
-        notes_.add_text(*node, fmt::format("format '{}' is not checked", node->format));
+      if (node->format.empty()) continue;
+      const StringFormat* format = string_format(node->format);
+      if (format == nullptr) notes_.add_text(*node, fmt::format("format '{}' is not checked", node->format));
+      if (format != nullptr && format->regex == nullptr) notes_.add(*node, "format");
     }
     const StringRules rules(set);
     if (rules.impossible()) return choice({});

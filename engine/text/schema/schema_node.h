@@ -134,7 +134,7 @@ class SchemaCheck {
 
 struct StringFormat {
   std::string_view name;
-  const char* regex;  // whole texts, for the grammar: what it holds is always of the format
+  const char* regex;  // whole texts, for the grammar: what it holds is always of the format; null: it is only checked
   bool (*holds)(std::string_view text, const char* regex, Effort& effort);
 };
 
