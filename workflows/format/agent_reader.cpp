@@ -227,6 +227,7 @@ OutputSpec AgentReader::output(const YamlNode& node, const std::string& owner) {
       diagnostics_.error(fields.where(key), "E0404", fmt::format("{}: {}: expected at least one text", owner, key));
   }
   if (const YamlNode* schema = fields.get("schema")) out.schema = to_json(*schema);
+  out.free_blanks = fields.text("whitespace") == "free";
 
   const char* first = nullptr;
   for (const char* key : {"pattern", "schema", "enum", "choose", "regex", "grammar"}) {
@@ -243,6 +244,10 @@ OutputSpec AgentReader::output(const YamlNode& node, const std::string& owner) {
     diagnostics_.error(
         fields.where("enforce"), "E0409",
         fmt::format("{}: 'enforce' has no effect without 'schema', 'enum', 'regex' or 'grammar'", owner));
+  }
+  if (fields.has("whitespace") && (kind != "schema" || !out.enforce)) {
+    diagnostics_.error(fields.where("whitespace"), "E0409",
+                       fmt::format("{}: 'whitespace' has no effect without a 'schema' that is enforced", owner));
   }
   check_output(out, kind, fields, owner);
   return out;

@@ -258,6 +258,9 @@ std::vector<FormatKey> make_keys(bool laboratory) {
            "A regular expression (PCRE2); the first group of its last match is the answer, and an output without a "
            "match fails."},
           {"output", "schema", any(), false, "", "A JSON Schema (draft 2020-12 or 7) that the output obeys."},
+          {"output", "whitespace", choice({"compact", "free"}), false, "compact",
+           "Blanks between the tokens of the schema's JSON: `compact`, one line with few of them; `free`, also ends of "
+           "lines and indentation, for models that were trained on JSON over several lines. It takes more tokens."},
           {"output", "enum", list(string()), false, "", "Texts of which the output is one."},
           {"output", "choose", list(string()), false, "", "Texts of which the output is the most probable."},
           {"output", "regex", string(), false, "", "A regular expression that the whole output matches."},

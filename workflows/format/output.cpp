@@ -24,7 +24,8 @@ std::string key_of(const OutputSpec& output) {
   }
   if (!output.regex.empty()) return "regex " + output.regex;
   if (!output.grammar.empty()) return "grammar " + output.grammar;
-  return output.schema.empty() || !output.enforce ? "" : "schema " + output.schema;
+  if (output.schema.empty() || !output.enforce) return "";
+  return (output.free_blanks ? "free schema " : "schema ") + output.schema;
 }
 
 std::shared_ptr<const Grammar> compile(const OutputSpec& output) {
@@ -32,7 +33,7 @@ std::shared_ptr<const Grammar> compile(const OutputSpec& output) {
   if (!output.regex.empty()) return regex_grammar(output.regex);
   if (!output.grammar.empty()) return gbnf_grammar(output.grammar);
   if (const std::string wrong = check_json_schema(output.schema); !wrong.empty()) throw ConstraintError(wrong);
-  return schema_grammar(output.schema);
+  return schema_grammar(output.schema, output.free_blanks ? JsonBlanks::free : JsonBlanks::compact);
 }
 
 }  // namespace

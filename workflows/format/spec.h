@@ -130,6 +130,7 @@ struct ToolSpec {
 struct OutputSpec {
   std::string pattern;             // regex; the first group of the last match is the answer
   std::string schema;              // JSON Schema as JSON text, or empty; properties are decoded in its order
+  bool free_blanks = false;        // blanks and ends of lines may stand between the tokens of the schema's JSON
   std::vector<std::string> texts;  // `enum` or `choose`: the output is one of them
   bool choose = false;             // the most probable of the texts
   std::string regex;               // the whole output matches

@@ -131,10 +131,16 @@ std::shared_ptr<const Grammar> regex_grammar(std::string_view regex);
 /// One of these texts, of which there must be at least one.
 std::shared_ptr<const Grammar> enum_grammar(std::span<const std::string> texts);
 
-/// JSON of a schema that check_json_schema accepts, on one line. docs/yaml.md lists what cannot be enforced: the
-/// grammar says it (unenforced()), and it is checked behind. Throws ConstraintError, with the place, if no text fulfils
-/// the schema or if it is too large.
-std::shared_ptr<const Grammar> schema_grammar(std::string_view schema);
+/// Blanks between the tokens of JSON.
+enum class JsonBlanks : std::uint8_t {
+  compact,  // one line, with at most one blank behind an opening bracket, a comma and a colon
+  free,     // between all tokens, each time at most the end of a line and 32 blanks
+};
+
+/// JSON of a schema that check_json_schema accepts. docs/yaml.md lists what cannot be enforced: the grammar says it
+/// (unenforced()), and it is checked behind. Throws ConstraintError, with the place, if no text fulfils the schema or if
+/// it is too large.
+std::shared_ptr<const Grammar> schema_grammar(std::string_view schema, JsonBlanks blanks = JsonBlanks::compact);
 
 /// How values stand in a text. The default is JSON.
 struct ValueNotation {
@@ -163,6 +169,7 @@ struct SchemasInText {
   std::function<constrain::ExpressionPtr(std::span<const constrain::ExpressionPtr> values, const Share& share)> whole;
   int outer = 0;  // objects and lists of the text that a value stands in
   ValueNotation notation = {};
+  JsonBlanks blanks = JsonBlanks::compact;
 };
 std::shared_ptr<const Grammar> schema_grammar(const SchemasInText& text);
 

@@ -595,6 +595,35 @@ CharacterMachine CharacterMachine::multiples(std::int64_t divisor) {
   return CharacterMachine(std::move(states));
 }
 
+CharacterMachine CharacterMachine::decimal_multiples(std::int64_t divisor, int digits) {
+  const auto limit = static_cast<std::int64_t>(kMaxMachineStates);
+  if (divisor > limit || (digits + 2) * divisor + 2 > limit) fail_large();
+  // The beginning, behind a sign, then by remainder: of the whole part, behind the point, behind each further digit.
+  std::vector<State> states(static_cast<std::size_t>((digits + 2) * divisor + 2));
+  const auto index = [&](int step, std::int64_t remainder) { return static_cast<std::int32_t>(2 + step * divisor + remainder); };
+  const auto lead = [&](std::int32_t from, int step, std::int64_t remainder) {
+    for (std::int64_t digit = 0; digit < 10; ++digit) {
+      const char32_t character = U'0' + static_cast<char32_t>(digit);
+      states[static_cast<std::size_t>(from)].ways.push_back(
+          {CodePointSet{{character, character}}, index(step, (remainder * 10 + digit) % divisor)});
+    }
+  };
+  states[0].ways.push_back({CodePointSet{{U'-', U'-'}}, 1});
+  lead(0, 0, 0);
+  lead(1, 0, 0);
+  for (std::int64_t i = 0; i < divisor; ++i) {
+    lead(index(0, i), 0, i);
+    states[static_cast<std::size_t>(index(0, i))].ways.push_back({CodePointSet{{U'.', U'.'}}, index(1, i)});
+    for (int step = 0; step < digits + 2; ++step) {
+      if (step > 0 && step <= digits) lead(index(step, i), step + 1, i);
+      std::int64_t rest = i;  // with the digits that are left out
+      for (int left = digits - std::max(step - 1, 0); left > 0; --left) rest = rest * 10 % divisor;
+      states[static_cast<std::size_t>(index(step, i))].ends = step != 1 && rest == 0;
+    }
+  }
+  return CharacterMachine(std::move(states));
+}
+
 CharacterMachine CharacterMachine::of_pattern(std::string_view regex) {
   return CharacterMachine(search_expression(regex));
 }

@@ -25,6 +25,9 @@ class CharacterMachine {
   static CharacterMachine of_pattern(std::string_view regex);
   /// Whole numbers that `divisor` (> 0) divides.
   static CharacterMachine multiples(std::int64_t divisor);
+  /// Numbers of at most `digits` (> 0) digits behind the point that are multiples of `divisor` (> 0) units of the last
+  /// of them: of 0.25 with 25 and 2.
+  static CharacterMachine decimal_multiples(std::int64_t divisor, int digits);
 
   CharacterMachine both(const CharacterMachine& other) const;
   CharacterMachine complement() const;

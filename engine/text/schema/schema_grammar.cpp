@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <deque>
 #include <limits>
 #include <map>
@@ -39,11 +40,13 @@ constexpr std::size_t kMaxTogether = 4096;   // schemas that hold for one value
 constexpr std::size_t kMaxValues = 1024;     // values in one enum
 constexpr std::size_t kMaxPrefix = 256;      // each is a level of nesting
 constexpr std::size_t kMaxWays = 256;        // alternatives of one value, all together
+constexpr std::size_t kMaxDifferent = 8;     // values in a list without repetition: there are 2^8 sets of them
 constexpr std::size_t kMaxRegions = 16;      // kinds of names that patterns tell apart
 constexpr std::size_t kMaxNotes = 64;
 constexpr std::size_t kCheckedBytes = std::size_t{1} << 20;  // that the effort of looking at listed values is that of
 constexpr int kMaxCompared = 6;                              // schemas within one another, of alternatives
 constexpr int kJsonDepth = 64;                               // as JsonLimits has it
+constexpr std::int32_t kMaxIndentation = 32;                 // 8 levels of 4 columns
 constexpr std::int64_t kMaxCount = std::numeric_limits<std::int32_t>::max();
 
 ExpressionPtr json_of(const std::string& value) { return text(Json(value).dump()); }
@@ -101,13 +104,27 @@ class ValueWriter {
   using Form = ValueNotation::Form;
   explicit ValueWriter(const ValueNotation& notation) : notation_(notation) {}
 
+  /// Blanks between any two tokens of JSON, but not in front of the first and behind the last.
+  void set_free_blanks(ExpressionPtr blanks) { free_blanks_ = std::move(blanks); }
+  static ExpressionPtr line_and_indentation() {
+    return sequence({maybe(choice({text("\n"), text("\r\n")})),
+                     repeat(characters({{U' ', U' '}, {U'\t', U'\t'}}), 0, kMaxIndentation)});
+  }
+
   bool is(Form form) const { return notation_.form == form; }
   /// Members stand between no braces.
   bool opens_no_object(bool outermost) const { return outermost && (is(Form::elements) || is(Form::keywords)); }
   /// Names of members stand as they are.
   bool has_plain_names(bool outermost) const { return is(Form::literals) || opens_no_object(outermost); }
 
-  ExpressionPtr blank() const { return is(Form::literals) ? sequence({}) : maybe(text(" ")); }
+  ExpressionPtr blank() const {
+    return free_blanks_ != nullptr ? free_blanks_ : is(Form::literals) ? sequence({}) : maybe(text(" "));
+  }
+  /// What may stand between a value or a key and the sign behind it. In front of values there are blanks already.
+  ExpressionPtr before_sign() const { return free_blanks_ != nullptr ? free_blanks_ : sequence({}); }
+  ExpressionPtr item(ExpressionPtr value) const {
+    return free_blanks_ == nullptr || is_nothing(value) ? value : sequence({std::move(value), free_blanks_});
+  }
   ExpressionPtr separator() const { return sequence({text(","), blank()}); }
   ExpressionPtr between(bool outermost) const { return outermost && is(Form::elements) ? sequence({}) : separator(); }
   ExpressionPtr braced(ExpressionPtr inside, bool outermost) const {
@@ -125,7 +142,7 @@ class ValueWriter {
     if (outermost && is(Form::elements))
       return sequence({text(notation_.key_open), key, text(notation_.key_close), value, text(notation_.value_close)});
     if (outermost && is(Form::keywords)) return sequence({key, text("="), value});
-    return sequence({key, text(":"), blank(), value});
+    return sequence({key, before_sign(), text(":"), blank(), value, before_sign()});
   }
   /// Names that stand as they are, but those that are known.
   static CharacterMachine plain_keys() {
@@ -184,6 +201,7 @@ class ValueWriter {
   }
 
   ValueNotation notation_;
+  ExpressionPtr free_blanks_;  // null: there are few blanks
 };
 
 using Link = SchemaNode::Link;
@@ -654,6 +672,24 @@ struct ScalarRule {
   std::map<std::string, std::string> unenforced;  // patterns, or "multipleOf", with the reason
 };
 
+/// The number that values are multiples of, if it is a short decimal one: `divisor` units of the last of `digits` digits
+/// behind the point.
+struct DecimalStep {
+  std::int64_t divisor = 0;  // 0: there is none
+  int digits = 0;
+
+  CharacterMachine machine() const { return CharacterMachine::decimal_multiples(divisor, digits); }
+};
+
+DecimalStep step_of(const Json& by) {
+  constexpr std::size_t kMaxDigits = 6;
+  const std::string written = fmt::format("{}", by.get<double>());
+  const std::size_t point = written.find('.');
+  if (point == std::string::npos || written.size() > kMaxDigits || written.find('e') != std::string::npos) return {};
+  return {std::stoll(written.substr(0, point) + written.substr(point + 1)),
+          static_cast<int>(written.size() - point - 1)};
+}
+
 /// A list or an object whose rule is not written yet.
 struct WaitingStructure {
   std::size_t rule;
@@ -699,6 +735,7 @@ class SchemaCompiler {
       : check_(kCheckedBytes), effort_(effort_for_output(kCheckedBytes)), write_(notation) {}
 
   SchemaRules& rules() { return rules_; }
+  void allow_blanks() { write_.set_free_blanks(rules_.shared("a blank", ValueWriter::line_and_indentation())); }
   UnenforcedNotes& notes() { return notes_; }
 
   /// Returns the value of a schema, with all rules that it needs.
@@ -837,8 +874,12 @@ class SchemaCompiler {
     return out;
   }
 
-  /// Those of the values that all other schemas allow.
   ExpressionPtr listed(const std::vector<SchemaValue>& values, const SchemaSet& set) {
+    return choice(listed_ways(values, set));
+  }
+
+  /// Those of the values that all other schemas allow.
+  std::vector<ExpressionPtr> listed_ways(const std::vector<SchemaValue>& values, const SchemaSet& set) {
     if (values.size() > kMaxValues)
       fail_at(set.pointer(),
               fmt::format("expected at most {} values to choose from, found {}", kMaxValues, values.size()));
@@ -853,18 +894,24 @@ class SchemaCompiler {
       if (!fits) continue;
       if (const ExpressionPtr way = write_.listed(one, is_raw()); !is_nothing(way)) ways.push_back(way);
     }
-    return choice(std::move(ways));
+    return ways;
   }
 
   ExpressionPtr number(const Nodes& nodes, bool whole) {
     const NumberBounds bounds = bounds_of(nodes);
     std::int64_t divisor = 1;
     int fraction = kMaxFraction;
+    DecimalStep step;
     for (Link node : nodes) {
       if (!node->multiple_of) continue;
       const Json& by = *node->multiple_of;
       int digits = 1;
       while (digits <= 15 && by != Json::parse(fmt::format("1e-{}", digits))) ++digits;
+      if (const DecimalStep own = step_of(by); own.divisor > 1 && step.divisor == 0 && !whole) {
+        step = own;
+        fraction = std::min(fraction, own.digits);
+        continue;
+      }
       if (is_whole(by) && by < 1'000'000'000) {
         const auto factor =
             is_whole(by) && by.is_number_float() ? static_cast<std::int64_t>(by.get<double>()) : by.get<std::int64_t>();
@@ -879,13 +926,15 @@ class SchemaCompiler {
       notes_.add(*node, "multipleOf");
     }
     const auto part = [](const auto& bound) { return bound ? fmt::format("{:.20g}", *bound) : std::string("-"); };
-    const std::string key = fmt::format("number {} {} {} {} {} {} {}", whole, part(bounds.minimum), part(bounds.above),
-                                        part(bounds.maximum), part(bounds.below), divisor, fraction);
+    const std::string key =
+        fmt::format("number {} {} {} {} {} {} {} {} {}", whole, part(bounds.minimum), part(bounds.above),
+                    part(bounds.maximum), part(bounds.below), divisor, fraction, step.divisor, step.digits);
     ScalarRule& rule = scalars_[key];
     if (rule.expression == nullptr) {
       ExpressionPtr body;
       try {
         body = whole ? multiples(bounds, divisor) : numbers(bounds, fraction);
+        if (step.divisor > 0) body = CharacterMachine(body).both(step.machine()).expression();
       } catch (const ConstraintError& error) {
         rule.unenforced["multipleOf"] = error.what();
         body = integers(bounds);
@@ -981,10 +1030,11 @@ class SchemaCompiler {
 
   ExpressionPtr array(const Nodes& nodes) {
     SizeRules size = items_of(nodes);
+    Link unique = nullptr;
     std::size_t prefix = 0;
     for (Link node : nodes) {
       prefix = std::max(prefix, node->prefix.size());
-      if (node->unique) notes_.add(*node, "uniqueItems");
+      if (node->unique) unique = node;
       if (node->contains != nullptr && node->min_contains.value_or(1) + (node->max_contains ? 1 : 0) > 0)
         notes_.add(*node, "contains");
     }
@@ -996,10 +1046,15 @@ class SchemaCompiler {
     }
     if (size.impossible()) return choice({});
     const ExpressionPtr open = sequence({text("["), write_.blank()}), close = text("]");
+    if (unique != nullptr && (size.high == kUnbounded || size.high > 1)) {
+      if (const ExpressionPtr items = prefix > 0 ? nullptr : different(item_set(nodes, 0), size))
+        return is_nothing(items) ? items : sequence({open, items, close});
+      notes_.add(*unique, "uniqueItems");
+    }
     const auto first = static_cast<std::int64_t>(prefix);
     ExpressionPtr rest = sequence({});
     if (size.high == kUnbounded || size.high > first) {
-      const ExpressionPtr item = rules_.shared("an item", value(item_set(nodes, prefix), 1));
+      const ExpressionPtr item = rules_.shared("an item", write_.item(value(item_set(nodes, prefix), 1)));
       const auto more = [&](std::int64_t before, const ExpressionPtr& part) {
         return repeat(part, static_cast<std::int32_t>(std::max<std::int64_t>(size.low - before, 0)),
                       size.high == kUnbounded ? kUnbounded : static_cast<std::int32_t>(size.high - before));
@@ -1014,11 +1069,40 @@ class SchemaCompiler {
     for (std::size_t i = prefix; i-- > 0;) {
       const auto index = static_cast<std::int64_t>(i);
       if (size.high != kUnbounded && size.high <= index) continue;
-      const ExpressionPtr item = rules_.shared("an item", value(item_set(nodes, i), 1));
+      const ExpressionPtr item = rules_.shared("an item", write_.item(value(item_set(nodes, i), 1)));
       rest = i == 0 ? sequence({item, rest}) : sequence({write_.separator(), item, rest});
       if (size.low <= index) rest = maybe(rest);
     }
     return sequence({open, rest, close});
+  }
+
+  /// A list of values that a schema lists, each at most once, in any order; null: they are too many, or not listed.
+  ExpressionPtr different(const SchemaSet& set, const SizeRules& size) {
+    const Nodes nodes = set.own();
+    const auto found = std::find_if(nodes.begin(), nodes.end(), [](Link node) { return node->values.has_value(); });
+    if (set.never || set.open() != nullptr || found == nodes.end() || (*found)->values->size() > kMaxDifferent)
+      return nullptr;
+    std::vector<SchemaValue> values;
+    for (const SchemaValue& one : *(*found)->values) {
+      const auto same = [&](const SchemaValue& other) { return other.value == one.value; };
+      if (std::none_of(values.begin(), values.end(), same)) values.push_back(one);
+    }
+    const std::vector<ExpressionPtr> ways = listed_ways(values, set);
+    const auto count = static_cast<std::int64_t>(ways.size());
+    if (size.low > count) return choice({});
+    std::vector<GrammarExpression::State> states(std::size_t{1} << ways.size());  // by the set of values, as bits
+    for (std::size_t taken = 0; taken < states.size(); ++taken) {
+      const std::int64_t there = std::popcount(taken);
+      states[taken].ends = there >= size.low;
+      if (size.high != kUnbounded && there >= size.high) continue;
+      for (std::size_t i = 0; i < ways.size(); ++i) {
+        if ((taken >> i & 1U) != 0) continue;
+        const ExpressionPtr item = write_.item(ways[i]);
+        states[taken].ways.emplace_back(taken == 0 ? item : sequence({write_.separator(), item}),
+                                        static_cast<std::int32_t>(taken | std::size_t{1} << i));
+      }
+    }
+    return machine(std::move(states), 0, kUnbounded);
   }
 
   /// The properties in their order, then what else is required, and the names that 'propertyNames' lists; each with
@@ -1224,6 +1308,7 @@ std::shared_ptr<const Grammar> schema_grammar(const SchemasInText& text) {
   SchemaCompiler compiler(text.notation);
   SchemaRules& rules = compiler.rules();
   const std::size_t whole = rules.add("the text", false);
+  if (text.blanks == JsonBlanks::free) compiler.allow_blanks();
   std::deque<Schema> schemas;  // the compiler refers to them
   std::vector<std::size_t> roots;
   std::vector<ExpressionPtr> values;
@@ -1263,8 +1348,9 @@ std::shared_ptr<const Grammar> schema_grammar(const SchemasInText& text) {
   return grammar;
 }
 
-std::shared_ptr<const Grammar> schema_grammar(std::string_view schema) {
+std::shared_ptr<const Grammar> schema_grammar(std::string_view schema, JsonBlanks blanks) {
   SchemasInText text;
+  text.blanks = blanks;
   text.schemas.push_back({"", std::string(schema)});
   text.whole = [](std::span<const ExpressionPtr> values, const SchemasInText::Share& share) {
     return share("the JSON", values[0]);

@@ -195,6 +195,64 @@ TEST_CASE("keywords of the drafts 7 and 2020-12") {
   }
 }
 
+TEST_CASE("patterns have what ECMAScript has") {
+  struct Case {
+    const char* pattern;
+    std::vector<const char*> in, out;
+  };
+  const Case cases[] = {
+      {"^[\\\\u{1F600}-\\\\u{1F64F}]+$", {"\xf0\x9f\x98\x80"}, {"u", "\xf0\x9f\x9a\x80"}},
+      {"^\\\\p{Letter}+$", {"a\xc3\xa9"}, {"1", "-"}},
+      {"^\\\\p{gc=Lu}\\\\P{General_Category=Number}$", {"Ab"}, {"A1", "ab"}},
+      {"^(\\\\p{Extended_Pictographic}|\\\\p{Emoji_Component})+$", {"\xf0\x9f\x98\x80"}, {"a"}},
+      {"^[\\\\w-.]+@[a-\\\\d]$", {"a.b-@-", "a@1"}, {"a@b", "@1"}},
+      {"^[\\\\]-\\\\w]$", {"]", "-", "x"}, {".", "^"}},
+  };
+  for (const Case& one : cases) {
+    const std::string schema = std::string(R"({"type": "string", "pattern": ")") + one.pattern + "\"}";
+    INFO(schema);
+    CHECK(check_json_schema(schema).empty());
+    for (const char* text : one.in) CHECK(check_json("\"" + std::string(text) + "\"", schema).empty());
+    for (const char* text : one.out) CHECK_FALSE(check_json("\"" + std::string(text) + "\"", schema).empty());
+  }
+  CHECK_FALSE(check_json_schema(R"({"pattern": "\\p{Lx}"})").empty());
+}
+
+TEST_CASE("formats are checked") {
+  struct Case {
+    const char* format;
+    std::vector<const char*> in, out;
+  };
+  const Case cases[] = {
+      {"date", {"2024-02-29", "0000-01-01"}, {"0000-02-30", "2023-02-29"}},
+      {"duration", {"P3D", "PT5M", "P1Y2M3DT4H5M6S", "P2W", "-PT1.5S", "PT1H0,5S"}, {"P", "PT", "P1YT", "P1W2D", "P.5D", "PT1.5H2M"}},
+      {"hostname", {"a", "example.com", "xn--p1ai.xn--p1ai"}, {"", "-a", "a-.b", "a..b", "a_b", "a.b."}},
+      {"uri-reference", {"", "/a?b#c", "a/b", "#x", "https://a/"}, {"a b", "1:2", "\\\\"}},
+      {"iri", {"https://\xc3\xa9/\xc3\xa9"}, {"\xc3\xa9", "a b"}},
+      {"idn-email", {"\xc3\xa9@\xc3\xa9.de"}, {"\xc3\xa9"}},
+      {"uri-template", {"/a/{b}/{?c,d*}", ""}, {"/a/{b", "{b!}", "a b"}},
+      {"json-pointer", {"", "/a~1b/0"}, {"a", "/~2"}},
+      {"relative-json-pointer", {"0#", "12/a"}, {"01", "/a", "-1"}},
+      {"regex", {"^a+$", "(?<n>\\\\p{L})"}, {"(", "a**", "[b-a]"}},
+      {"uuid4", {"f81d4fae-7dec-4d1d-a765-00a0c91e6bf6"}, {"f81d4fae-7dec-1d1d-a765-00a0c91e6bf6"}},
+      {"ipvanyaddress", {"10.0.0.1", "::1"}, {"10.0.0", "x"}},
+      {"base64", {"", "aGk=", "aGVs"}, {"a", "aGk", "aG=k"}},
+      {"base64url", {"", "a-_", "aGk="}, {"a+b"}},
+      {"e164", {"+15555555555"}, {"15555555555", "+0123456789"}},
+  };
+  for (const Case& one : cases) {
+    const std::string schema = std::string(R"({"type": "string", "format": ")") + one.format + "\"}";
+    for (const char* text : one.in) {
+      INFO(one.format << ": " << text);
+      CHECK(check_json("\"" + std::string(text) + "\"", schema).empty());
+    }
+    for (const char* text : one.out) {
+      INFO(one.format << ": " << text);
+      CHECK_FALSE(check_json("\"" + std::string(text) + "\"", schema).empty());
+    }
+  }
+}
+
 TEST_CASE("a mistake names its place and what is supported") {
   CHECK(check_json_schema(R"({"properties": {"a": {"$ref": "http://example.com/x.json#/b"}}})") ==
         "/properties/a/$ref: references to other documents are not supported, found 'http://example.com/x.json#/b'; "

@@ -365,11 +365,13 @@ TEST_CASE("what a grammar is not held to is named with the place, and the rest i
        "/properties/a: 'uniqueItems' is checked when the text is complete", R"({"a":[1,2]})", R"({"a":["x"]})"},
       {R"({"type": "string", "not": {"pattern": "x"}})", "the schema: 'not' is checked", R"("a")", "1"},
       {R"({"type": "array", "contains": {"const": 1}})", "the schema: 'contains' is checked", "[1]", "1"},
-      {R"({"type": "string", "pattern": "\\bfoo\\b", "maxLength": 9})",
-       "the schema: 'pattern' is checked when the text is complete: this escape is not supported", R"("foo")",
+      {R"({"type": "string", "pattern": "^(foo)-\\1$", "maxLength": 9})",
+       "the schema: 'pattern' is checked when the text is complete: this escape is not supported", R"("foo-foo")",
        R"("0123456789")"},
+      {R"({"type": "string", "format": "regex"})", "the schema: 'format' is checked when the text is complete",
+       R"("a+")", "1"},
       {R"({"type": "string", "format": "colour"})", "the schema: format 'colour' is not checked", R"("a")", "1"},
-      {R"({"type": "number", "multipleOf": 0.3})", "the schema: 'multipleOf' is checked", "0.6", "true"},
+      {R"({"type": "number", "multipleOf": 0.1234567})", "the schema: 'multipleOf' is checked", "0", "true"},
       {R"({"type": "object", "minProperties": 2})", "the schema: 'minProperties' is checked", R"({"a":1,"b":2})", "[]"},
       {R"({"oneOf": [{"type": "integer"}, {"type": "number", "minimum": 5}]})",
        "the schema: 'oneOf' is checked when the text is complete: alternatives 0 and 1 may both hold", "5.5", "true"},
@@ -418,6 +420,27 @@ TEST_CASE("keywords that hold together are enforced together") {
       {R"json({"type": "string", "pattern": "^(?!x)(?=.*\\d)[a-z0-9]+$"})json",
        {R"("a1")", R"("1x")"},
        {R"("x1")", R"("ab")"}},
+      {R"json({"type": "string", "pattern": "(^|,)yes(,|$)", "maxLength": 6})json",
+       {R"("yes")", R"("a,yes")", R"("yes,b")"},
+       {R"("yess")", R"("ayes")"}},
+      {R"json({"type": "string", "pattern": "^(?:(?!--)[a-z-])+(?<!-)$", "maxLength": 9})json",
+       {R"("a-b")", R"("-a")"},
+       {R"("a--b")", R"("a-")"}},
+      {R"json({"type": "string", "pattern": "\\bcat\\b", "maxLength": 9})json", {R"("a cat!")"}, {R"("concat")"}},
+      {R"json({"type": "string", "pattern": "^P(?:(\\d+W)|(?!.*W)(?=\\d|T\\d)(\\d+Y)?(\\d+D)?(T(?=\\d)(\\d+H)?)?)$"})json",
+       {R"("P2W")", R"("P1YT2H")", R"("PT2H")"},
+       {R"("P")", R"("PT")", R"("P1YT")", R"("P1Y2W")"}},
+      {R"json({"type": "string", "pattern": "^[\\p{L}\\u{1F600}-\\u{1F64F}]+$", "maxLength": 9})json",
+       {"\"a\xc3\xa9\xf0\x9f\x98\x80\""},
+       {R"("a1")", "\"\xf0\x9f\x9a\x80\""}},
+      {R"({"type": "string", "format": "duration"})", {R"("P1DT2H")", R"("PT1H5S")"}, {R"("P")", R"("-P1D")"}},
+      {R"({"type": "string", "format": "hostname"})", {R"("a-b.example")", R"("xn--p1ai.xn--p1ai")"}, {R"("-a")"}},
+      {R"({"type": "string", "format": "uri-reference"})", {R"("/a?b")", R"("http://a/")"}, {R"("a b")"}},
+      {R"({"type": "string", "format": "uri-template"})", {R"("/a/{b}")"}, {R"("/a/{b")"}},
+      {R"({"type": "string", "format": "base64"})", {R"("aGk=")"}, {R"("aGk")"}},
+      {R"({"type": ["string", "null"], "not": {"type": "null"}})", {R"("a")"}, {"null"}},
+      {R"({"properties": {"a": {"not": {}}, "b": {"type": "integer"}}})", {R"({"b":1})", "{}"}, {R"({"a":1})"}},
+      {R"({"type": "number"})", {"-1e-320", "1E5"}, {"1e-400", "1e309"}},
       {R"json({"type": "string", "pattern": "^(?<year>\\d{4})$"})json", {R"("2024")"}, {R"("24")"}},
       {R"({"type": "string", "pattern": "^[\\u4e00-\\u9fff]+$"})", {"\"\xe4\xb8\xad\""}, {R"("a")"}},
       {R"({"type": "string", "pattern": "^\\ud83d\\ude00$"})", {"\"\xf0\x9f\x98\x80\""}, {R"("a")"}},
@@ -425,14 +448,24 @@ TEST_CASE("keywords that hold together are enforced together") {
        {R"("2024-02-29")"},
        {R"("2023-01-01")", R"("2024-02-30")"}},
       {R"({"type": "string", "format": "date-time"})",
-       {R"("2024-02-29T23:59:60Z")", R"("2024-02-29T12:00:00.5+01:00")"},
-       {R"("2024-02-29")", R"("2024-02-29T12:00:00")"}},
+       {R"("2024-02-29T23:59:59Z")", R"("2024-02-29T12:00:00.5+01:00")"},
+       {R"("2024-02-29")", R"("2024-02-29T12:00:00")", R"("0000-02-29T12:00:00Z")", R"("2024-02-29T23:59:60Z")"}},
       {R"({"type": "string", "format": "ipv6", "maxLength": 6})", {R"("::1")"}, {R"("2001:db8::1")", R"("1.2.3.4")"}},
       {R"({"type": "integer", "multipleOf": 7, "minimum": -20})", {"0", "-14", "7777777"}, {"1", "-21", "-0"}},
       {R"({"type": "integer", "multipleOf": 60})", {"0", "60", "-3600"}, {"30", "10", "-0"}},
       {R"({"type": "number", "multipleOf": 0.01, "minimum": 0, "maximum": 9.99})",
        {"0.01", "9.9", "7"},
        {"0.001", "9.991", "10"}},
+      {R"({"type": "number", "multipleOf": 0.25, "minimum": -1, "maximum": 10})",
+       {"0", "0.25", "-0.75", "9.5", "10", "1.50"},
+       {"0.3", "0.2", "1.125", "10.25", "-1.25"}},
+      {R"({"type": "number", "multipleOf": 1.5})", {"3", "4.5", "-1.5", "30.0"}, {"1", "1.6", "2.5"}},
+      {R"({"type": "array", "uniqueItems": true, "items": {"$ref": "#/$defs/c"}, "maxItems": 2, "minItems": 1,
+           "$defs": {"c": {"type": "string", "enum": ["a", "b", "c"]}}})",
+       {R"(["c","a"])", R"(["b"])"},
+       {"[]", R"(["a","a"])", R"(["a","b","c"])"}},
+      {R"({"type": "array", "uniqueItems": true, "items": {"enum": [1, 1.0, "1"]}})", {R"([1,"1"])", "[]"}, {"[1,1]"}},
+      {R"({"type": "array", "uniqueItems": true, "items": {"type": "string"}, "maxItems": 1})", {R"(["a"])"}, {}},
       {R"({"type": "array", "prefixItems": [{"type": "integer"}, {"type": "string"}], "items": false, "minItems": 2})",
        {R"([1,"x"])"},
        {"[1]", R"(["x",1])", R"([1,"x",2])"}},
@@ -499,6 +532,57 @@ TEST_CASE("keywords that hold together are enforced together") {
       if (text.empty()) continue;
       INFO(text);
       CHECK(check_json(text, one.schema).empty());
+    }
+  }
+}
+
+TEST_CASE("JSON may have free blanks between its tokens, but not without end") {
+  const std::string schema = R"({"properties": {"a": {"type": "integer"}, "b": {"type": "array", "items": {"type":
+      "object", "additionalProperties": {"type": "string"}}}, "c": {"type": "array", "prefixItems": [{"type": "null"},
+      {"type": "boolean"}], "items": false}}, "required": ["a", "b"], "additionalProperties": false})";
+  const auto compact = schema_grammar(schema), free = schema_grammar(schema, JsonBlanks::free);
+  for (const char* text : {R"({"a":1,"b":[]})", R"({"a": 1, "b": [{"x": "y"}], "c": [null, true]})"}) {
+    INFO(text);
+    CHECK(accepts(*compact, text));
+    CHECK(accepts(*free, text));
+  }
+  for (const char* text : {"{\n  \"a\": 1,\n  \"b\": [\n    {\n      \"x\": \"y\"\n    },\n    {}\n  ]\n}",
+                           "{\r\n\t\"a\" : 1,\r\n\t\"b\" : [ ]\r\n}", "{ \"a\": 1, \"b\": [ { } ], \"c\": [ null ] }"}) {
+    INFO(text);
+    CHECK(check_json(text, schema).empty());
+    CHECK_FALSE(accepts(*compact, text));
+    CHECK(accepts(*free, text));
+  }
+  const std::string blanks(32, ' ');
+  for (const auto& [text, fits] : std::initializer_list<std::pair<std::string, bool>>{
+           {"{" + blanks + "\"a\":1,\"b\":[]}", true},
+           {"{" + blanks + " \"a\":1,\"b\":[]}", false},
+           {"{\n" + blanks + "\"a\":1,\"b\":[]}", true},
+           {"{\n\n\"a\":1,\"b\":[]}", false},
+           {"{\"a\":1,\"b\":[" + blanks + "]}", true},
+           {"{\"a\":1,\"b\":[" + blanks + " ]}", false},
+           {"{\"a\":1" + blanks + " ,\"b\":[]}", false},
+           {"{\"a\":1,\"b\":[]}\n", false}}) {
+    INFO(text);
+    CHECK(accepts(*free, text) == fits);
+  }
+  for (const char* text : {"{\n  \"a\": 1\n}", "{\n  \"a\": \"x\",\n  \"b\": []\n}", "{\"a\": 1, \"b\": [1]}"})
+    CHECK_FALSE(accepts(*free, text));
+  for (unsigned seed = 0; seed < 300; ++seed) {  // texts of a grammar with blanks are valid, too
+    RandomSchema make(seed, true);
+    const std::string any = make.schema(3).dump();
+    CAPTURE(seed, any);
+    std::shared_ptr<const Grammar> grammar;
+    try {
+      grammar = schema_grammar(any, JsonBlanks::free);
+    } catch (const ConstraintError&) {
+      continue;
+    }
+    std::mt19937 random(seed);
+    for (int i = 0; i < 4; ++i) {
+      const std::string text = random_text(grammar, random, 60);
+      if (const std::string problem = text.empty() ? "" : check_json(text, any); !problem.empty())
+        FAIL(text << ": " << problem);
     }
   }
 }
