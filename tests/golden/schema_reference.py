@@ -6,6 +6,7 @@ Schema are those of ECMAScript: here PyPI's package `regex` searches them, with 
 Formats need the packages that `jsonschema[format-nongpl]` names.
 """
 import copy
+import decimal
 import functools
 import json
 import random
@@ -15,6 +16,7 @@ import regex
 
 CLASSES = {"\\d": "0-9", "\\w": "0-9A-Z_a-z", "\\s": "\\t-\\r "}  # of ASCII
 CATEGORIES = {"Letter": "L", "Uppercase_Letter": "Lu", "Lowercase_Letter": "Ll", "Number": "N", "Punctuation": "P"}
+decimal.getcontext().prec = 400  # digits
 FILLERS = [None, True, False, -1, 0, 1, 1.5, 7.25, 10**15, -10**15, "", "x", "X-1", "2024-02-30", "é" * 40, "a b",
            "\n", "😀", [], [None], [1, "x"], {}, {"zz": 1}]
 MAX_CHANGED = 250
@@ -53,7 +55,14 @@ def pattern_keyword(validator, pattern, value, schema):
         yield jsonschema.ValidationError(f"{value!r} does not match {pattern!r}")
 
 
-CheckedDraft = jsonschema.validators.extend(jsonschema.Draft202012Validator, {"pattern": pattern_keyword})
+def multiple_keyword(validator, divisor, value, schema):
+    """Of the decimal numbers as they are written: jsonschema divides binary ones, so that 4.35 is no multiple of 0.01."""
+    if validator.is_type(value, "number") and decimal.Decimal(str(value)) % decimal.Decimal(str(divisor)) != 0:
+        yield jsonschema.ValidationError(f"{value!r} is not a multiple of {divisor}")
+
+
+CheckedDraft = jsonschema.validators.extend(jsonschema.Draft202012Validator,
+                                            {"pattern": pattern_keyword, "multipleOf": multiple_keyword})
 
 
 def validator_of(schema):
