@@ -213,6 +213,13 @@ ExpressionPtr look_behind(CodePointSet set, bool negated) {
   return make(std::move(out));
 }
 
+ExpressionPtr without_looks(const ExpressionPtr& expression) {
+  if (expression->kind == Kind::ahead || expression->kind == Kind::behind) return sequence({});
+  GrammarExpression out = *expression;
+  for (ExpressionPtr& part : out.parts) part = without_looks(part);
+  return make(std::move(out));
+}
+
 ExpressionPtr members(Members all) {
   GrammarExpression out;
   out.kind = Kind::members;

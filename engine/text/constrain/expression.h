@@ -102,6 +102,8 @@ ExpressionPtr repeat(ExpressionPtr part, std::int32_t low, std::int32_t high);
 ExpressionPtr call(std::int32_t rule);
 ExpressionPtr look_ahead(ExpressionPtr part, bool negated, bool at_begin = false);
 ExpressionPtr look_behind(CodePointSet set, bool negated);
+/// The expression without what it asks for around its parts: its texts, and others.
+ExpressionPtr without_looks(const ExpressionPtr& expression);
 inline ExpressionPtr maybe(ExpressionPtr part) { return repeat(std::move(part), 0, 1); }
 
 /// The members of an object: each optional one may be left out, `between` stands between two that are there.

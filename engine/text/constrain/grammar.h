@@ -138,8 +138,8 @@ enum class JsonBlanks : std::uint8_t {
 };
 
 /// JSON of a schema that check_json_schema accepts. docs/yaml.md lists what cannot be enforced: the grammar says it
-/// (unenforced()), and it is checked behind. Throws ConstraintError, with the place, if no text fulfils the schema or if
-/// it is too large.
+/// (unenforced()), and it is checked behind. Throws ConstraintError, with the place, if no text fulfils the schema or
+/// if it is too large.
 std::shared_ptr<const Grammar> schema_grammar(std::string_view schema, JsonBlanks blanks = JsonBlanks::compact);
 
 /// How values stand in a text. The default is JSON.

@@ -20,7 +20,7 @@ constexpr std::size_t kMaxMachineStates = 4096;
 constexpr std::size_t kMaxPartStates = 8192;        // before the machine is deterministic, with repetitions written out
 constexpr std::size_t kMaxMachineWork = 4'000'000;  // of making it deterministic
 constexpr std::size_t kMaxBehinds = 16;
-constexpr std::size_t kMaxCountWork = 50'000'000;   // of finding the lengths of a machine's texts
+constexpr std::size_t kMaxCountWork = 50'000'000;  // of finding the lengths of a machine's texts
 
 [[noreturn]] void fail_large() { throw ConstraintError("it is too large to be combined with what else must hold"); }
 
@@ -236,7 +236,8 @@ class CharacterMachine::Determined {
   }
 
   std::int32_t number_of(Duties duties) {
-    std::erase_if(duties, [&](const Duty& duty) { return satisfied_[duty.first][static_cast<std::size_t>(duty.second)]; });
+    std::erase_if(duties,
+                  [&](const Duty& duty) { return satisfied_[duty.first][static_cast<std::size_t>(duty.second)]; });
     std::sort(duties.begin(), duties.end());
     duties.erase(std::unique(duties.begin(), duties.end()), duties.end());
     const auto [found, added] = known_duties_.try_emplace(std::move(duties), static_cast<std::int32_t>(duties_.size()));
@@ -600,7 +601,9 @@ CharacterMachine CharacterMachine::decimal_multiples(std::int64_t divisor, int d
   if (divisor > limit || (digits + 2) * divisor + 2 > limit) fail_large();
   // The beginning, behind a sign, then by remainder: of the whole part, behind the point, behind each further digit.
   std::vector<State> states(static_cast<std::size_t>((digits + 2) * divisor + 2));
-  const auto index = [&](int step, std::int64_t remainder) { return static_cast<std::int32_t>(2 + step * divisor + remainder); };
+  const auto index = [&](int step, std::int64_t remainder) {
+    return static_cast<std::int32_t>(2 + step * divisor + remainder);
+  };
   const auto lead = [&](std::int32_t from, int step, std::int64_t remainder) {
     for (std::int64_t digit = 0; digit < 10; ++digit) {
       const char32_t character = U'0' + static_cast<char32_t>(digit);

@@ -14,14 +14,12 @@
 namespace baton {
 namespace {
 
-#define BATON_DATE                                                                                             \
-  "((000[1-9]|00[1-9]\\d|0[1-9]\\d\\d|[1-9]\\d{3})-"                                                            \
-  "((0[13578]|1[02])-(0[1-9]|[12]\\d|3[01])|(0[469]|11)-(0[1-9]|[12]\\d|30)|02-(0[1-9]|1\\d|2[0-8]))|"         \
+#define BATON_DATE                                                                                     \
+  "((000[1-9]|00[1-9]\\d|0[1-9]\\d\\d|[1-9]\\d{3})-"                                                   \
+  "((0[13578]|1[02])-(0[1-9]|[12]\\d|3[01])|(0[469]|11)-(0[1-9]|[12]\\d|30)|02-(0[1-9]|1\\d|2[0-8]))|" \
   "(\\d\\d(0[48]|[2468][048]|[13579][26])|(0[48]|[2468][048]|[13579][26])00)-02-29)"
 #define BATON_FRACTION "(\\.\\d{1,9})?"
-#define BATON_TIME                                     \
-  "(([01]\\d|2[0-3]):[0-5]\\d:[0-5]\\d" BATON_FRACTION \
-  "([Zz]|[+-]([01]\\d|2[0-3]):[0-5]\\d))"
+#define BATON_TIME "(([01]\\d|2[0-3]):[0-5]\\d:[0-5]\\d" BATON_FRACTION "([Zz]|[+-]([01]\\d|2[0-3]):[0-5]\\d))"
 #define BATON_IPV4 "(25[0-5]|2[0-4]\\d|1\\d\\d|[1-9]?\\d)(\\.(25[0-5]|2[0-4]\\d|1\\d\\d|[1-9]?\\d)){3}"
 #define BATON_H16 "[0-9A-Fa-f]{1,4}"
 #define BATON_LS32 "(" BATON_H16 ":" BATON_H16 "|" BATON_IPV4 ")"
@@ -47,40 +45,41 @@ constexpr const char* kEmail = "(" BATON_ATOM "(\\." BATON_ATOM ")*|\"([ !#-\\[\
 #define BATON_NAME "[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 #define BATON_SHORT_NAME "[A-Za-z0-9](-?[A-Za-z0-9]){0,20}"
 #define BATON_AMOUNT "\\d{1,9}"
-#define BATON_CLOCK                                                                                             \
+#define BATON_CLOCK \
   "T(" BATON_AMOUNT "H(" BATON_AMOUNT "M)?(" BATON_AMOUNT "S)?|" BATON_AMOUNT "M(" BATON_AMOUNT "S)?|" BATON_AMOUNT "S)"
 #define BATON_POINTER "(/([^/~]|~[01])*)*"
 #define BATON_VARIABLE "([A-Za-z0-9_]|%[0-9A-Fa-f]{2})(\\.?([A-Za-z0-9_]|%[0-9A-Fa-f]{2}))*(\\*|:[1-9]\\d{0,3})?"
-#define BATON_UUID(version) "[0-9A-Fa-f]{8}-[0-9A-Fa-f]{4}-" version "[0-9A-Fa-f]{3}-[89ABab][0-9A-Fa-f]{3}-[0-9A-Fa-f]{12}"
+#define BATON_UUID(version) \
+  "[0-9A-Fa-f]{8}-[0-9A-Fa-f]{4}-" version "[0-9A-Fa-f]{3}-[89ABab][0-9A-Fa-f]{3}-[0-9A-Fa-f]{12}"
 
-constexpr const char* kDuration = "P(" BATON_AMOUNT "W|(" BATON_AMOUNT "Y(" BATON_AMOUNT "M)?(" BATON_AMOUNT
-                                  "D)?|" BATON_AMOUNT "M(" BATON_AMOUNT "D)?|" BATON_AMOUNT "D)(" BATON_CLOCK
-                                  ")?|" BATON_CLOCK ")";
+constexpr const char* kDuration =
+    "P(" BATON_AMOUNT "W|(" BATON_AMOUNT "Y(" BATON_AMOUNT "M)?(" BATON_AMOUNT "D)?|" BATON_AMOUNT "M(" BATON_AMOUNT
+    "D)?|" BATON_AMOUNT "D)(" BATON_CLOCK ")?|" BATON_CLOCK ")";
 constexpr const char* kAnyDuration =
     "[+-]?P(?!.*[.,]\\d+[A-Z].)(?=.*\\d)(\\d+([.,]\\d+)?W|(\\d+([.,]\\d+)?Y)?(\\d+([.,]\\d+)?M)?(\\d+([.,]\\d+)?D)?"
     "(T(?=\\d)(\\d+([.,]\\d+)?H)?(\\d+([.,]\\d+)?M)?(\\d+([.,]\\d+)?S)?)?)";
-constexpr const char* kHostname = "(" BATON_NAME "(\\." BATON_NAME "){0,2}|" BATON_SHORT_NAME "(\\." BATON_SHORT_NAME
-                                  "){0,5})";  // at most 253 bytes
+constexpr const char* kHostname =
+    "(" BATON_NAME "(\\." BATON_NAME "){0,2}|" BATON_SHORT_NAME "(\\." BATON_SHORT_NAME "){0,5})";  // at most 253 bytes
 constexpr const char* kAnyHostname = "(?=.{1,253}\\z)" BATON_NAME "(\\." BATON_NAME ")*";
 constexpr const char* kPointer = BATON_POINTER;
 constexpr const char* kRelativePointer = "(0|[1-9]\\d{0,8})(#|" BATON_POINTER ")";
 constexpr const char* kUriTemplate =
-    "([!#$&(-;=?-\\[\\]_a-z~]|[^\\x00-\\x7F]|%[0-9A-Fa-f]{2}|\\{[+#./;?&=,!@|]?" BATON_VARIABLE "(," BATON_VARIABLE ")*\\})*";
+    "([!#$&(-;=?-\\[\\]_a-z~]|[^\\x00-\\x7F]|%[0-9A-Fa-f]{2}|\\{[+#./;?&=,!@|]?" BATON_VARIABLE "(," BATON_VARIABLE
+    ")*\\})*";
 constexpr const char* kBase64 = "([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?";
 constexpr const char* kBase64Url = "[A-Za-z0-9_-]*={0,2}";
 constexpr const char* kPhone = "\\+[1-9]\\d{6,14}";
 constexpr const char* kAnyIp = "(" BATON_IPV4 "|" BATON_IPV6 ")";
-#define BATON_AUTHORITY                                                                                  \
-  "//(([A-Za-z0-9._~!$&'()*+,;=:-]|%[0-9A-Fa-f]{2})*@)?(\\[(" BATON_IPV6                               \
+#define BATON_AUTHORITY                                                                                      \
+  "//(([A-Za-z0-9._~!$&'()*+,;=:-]|%[0-9A-Fa-f]{2})*@)?(\\[(" BATON_IPV6                                     \
   "|v[0-9A-Fa-f]+\\.[A-Za-z0-9._~!$&'()*+,;=:-]+)\\]|([A-Za-z0-9._~!$&'()*+,;=-]|%[0-9A-Fa-f]{2})*)(:\\d*)?" \
   "(/" BATON_PCHAR "*)*|/(" BATON_PCHAR "+(/" BATON_PCHAR "*)*)?"
-#define BATON_URI \
-  "[A-Za-z][A-Za-z0-9+.-]*:(" BATON_AUTHORITY "|(" BATON_PCHAR "+(/" BATON_PCHAR "*)*)?)" BATON_URI_END
+#define BATON_URI "[A-Za-z][A-Za-z0-9+.-]*:(" BATON_AUTHORITY "|(" BATON_PCHAR "+(/" BATON_PCHAR "*)*)?)" BATON_URI_END
 
 constexpr const char* kUri = BATON_URI;
-constexpr const char* kUriReference = "(" BATON_URI "|(" BATON_AUTHORITY
-                                      "|(([A-Za-z0-9._~!$&'()*+,;=@-]|%[0-9A-Fa-f]{2})+(/" BATON_PCHAR
-                                      "*)*)?)" BATON_URI_END ")";
+constexpr const char* kUriReference =
+    "(" BATON_URI "|(" BATON_AUTHORITY "|(([A-Za-z0-9._~!$&'()*+,;=@-]|%[0-9A-Fa-f]{2})+(/" BATON_PCHAR
+    "*)*)?)" BATON_URI_END ")";
 
 bool matches_whole(std::string_view text, const char* regex, Effort& effort) {
   return Pattern(fmt::format("\\A(?:{})\\z", regex)).search(text, effort);
@@ -145,33 +144,33 @@ bool is_regex(std::string_view text, const char*, Effort&) {
 }
 
 constexpr std::array<StringFormat, 28> kFormats = {{{"date", kDate, is_date},
-                                                   {"time", kTime, is_time},
-                                                   {"date-time", kDateTime, is_date_time},
-                                                   {"uuid", kUuid, matches_whole},
-                                                   {"email", kEmail, matches_whole},
-                                                   {"uri", kUri, matches_whole},
-                                                   {"ipv4", kIpv4, matches_whole},
-                                                   {"ipv6", kIpv6, matches_whole},
-                                                   {"duration", kDuration, is_duration},
-                                                   {"hostname", kHostname, is_hostname},
-                                                   {"uri-reference", kUriReference, matches_whole},
-                                                   {"iri", kUri, is_international},
-                                                   {"iri-reference", kUriReference, is_international},
-                                                   {"idn-email", kEmail, is_international},
-                                                   {"uri-template", kUriTemplate, matches_whole},
-                                                   {"json-pointer", kPointer, matches_whole},
-                                                   {"relative-json-pointer", kRelativePointer, matches_whole},
-                                                   {"regex", nullptr, is_regex},
-                                                   {"uuid1", BATON_UUID("1"), matches_whole},
-                                                   {"uuid3", BATON_UUID("3"), matches_whole},
-                                                   {"uuid4", BATON_UUID("4"), matches_whole},
-                                                   {"uuid5", BATON_UUID("5"), matches_whole},
-                                                   {"uuid6", BATON_UUID("6"), matches_whole},
-                                                   {"uuid7", BATON_UUID("7"), matches_whole},
-                                                   {"ipvanyaddress", kAnyIp, matches_whole},
-                                                   {"base64", kBase64, matches_whole},
-                                                   {"base64url", kBase64Url, matches_whole},
-                                                   {"e164", kPhone, matches_whole}}};
+                                                    {"time", kTime, is_time},
+                                                    {"date-time", kDateTime, is_date_time},
+                                                    {"uuid", kUuid, matches_whole},
+                                                    {"email", kEmail, matches_whole},
+                                                    {"uri", kUri, matches_whole},
+                                                    {"ipv4", kIpv4, matches_whole},
+                                                    {"ipv6", kIpv6, matches_whole},
+                                                    {"duration", kDuration, is_duration},
+                                                    {"hostname", kHostname, is_hostname},
+                                                    {"uri-reference", kUriReference, matches_whole},
+                                                    {"iri", kUri, is_international},
+                                                    {"iri-reference", kUriReference, is_international},
+                                                    {"idn-email", kEmail, is_international},
+                                                    {"uri-template", kUriTemplate, matches_whole},
+                                                    {"json-pointer", kPointer, matches_whole},
+                                                    {"relative-json-pointer", kRelativePointer, matches_whole},
+                                                    {"regex", nullptr, is_regex},
+                                                    {"uuid1", BATON_UUID("1"), matches_whole},
+                                                    {"uuid3", BATON_UUID("3"), matches_whole},
+                                                    {"uuid4", BATON_UUID("4"), matches_whole},
+                                                    {"uuid5", BATON_UUID("5"), matches_whole},
+                                                    {"uuid6", BATON_UUID("6"), matches_whole},
+                                                    {"uuid7", BATON_UUID("7"), matches_whole},
+                                                    {"ipvanyaddress", kAnyIp, matches_whole},
+                                                    {"base64", kBase64, matches_whole},
+                                                    {"base64url", kBase64Url, matches_whole},
+                                                    {"e164", kPhone, matches_whole}}};
 
 #undef BATON_DATE
 #undef BATON_FRACTION

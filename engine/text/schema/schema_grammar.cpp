@@ -357,7 +357,10 @@ CharacterMachine machine_of(const StringRules& rules, const Wrong& wrong) {
             [&](const char* why) { throw ConstraintError(why); });
   for (const auto& [pattern, node] : rules.patterns)
     combine([&, &pattern = pattern] { return CharacterMachine::of_pattern(pattern); },
-            [&, node = node](const char* why) { wrong(*node, why); });
+            [&, node = node, &pattern = pattern](const char* why) {
+              wrong(*node, why);
+              combine([&] { return CharacterMachine(without_looks(search_expression(pattern))); }, [](const char*) {});
+            });
   if (!rules.excluded.empty())
     combine([&] { return CharacterMachine(any_of_texts(rules.excluded)).complement(); },
             [&](const char* why) { throw ConstraintError(why); });
@@ -672,8 +675,8 @@ struct ScalarRule {
   std::map<std::string, std::string> unenforced;  // patterns, or "multipleOf", with the reason
 };
 
-/// The number that values are multiples of, if it is a short decimal one: `divisor` units of the last of `digits` digits
-/// behind the point.
+/// The number that values are multiples of, if it is a short decimal one: `divisor` units of the last of `digits`
+/// digits behind the point.
 struct DecimalStep {
   std::int64_t divisor = 0;  // 0: there is none
   int digits = 0;

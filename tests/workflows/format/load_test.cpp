@@ -9,6 +9,7 @@
 #include "engine/reuse/auto/auto.h"
 #include "tests/support/toy_model.h"
 #include "tests/support/workflow_files.h"
+#include "workflows/format/output.h"
 #include "workflows/run/early_turns.h"
 
 namespace baton::test::load_test {
@@ -22,6 +23,29 @@ std::string load_errors(const std::filesystem::path& file, const ReadOptions& op
     return {};
   } catch (const WorkflowError& error) {
     return error.what();
+  }
+}
+
+TEST_CASE("the JSON of an answer stands on one line, or has free blanks") {
+  const std::string schema = "schema: {properties: {n: {type: integer}}, required: [n]}";
+  const Folder folder;
+  const auto file = folder.add("team.yaml", with_header("agents:\n"
+                                                        "  a: {prompt: x, output: {" +
+                                                        schema +
+                                                        "}}\n"
+                                                        "  b: {prompt: x, output: {whitespace: compact, " +
+                                                        schema +
+                                                        "}}\n"
+                                                        "  c: {prompt: x, output: {whitespace: free, " +
+                                                        schema + "}}\n"));
+  const WorkflowSpec spec = *compile(file).spec;
+  OutputGrammars grammars;
+  for (const AgentSpec& agent : spec.agents) {
+    INFO(agent.id);
+    const auto grammar = grammars.get(agent.output);
+    CHECK(accepts(*grammar, R"({"n": 1})"));
+    CHECK(accepts(*grammar, "{\n  \"n\": 1\n}") == (agent.id == "c"));
+    CHECK(check_output(agent.output, grammar.get(), "{\n  \"n\": 1\n}").problem.empty());
   }
 }
 

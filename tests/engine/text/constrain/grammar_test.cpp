@@ -144,7 +144,9 @@ TEST_CASE("the syntax of regular expressions", "[constrain]") {
   CHECK(matches("[\\w-.]+", "a-.b"));
   CHECK(matches("[^]", "\n"));
   CHECK(matches("[\\u{1F600}-\\u{1F64F}]", "\xf0\x9f\x98\x80"));
-  CHECK(matches("\\p{Lu}\\P{L}[\\p{Script=Greek}\\p{Emoji}]+", "\xc3\x89" "1\xce\xb1\xf0\x9f\x98\x80"));
+  CHECK(matches("\\p{Lu}\\P{L}[\\p{Script=Greek}\\p{Emoji}]+",
+                "\xc3\x89"
+                "1\xce\xb1\xf0\x9f\x98\x80"));
   CHECK_FALSE(matches("\\p{Letter}", "1"));
 }
 

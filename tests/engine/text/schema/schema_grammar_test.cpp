@@ -368,6 +368,9 @@ TEST_CASE("what a grammar is not held to is named with the place, and the rest i
       {R"({"type": "string", "pattern": "^(foo)-\\1$", "maxLength": 9})",
        "the schema: 'pattern' is checked when the text is complete: this escape is not supported", R"("foo-foo")",
        R"("0123456789")"},
+      {R"json({"type": "string", "pattern":
+           "^(?=.{1,253}$)[a-z](?:[a-z-]{0,61}[a-z])?(?:\\.[a-z](?:[a-z-]{0,61}[a-z])?)*$"})json",
+       "the schema: 'pattern' is checked when the text is complete: it is too large", R"("a-b.c")", R"("-a")"},
       {R"({"type": "string", "format": "regex"})", "the schema: 'format' is checked when the text is complete",
        R"("a+")", "1"},
       {R"({"type": "string", "format": "colour"})", "the schema: format 'colour' is not checked", R"("a")", "1"},
@@ -546,23 +549,24 @@ TEST_CASE("JSON may have free blanks between its tokens, but not without end") {
     CHECK(accepts(*compact, text));
     CHECK(accepts(*free, text));
   }
-  for (const char* text : {"{\n  \"a\": 1,\n  \"b\": [\n    {\n      \"x\": \"y\"\n    },\n    {}\n  ]\n}",
-                           "{\r\n\t\"a\" : 1,\r\n\t\"b\" : [ ]\r\n}", "{ \"a\": 1, \"b\": [ { } ], \"c\": [ null ] }"}) {
+  for (const char* text :
+       {"{\n  \"a\": 1,\n  \"b\": [\n    {\n      \"x\": \"y\"\n    },\n    {}\n  ]\n}",
+        "{\r\n\t\"a\" : 1,\r\n\t\"b\" : [ ]\r\n}", "{ \"a\": 1, \"b\": [ { } ], \"c\": [ null ] }"}) {
     INFO(text);
     CHECK(check_json(text, schema).empty());
     CHECK_FALSE(accepts(*compact, text));
     CHECK(accepts(*free, text));
   }
   const std::string blanks(32, ' ');
-  for (const auto& [text, fits] : std::initializer_list<std::pair<std::string, bool>>{
-           {"{" + blanks + "\"a\":1,\"b\":[]}", true},
-           {"{" + blanks + " \"a\":1,\"b\":[]}", false},
-           {"{\n" + blanks + "\"a\":1,\"b\":[]}", true},
-           {"{\n\n\"a\":1,\"b\":[]}", false},
-           {"{\"a\":1,\"b\":[" + blanks + "]}", true},
-           {"{\"a\":1,\"b\":[" + blanks + " ]}", false},
-           {"{\"a\":1" + blanks + " ,\"b\":[]}", false},
-           {"{\"a\":1,\"b\":[]}\n", false}}) {
+  for (const auto& [text, fits] :
+       std::initializer_list<std::pair<std::string, bool>>{{"{" + blanks + "\"a\":1,\"b\":[]}", true},
+                                                           {"{" + blanks + " \"a\":1,\"b\":[]}", false},
+                                                           {"{\n" + blanks + "\"a\":1,\"b\":[]}", true},
+                                                           {"{\n\n\"a\":1,\"b\":[]}", false},
+                                                           {"{\"a\":1,\"b\":[" + blanks + "]}", true},
+                                                           {"{\"a\":1,\"b\":[" + blanks + " ]}", false},
+                                                           {"{\"a\":1" + blanks + " ,\"b\":[]}", false},
+                                                           {"{\"a\":1,\"b\":[]}\n", false}}) {
     INFO(text);
     CHECK(accepts(*free, text) == fits);
   }
