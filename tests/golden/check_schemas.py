@@ -33,8 +33,8 @@ DRAFTS = {"draft7": "http://json-schema.org/draft-07/schema#",
 REFUSED_FILES = {"refRemote", "dynamicRef", "unevaluatedItems", "unevaluatedProperties"}
 LEFT_OUT_FILES = {"vocabulary"}  # drafts of one's own
 REFUSED = ("references to other documents", "this keyword is not supported")
-FORMATS = ["date", "time", "date-time", "uuid", "email", "uri", "ipv4", "ipv6", "duration", "hostname", "uri-reference", "iri",
-           "iri-reference", "idn-email", "uri-template", "json-pointer", "relative-json-pointer", "regex"]
+FORMATS = ["date", "time", "date-time", "uuid", "email", "uri", "ipv4", "ipv6", "duration", "hostname", "uri-reference",
+           "iri", "iri-reference", "idn-email", "uri-template", "json-pointer", "relative-json-pointer", "regex"]
 ASCII_FORMATS = {"iri", "iri-reference", "idn-email"}  # in the grammar
 TYPES = ["null", "boolean", "number", "string", "array", "object"]
 MAPS = ["properties", "patternProperties", "definitions", "$defs", "dependentSchemas"]

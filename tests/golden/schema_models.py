@@ -10,8 +10,8 @@ import ipaddress
 import pathlib
 import re
 import uuid
-from typing import (Annotated, Any, Deque, Dict, FrozenSet, Generic, List, Literal, Mapping, NamedTuple, NewType, Optional,
-                    Sequence, Set, Tuple, TypeVar, Union)
+from typing import (Annotated, Any, Deque, Dict, FrozenSet, Generic, List, Literal, Mapping, NamedTuple, NewType,
+                    Optional, Sequence, Set, Tuple, TypeVar, Union)
 
 import pydantic
 import pydantic as p
@@ -678,7 +678,8 @@ class Table(BaseModel):
     meta: Dict[str, Union[str, int]] = {}
 
 
-@with_instances({"start": "2024-02-29T12:30:05Z", "end": None, "every": "P1DT2H", "days": ["monday"], "at": "10:00:00Z"})
+@with_instances({"start": "2024-02-29T12:30:05Z", "end": None, "every": "P1DT2H", "days": ["monday"],
+                 "at": "10:00:00Z"})
 class Schedule(BaseModel):
     start: dt.datetime
     end: Optional[dt.datetime]

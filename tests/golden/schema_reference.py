@@ -56,7 +56,7 @@ def pattern_keyword(validator, pattern, value, schema):
 
 
 def multiple_keyword(validator, divisor, value, schema):
-    """Of the decimal numbers as they are written: jsonschema divides binary ones, so that 4.35 is no multiple of 0.01."""
+    """Of decimal numbers as they are written: jsonschema divides binary ones, so that 4.35 is no multiple of 0.01."""
     if validator.is_type(value, "number") and decimal.Decimal(str(value)) % decimal.Decimal(str(divisor)) != 0:
         yield jsonschema.ValidationError(f"{value!r} is not a multiple of {divisor}")
 

@@ -285,7 +285,8 @@ add("order", obj(
                                                                                                 "e164"))),
     lines=arr(obj(sku=text("^[A-Z]{3}-[0-9]{4}$"), count={"type": "integer", "exclusiveMinimum": 0, "maximum": SAFE},
                   price={"type": "number", "minimum": 0, "multipleOf": 0.01}), minItems=1, maxItems=20),
-    placed=text(rf"^{DATE}T(?:{TIME}(?:Z))$", "date-time"), status=enum("open", "paid", "sent"), note=text(maxLength=80)),
+    placed=text(rf"^{DATE}T(?:{TIME}(?:Z))$", "date-time"), status=enum("open", "paid", "sent"),
+    note=text(maxLength=80)),
     [{"id": "123e4567-e89b-42d3-a456-426614174000", "customer": {"email": "a@example.com", "phone": None},
       "lines": [{"sku": "ABC-1234", "count": 1, "price": 9.99}], "placed": "2024-02-29T12:30:05Z", "status": "open"}],
     [{"id": "x"}])
