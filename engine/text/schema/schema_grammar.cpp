@@ -732,13 +732,32 @@ class StructureRules {
 /// Where a value stands, as far as its notation depends on it.
 enum class ValuePlace : std::uint8_t { outermost, element, inside };
 
+SchemaTypes types_excluded(const SchemaNode& listed) {
+  SchemaTypes out = 0;
+  if (listed.constant) out |= types_of_value(listed.constant->value);
+  if (listed.values) {
+    for (const SchemaValue& one : *listed.values) out |= types_of_value(one.value);
+  }
+  return out;
+}
+
+/// Whether an object may have members that no schema names: if one speaks of them, or none of any member.
+bool is_open(const std::vector<Link>& nodes) {
+  return std::any_of(nodes.begin(), nodes.end(), [](Link node) { return node->others != nullptr; }) ||
+         std::none_of(nodes.begin(), nodes.end(), [](Link node) { return node->names_members; });
+}
+
+ExpressionPtr other_plain_key(const std::vector<std::string>& known) {
+  const CharacterMachine any = ValueWriter::plain_keys();
+  return (known.empty() ? any : any.both(CharacterMachine(any_of_texts(known)).complement())).expression();
+}
+
 class SchemaCompiler {
  public:
-  explicit SchemaCompiler(const ValueNotation& notation = {})
-      : check_(kCheckedBytes), effort_(effort_for_output(kCheckedBytes)), write_(notation) {}
+  /// Adds rules to `rules`, which it refers to.
+  SchemaCompiler(SchemaRules& rules, const ValueWriter& write)
+      : rules_(rules), check_(kCheckedBytes), effort_(effort_for_output(kCheckedBytes)), write_(write) {}
 
-  SchemaRules& rules() { return rules_; }
-  void allow_blanks() { write_.set_free_blanks(rules_.shared("a blank", ValueWriter::line_and_indentation())); }
   UnenforcedNotes& notes() { return notes_; }
 
   /// Returns the value of a schema, with all rules that it needs.
@@ -866,15 +885,6 @@ class SchemaCompiler {
     if ((types & kArrayType) != 0) ways.push_back(structure(nodes, kArrayType));
     if ((types & kObjectType) != 0) ways.push_back(structure(nodes, kObjectType));
     return ways.size() == 1 ? ways[0] : choice(std::move(ways));
-  }
-
-  static SchemaTypes types_excluded(const SchemaNode& listed) {
-    SchemaTypes out = 0;
-    if (listed.constant) out |= types_of_value(listed.constant->value);
-    if (listed.values) {
-      for (const SchemaValue& one : *listed.values) out |= types_of_value(one.value);
-    }
-    return out;
   }
 
   ExpressionPtr listed(const std::vector<SchemaValue>& values, const SchemaSet& set) {
@@ -1134,12 +1144,6 @@ class SchemaCompiler {
     return out;
   }
 
-  /// Whether an object may have members that no schema names: if one speaks of them, or none of any member.
-  static bool is_open(const Nodes& nodes) {
-    return std::any_of(nodes.begin(), nodes.end(), [](Link node) { return node->others != nullptr; }) ||
-           std::none_of(nodes.begin(), nodes.end(), [](Link node) { return node->names_members; });
-  }
-
   ExpressionPtr object(const Nodes& nodes, bool outermost) {
     SchemaSet names;
     SizeRules size;
@@ -1241,11 +1245,6 @@ class SchemaCompiler {
     }
   }
 
-  static ExpressionPtr other_plain_key(const std::vector<std::string>& known) {
-    const CharacterMachine any = ValueWriter::plain_keys();
-    return (known.empty() ? any : any.both(CharacterMachine(any_of_texts(known)).complement())).expression();
-  }
-
   /// The names are split by the patterns that they match.
   Others regions_of(const Nodes& nodes, const std::map<std::string, Link>& patterns, const StringRules& rules,
                     const std::vector<std::string>& known, bool open, bool plain) {
@@ -1288,7 +1287,7 @@ class SchemaCompiler {
     return out;
   }
 
-  SchemaRules rules_;
+  SchemaRules& rules_;
   UnenforcedNotes notes_;
   MadeSchemas make_;
   SchemaComparison comparison_;
@@ -1308,10 +1307,12 @@ std::string in_front(const SchemasInText::Named& schema, const std::string& mess
 }  // namespace
 
 std::shared_ptr<const Grammar> schema_grammar(const SchemasInText& text) {
-  SchemaCompiler compiler(text.notation);
-  SchemaRules& rules = compiler.rules();
+  SchemaRules rules;
   const std::size_t whole = rules.add("the text", false);
-  if (text.blanks == JsonBlanks::free) compiler.allow_blanks();
+  ValueWriter write(text.notation);
+  if (text.blanks == JsonBlanks::free)
+    write.set_free_blanks(rules.shared("a blank", ValueWriter::line_and_indentation()));
+  SchemaCompiler compiler(rules, write);
   std::deque<Schema> schemas;  // the compiler refers to them
   std::vector<std::size_t> roots;
   std::vector<ExpressionPtr> values;
