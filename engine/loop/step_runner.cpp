@@ -12,14 +12,9 @@ DraftKind draft_kind(const Sequence& sequence) {
   return is_scoring(sequence) || sequence.answer.is_forced() ? DraftKind::forced : DraftKind::guess;
 }
 
-/// True for a probe that has computed its prompt, and whose turn has not written enough yet. Forces its answer if the
-/// turn has.
-bool waits_for_turn(Sequence& sequence) {
-  if (sequence.state.probe == nullptr || !sequence.decoding()) return false;
-  const MeasuredTurn& turn = *sequence.state.probe;
-  const std::size_t rows = turn.compared();
-  if (rows == 0) return true;
-  return sequence.request().forced.size() + 1 != rows && !try_to([&] { complete_probe(sequence.state.request, turn); });
+/// True if its answer is not the one that its turn has written, or will write.
+bool is_incomplete(const Sequence& probe) {
+  return probe.state.probe != nullptr && probe.request().forced.size() + 1 != probe.state.probe->compared();
 }
 
 }  // namespace
@@ -63,12 +58,13 @@ bool StepRunner::step() {
   // This comes first, because a token of the last step may have given an early prompt rows to run.
   parts_.ahead.refresh([this](RequestId id) { return decoded(id); });
   std::vector<SequenceSnapshot> sequences = snapshots();
-  std::vector<bool> waits;
-  for (const auto& sequence : parts_.running) waits.push_back(waits_for_turn(*sequence));
   find_drafts(sequences);
   const bool probing = !is_prefilling(sequences) && !has_work_ahead(parts_);
-  for (std::size_t i = 0; i < sequences.size(); ++i)
-    sequences[i].tokens = waits[i] || (sequences[i].probe && !probing) ? 0 : parts_.running[i]->pending();
+  for (std::size_t i = 0; i < sequences.size(); ++i) {
+    const Sequence& sequence = *parts_.running[i];
+    const bool waits = sequence.state.probe && (!probing || (sequence.decoding() && is_incomplete(sequence)));
+    sequences[i].tokens = waits ? 0 : sequence.pending();
+  }
   const std::int32_t decoding = decoding_rows(sequences);
   StepMeasures measures{.row_ms = parts_.costs.row_ms()};
   if (keeps_decode_pace(sequences)) measures.spare_rows = parts_.spare.next(decoding, measures.row_ms);
@@ -212,13 +208,21 @@ void StepRunner::count_measuring(std::int32_t decoding, std::int32_t other_rows,
   parts_.counters.add_measured(longer * rows / std::max(rows, other_rows));
 }
 
-/// A probe begins with its turn, so that it is nearly complete when the turn ends, after which the process may end.
+/// A probe begins with its turn, so that it is nearly complete when the turn ends, after which the process may end. It
+/// gets its answer when the turn has written enough.
 void StepRunner::begin_probes() {
   for (const auto& sequence : parts_.running) {
     MeasuredTurn* turn = sequence->state.measured.get();
     if (turn == nullptr || !sequence->decoding() || sequence->result().tokens.empty()) continue;
     if (!turn->has_probe) end_.make_probe_of(*sequence);
     if (turn->full() && !turn->has_answer()) turn->set_answer(sequence->result().tokens);
+  }
+  for (SequenceList* list : {&parts_.running, &parts_.probes}) {
+    for (const auto& probe : *list) {
+      MeasuredTurn* turn = probe->state.probe.get();
+      if (!is_incomplete(*probe) || turn->compared() == 0) continue;
+      if (!try_to([&] { complete_probe(probe->state.request, *turn); })) turn->set_answer({});
+    }
   }
 }
 

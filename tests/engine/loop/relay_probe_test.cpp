@@ -230,7 +230,7 @@ TEST_CASE("probe: a short answer, and one that was cancelled, are not measured",
   done.get_future().get();
   wait_for_probes(*engine);
   while (engine->stats().kv_bytes > 0) std::this_thread::yield();  // their probes end with them
-  CHECK(observations(*engine, prompt).size() <= 1);  // 24 tokens may have been there
+  CHECK(observations(*engine, prompt).size() <= 1);                // 24 tokens may have been there
 }
 
 TEST_CASE("probe: its prompt is computed while its turn is written", "[history]") {

@@ -126,7 +126,8 @@ TEST_CASE("history: the first three turns are measured, later one in sixteen", "
   CHECK(history.wants(2));
 }
 
-TEST_CASE("history: a place whose turns cannot be measured is tried eight times, then one turn in sixteen", "[history]") {
+TEST_CASE("history: a place whose turns cannot be measured is tried eight times, then one turn in sixteen",
+          "[history]") {
   RelayHistory history;
   std::vector<int> tried;
   for (int i = 1; i <= 40; ++i) {
