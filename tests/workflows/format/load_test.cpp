@@ -37,7 +37,7 @@ TEST_CASE("the JSON of an answer stands on one line, or has free blanks") {
                                                         schema +
                                                         "}}\n"
                                                         "  c: {prompt: x, output: {whitespace: free, " +
-                                                        schema + "}}\n"));
+                                                        schema + "}}\nworkflow: {topology: chain}\n"));
   const WorkflowSpec spec = *compile(file).spec;
   OutputGrammars grammars;
   for (const AgentSpec& agent : spec.agents) {
