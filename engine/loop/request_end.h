@@ -61,7 +61,8 @@ class RequestEnd {
   bool drop_probe() noexcept;
   /// Takes the current size of all KV into the statistics.
   void count_kv() noexcept;
-  /// Makes the probe of a measured turn, which has written a token. Without memory for it there is none.
+  /// Makes the probe of a measured turn, which has written a token. If there is no memory for it, none is
+  /// made.
   void make_probe_of(Sequence& turn) noexcept;
   /// Ends the probes whose turn has ended without an answer to compare.
   void drop_lost_probes() noexcept;

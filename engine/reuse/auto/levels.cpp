@@ -120,7 +120,7 @@ void RelayHistory::restore(PlaceId id, std::vector<RelayObservation> observation
   place.turns = turns;
 }
 
-std::vector<RelayObservation> RelayHistory::of_model() const {
+std::vector<RelayObservation> RelayHistory::last_used() const {
   std::vector<const Place*> places;
   for (const auto& [id, place] : places_) places.push_back(&place);
   const std::size_t count = std::min(places.size(), kOfModel);
@@ -155,7 +155,7 @@ RelayLevels RelayHistory::levels_for(PlaceId id, const RelayLevels& of_model, do
   if (of_model.levels.empty()) return of_model;
   const bool of_place = knows_enough(id);
   if (!of_place && !of_model.assumed) return of_model;
-  const std::vector<RelayObservation> all = of_model.assumed ? this->of_model() : std::vector<RelayObservation>();
+  const std::vector<RelayObservation> all = of_model.assumed ? last_used() : std::vector<RelayObservation>();
   const std::vector<RelayObservation>& observations = of_place ? places_.at(id).observations : all;
   RelayLevels levels = of_model;
   levels.turns = static_cast<std::int32_t>(observations.size());

@@ -105,7 +105,7 @@ class RelayHistory {
 
   const std::map<PlaceId, Place>& places() const { return places_; }
   /// The observations of the places that were used last.
-  std::vector<RelayObservation> of_model() const;
+  std::vector<RelayObservation> last_used() const;
   /// Puts a place back that was kept elsewhere. Places are put back in the order of their last use.
   void restore(PlaceId id, std::vector<RelayObservation> observations, std::uint32_t turns);
 

@@ -146,10 +146,10 @@ TEST_CASE("levels: the places that were used last tell about the model", "[reuse
   RelayHistory history;
   history.add(1000, {0.8, 5.0, 5.0});
   for (PlaceId place = 1; place <= RelayHistory::kOfModel; ++place) history.add(place, {0.8, 0.001, 0.001});
-  CHECK(history.of_model().size() == RelayHistory::kOfModel);
-  for (const RelayObservation& one : history.of_model()) CHECK(one.divergence == 0.001);
+  CHECK(history.last_used().size() == RelayHistory::kOfModel);
+  for (const RelayObservation& one : history.last_used()) CHECK(one.divergence == 0.001);
   history.add(1000, {0.8, 5.0, 5.0});
-  CHECK(history.of_model().front().divergence == 5.0);
+  CHECK(history.last_used().front().divergence == 5.0);
 }
 
 }  // namespace relay_levels_test
