@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Fails if a document names a path that does not exist, links to nothing, or has a line that is too long.
+"""Fails if a document names a path that does not exist, links to nothing, has a line that is too long, or
+one that Markdown cannot read.
 
 A path is a word that begins with a source folder of this project. `engine/kv/segment` may stand for `segment.h` and
 `segment.cpp`, and `*`, NAME or METHOD for anything. Paths of the past (CHANGELOG.md) are not checked. Rows of tables may
@@ -17,6 +18,7 @@ MAX_COLUMNS = 120
 PAST = {"CHANGELOG.md"}
 FOLDERS = ["engine", "agents", "workflows", "sdk", "tests", "cmake", "docs", "samples"]
 PATH = re.compile(rf"(?<![\w/.~$@-])(?:{'|'.join(FOLDERS)})/[\w*/.-]*[\w*/]")
+MARKED_SECTION = "<!["  # Markdown takes it for HTML, in code too, and the site cannot be built
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 MAX_PERFORMANCE_LINES = 600  # what is left goes to docs/performance/
 MAX_GLOSSARY_WORDS = 30
@@ -67,6 +69,8 @@ def problems():
         for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
             if len(line) > MAX_COLUMNS and not line.startswith("|"):
                 yield f"{name}:{number}: has {len(line)} columns; at most {MAX_COLUMNS} are allowed"
+            if MARKED_SECTION in line:
+                yield f"{name}:{number}: has '{MARKED_SECTION}', which Markdown takes for HTML; write it otherwise"
             for target in LINK.findall(line):
                 if broken_link(page, target):
                     yield f"{name}:{number}: links to '{target}', which does not exist"
