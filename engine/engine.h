@@ -73,6 +73,9 @@ struct GenerationResult {
   float expected_nats = -1.0f;          // ReuseDecision::predicted, if texts were handed over
   float guard_left = -1.0f;             // Guard::left of the prompt; below 0: nothing was measured
   float guard_nats = -1.0f;             // auto: the divergence that the guard expects, nats per token; below 0: unknown
+  std::int64_t decisions = 0;           // auto: made on handed-over KV (Decision in engine/loop/answer_writer.h)
+  std::int64_t decisions_exact = 0;     // of these: so near that they were made again on exact KV
+  std::int64_t decisions_changed = 0;   // of these: with another outcome
   int hops = 0;                         // 0: exact KV; n: the context held segments of n - 1 hops
   std::vector<PartUse> uses;            // one for each part of the prompt
   SegmentHandle output;                 // the answer as a segment; null unless requested and made

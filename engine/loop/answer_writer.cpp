@@ -2,6 +2,7 @@
 #include "engine/loop/answer_writer.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <stdexcept>
 
@@ -84,6 +85,22 @@ std::vector<double> ChoiceScores::probabilities() const {
   return parts;
 }
 
+std::optional<Decision> ChoiceScores::decision() const {
+  if (choices_.size() < 2) return std::nullopt;
+  const auto best = static_cast<std::size_t>(std::max_element(scores_.begin(), scores_.end()) - scores_.begin());
+  std::size_t next = best == 0 ? 1 : 0;
+  for (std::size_t i = 0; i < scores_.size(); ++i) {
+    if (i != best && scores_[i] > scores_[next]) next = i;
+  }
+  const double gap = scores_[best] == -HUGE_VAL ? 0.0 : scores_[best] - scores_[next];
+  return Decision{best, gap, std::max(choices_[best].size(), choices_[next].size())};
+}
+
+void ChoiceScores::restart() {
+  begun_ = false;
+  at_ = run_ = 0;
+}
+
 const std::vector<TokenId>& ChoiceScores::best() const {
   return choices_[static_cast<std::size_t>(std::max_element(scores_.begin(), scores_.end()) - scores_.begin())];
 }
@@ -146,6 +163,32 @@ TokenChoice AnswerWriter::choice(std::int32_t ahead) const {
 
 float AnswerWriter::entropy_behind(std::span<const float> logits) const {
   return choice().entropy != 0 ? entropy_of(logits) : 0.0f;
+}
+
+std::optional<Decision> AnswerWriter::decision(std::span<const float> logits) {
+  if (!is_constrained() || request_.sampling.temperature > 0.0f || sampler_.penalises()) return std::nullopt;
+  const TokenMask allowed = matcher_->allowed();
+  std::size_t count = 0;
+  for (const std::uint32_t word : allowed) count += static_cast<std::size_t>(std::popcount(word));
+  if (count < 2 || count > kFewTokens) return std::nullopt;
+  std::vector<std::pair<float, TokenId>> order;  // the most probable first, as the choice of a token takes them
+  for (std::size_t word = 0; word < allowed.size(); ++word) {
+    for (std::uint32_t bits = allowed[word]; bits != 0; bits &= bits - 1) {
+      const auto id = static_cast<TokenId>(word * 32 + static_cast<std::size_t>(std::countr_zero(bits)));
+      if (std::isfinite(logits[static_cast<std::size_t>(id)]))
+        order.emplace_back(-logits[static_cast<std::size_t>(id)], id);
+    }
+  }
+  if (order.size() < 2) return std::nullopt;
+  std::sort(order.begin(), order.end());
+  const std::string best = tokenizer_.token_bytes(order.front().second);
+  for (const auto& [negative, id] : std::span(order).subspan(1)) {
+    const std::string other = tokenizer_.token_bytes(id);
+    if (!best.empty() && !other.empty() && (best.starts_with(other) || other.starts_with(best))) continue;
+    return Decision{static_cast<std::size_t>(order.front().second),
+                    static_cast<double>(negative - order.front().first)};
+  }
+  return std::nullopt;
 }
 
 ChosenToken AnswerWriter::choose(std::span<float> logits, std::span<const TokenId> tokens, float entropy) {

@@ -24,6 +24,13 @@
 
 namespace baton {
 
+/// Which of few alternatives an answer takes: a given choice, or the next token where a constraint leaves only a few.
+struct Decision {
+  std::size_t best = 0;    // the index of the choice, or the id of the token
+  double gap = 0.0;        // by how much the best is more probable than the next one, nats
+  std::size_t tokens = 1;  // of the longer of both
+};
+
 /// The log probabilities of given choices, each of which runs behind the prompt, one after another.
 class ChoiceScores {
  public:
@@ -48,6 +55,10 @@ class ChoiceScores {
   std::vector<double> probabilities() const;
   /// Returns the most probable choice; of equally probable ones, the first.
   const std::vector<TokenId>& best() const;
+  /// How the choice is decided; nothing if there is only one. All choices must be scored.
+  std::optional<Decision> decision() const;
+  /// Drops the scores. The logits behind the prompt come again.
+  void restart();
 
  private:
   std::size_t rows(std::size_t choice) const { return choices_[choice].size() - (ends_[choice] ? 0 : 1); }
@@ -99,6 +110,10 @@ class AnswerWriter {
   /// Returns the entropy of the distribution if it is recorded, else 0. It is taken before a constraint and sampling:
   /// how unsure the model was by itself.
   float entropy_behind(std::span<const float> logits) const;
+  /// What the next token, with these logits [V], decides; nothing unless it is the most probable one of at most
+  /// kFewTokens that the constraint allows. Tokens that begin the same text are one alternative.
+  std::optional<Decision> decision(std::span<const float> logits);
+  static constexpr std::size_t kFewTokens = 64;
   /// Chooses the next token from its logits [V], which are overwritten. Throws when no token is possible.
   ChosenToken choose(std::span<float> logits, std::span<const TokenId> tokens, float entropy);
   /// Returns the first tokens of the draft that the constraint allows.

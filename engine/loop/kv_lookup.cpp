@@ -367,7 +367,7 @@ ContextHandle keep_context(const Sequence& sequence, Backend& backend, SegmentSt
   const std::int32_t n = sequence.cache().length();
   auto kept = std::make_shared<KeptContext>();
   kept->engine = &store;
-  kept->tokens.assign(sequence.tokens().begin(), sequence.tokens().begin() + n);
+  kept->tokens.assign(sequence.state.tokens.begin(), sequence.state.tokens.begin() + n);
   kept->hops = assembly.hops;
   kept->imported_kv = has_imported_kv(sequence.request());
   kept->exact = assembly.hops == 0 ? n : std::min(n, assembly.exact_length);

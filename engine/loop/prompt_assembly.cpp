@@ -215,9 +215,12 @@ void PromptAssembly::account(std::span<const std::int32_t> computed, const std::
                              std::int32_t layers) {
   std::vector<std::int32_t> least(static_cast<std::size_t>(begins_.back()), 0);
   for (std::int32_t at = in_place_.placed; at < in_place_.length; ++at) least[static_cast<std::size_t>(at)] = layers;
-  for (const ScheduledRow& row : schedule.rows) least[static_cast<std::size_t>(row.position)] = row.path.computed();
+  for (const ScheduledRow& row : schedule.rows) {
+    if (row.position < begins_.back()) least[static_cast<std::size_t>(row.position)] = row.path.computed();
+  }
   for (std::size_t part = 0; part < uses.size(); ++part) {
     PartUse& use = uses[part];
+    use.kv_reused = use.kv_reusable = use.reused_tokens = use.ahead_tokens = 0;
     for (std::int32_t at = begins_[part]; at < begins_[part + 1]; ++at) {
       use.kv_reused += layers - computed[static_cast<std::size_t>(at)];
       use.kv_reusable += layers - least[static_cast<std::size_t>(at)];
@@ -303,7 +306,7 @@ void PlacedKv::learn(const KvCache& cache) const {
 
 PromptProgress::PromptProgress(const GenerationRequest& request, GenerationResult& result, std::int32_t length,
                                std::int32_t layers)
-    : request_(request), result_(result), length_(length), layers_(layers) {
+    : request_(request), result_(result), length_(length), end_(length), layers_(layers) {
   result_.prompt_tokens = length_;
   result_.kv_entries = static_cast<std::int64_t>(length_) * layers_;
 }
@@ -373,7 +376,8 @@ void PromptProgress::commit(std::span<const RowPath> paths, const StepTimes& tim
     recomputed_[at] = !grouped && (row.path.detection < 0 || paths[i].leave > row.path.leave);
   }
   next_row_ += paths.size();
-  cache.commit(is_complete() ? length_ : rows()[next_row_].position);
+  cache.commit(is_complete() ? end_ : rows()[next_row_].position);
+  if (ended_ && is_complete()) count();
 
   PrefillTimes& phases = result_.prefill;
   for (std::int32_t layer = 0; layer < layers_; ++layer) {
@@ -392,16 +396,30 @@ bool PromptProgress::fall_back(KvCache& cache) {
   const float bound = assembly_->decision().max_left;
   if (bound > 0.0f) result_.guard_nats = result_.guard_left * assembly_->decision().tolerance / bound;
   if (bound < 0.0f || result_.guard_left <= bound) return false;
-  assembly_->make_exact(length_, layers_,
-                        fmt::format("the guard measured a change of {:.2g}; at most {:.2g} is expected to stay within "
-                                    "{:.2g} nats",
-                                    result_.guard_left, bound, assembly_->decision().tolerance));
+  compute_exactly(length_,
+                  fmt::format("the guard measured a change of {:.2g}; at most {:.2g} is expected to stay within "
+                              "{:.2g} nats",
+                              result_.guard_left, bound, assembly_->decision().tolerance),
+                  cache);
+  return true;
+}
+
+void PromptProgress::compute_exactly(std::int32_t length, const std::string& reason, KvCache& cache) {
+  assembly_->make_exact(length, layers_, reason);
+  end_ = length;
+  computed_.resize(static_cast<std::size_t>(length), layers_);
+  recomputed_.resize(static_cast<std::size_t>(length), true);
   sparse_ = sparse_layers_of(assembly_->schedule, layers_);
   detection_ends_.clear();
   next_row_ = 0;
   result_.hops = 0;
   cache.truncate(rows().front().position);
-  return true;
+}
+
+void PromptProgress::count() {
+  result_.kv_computed = std::accumulate(computed_.begin(), computed_.begin() + length_, std::int64_t{0});
+  assembly_->account(computed_, recomputed_, layers_);
+  result_.uses = assembly_->uses;
 }
 
 void PromptProgress::on_step_begin(Clock::time_point now, Clock::time_point submitted) {
@@ -422,9 +440,7 @@ bool PromptProgress::end() {
   ended_ = true;
   prefilled_at_ = Clock::now();
   result_.prefill_ms = milliseconds(prefilled_at_ - first_step_);
-  result_.kv_computed = std::accumulate(computed_.begin(), computed_.end(), std::int64_t{0});
-  assembly_->account(computed_, recomputed_, layers_);
-  result_.uses = assembly_->uses;
+  count();
   result_.continued_tokens = assembly_->recordable();
   assembly_->kv().release();
   return true;

@@ -110,7 +110,7 @@ class PromptAssembly {
   PlacedKv& kv() { return kv_; }
   const PlacedKv& kv() const { return kv_; }
 
-  /// Replaces the schedule, when it has run, by one that computes every position behind the exact ones.
+  /// Replaces the schedule, when it has run, by one that computes every position behind the exact ones, up to `length`.
   void make_exact(std::int32_t length, std::int32_t layers, const std::string& reason);
 
   PromptSchedule schedule;
@@ -178,6 +178,10 @@ class PromptProgress {
   /// first approximate token. Returns true in that case; the logits of the step are then not those of the prompt.
   bool fall_back(KvCache& cache);
 
+  /// Replaces the schedule, all of whose rows have run, by an exact one up to position `length`, which may be behind
+  /// the prompt: what was written of the answer is computed anew, too, and the logits behind it come again.
+  void compute_exactly(std::int32_t length, const std::string& reason, KvCache& cache);
+
   /// Reports that the sequence takes part in its first step. `submitted`: when its request was submitted.
   void on_step_begin(Clock::time_point now, Clock::time_point submitted);
   /// Calls on_prefill_progress if rows are left, some have run since the prompt began or fell back, and the last call
@@ -197,10 +201,12 @@ class PromptProgress {
 
  private:
   const std::vector<ScheduledRow>& rows() const { return assembly_->schedule.rows; }
+  void count();
 
   const GenerationRequest& request_;
   GenerationResult& result_;
   std::int32_t length_;
+  std::int32_t end_;  // of the schedule: the prompt's length or, after compute_exactly(), more
   std::int32_t layers_;
   std::optional<PromptAssembly> assembly_;
   std::size_t next_row_ = 0;                 // index into the schedule

@@ -99,7 +99,7 @@ void KvKeeper::store_all(Sequence& sequence) {
   GenerationResult& result = sequence.result();
   result.segments.resize(request.prompt.size());
   if (!cache.layout().raw_keys) return;
-  const std::span<const TokenId> tokens(sequence.tokens());
+  const std::span<const TokenId> tokens(sequence.state.tokens);
   for (std::size_t part = 0; part < request.prompt.size(); ++part) {
     if (becomes_segment(sequence, part)) store_text({&sequence, part, hops_of(sequence, part)});
   }

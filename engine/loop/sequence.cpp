@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/loop/sequence.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 namespace baton {
@@ -106,17 +108,21 @@ void Sequence::commit(std::span<const RowPath> paths, const StepTimes& times) {
 }
 
 Sequence::Next Sequence::advance(std::span<float> logits, DraftLength& drafts) {
+  const bool handed_over = state.result.hops > 0 && state.decision.tie_factor > 0.0f;
+  if ((handed_over || doubted_) && must_decide_again(answer.decision(logits))) return Next::step;
   begin_output();
   if (is_scoring(*this)) {
-    if (const Next next = score(logits); is_scoring(*this)) return next;
+    if (const Next next = score(logits); is_scoring(*this) || !decoding()) return next;
     return advance({-1, prompt_entropy_}, drafts);  // no token: the answer is forced now
   }
-  if (state.request.callbacks.on_logits && !speculation.is_tentative()) state.request.callbacks.on_logits(logits);
+  const bool again = answer.scores() != nullptr && doubted_;  // these logits came before, of handed-over KV
+  if (state.request.callbacks.on_logits && !speculation.is_tentative() && !again)
+    state.request.callbacks.on_logits(logits);
   if (state.measured) state.measured->keep(logits);
   const float entropy = answer.entropy_behind(logits);
   if (answer.scores() != nullptr) {
     prompt_entropy_ = entropy;
-    if (const Next next = score(logits); is_scoring(*this)) return next;
+    if (const Next next = score(logits); is_scoring(*this) || !decoding()) return next;
   }
   return advance(answer.choose(logits, state.tokens, entropy), drafts);
 }
@@ -143,8 +149,37 @@ Sequence::Next Sequence::score(std::span<const float> logits) {
     state.tokens.push_back(scores.running().front());
     return Next::step;
   }
+  if (must_decide_again(scores.decision())) {
+    scores.restart();
+    return Next::step;
+  }
   answer.end_scores();
   return Next::step;
+}
+
+/// Counts what is decided on handed-over KV. If the alternatives are too near, all that is not exact is computed anew,
+/// the answer so far included, and the logits come again.
+bool Sequence::must_decide_again(const std::optional<Decision>& decision) {
+  if (!decision) return false;
+  GenerationResult& result = state.result;
+  if (doubted_) {
+    result.decisions_changed += *doubted_ == decision->best ? 0 : 1;
+    doubted_.reset();
+  }
+  if (result.hops == 0 || state.decision.tie_factor <= 0.0f) return false;
+  ++result.decisions;
+  const float nats = result.guard_nats >= 0.0f ? result.guard_nats : result.expected_nats;
+  const double least = near_tie(state.decision, nats, decision->tokens);
+  if (decision->gap > least) return false;
+  ++result.decisions_exact;
+  doubted_ = decision->best;
+  if (state.measured && !state.measured->has_answer()) state.measured->set_answer({});  // it is two turns in one now
+  speculation.drop_draft();
+  prompt.compute_exactly(
+      static_cast<std::int32_t>(state.tokens.size()),
+      fmt::format("a decision has a margin of {:.2g} nats; {:.2g} are expected to be safe", decision->gap, least),
+      *cache_);
+  return true;
 }
 
 Sequence::Next Sequence::advance(const ChosenToken& chosen, DraftLength& drafts) {

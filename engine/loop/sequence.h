@@ -54,7 +54,6 @@ class Sequence {
 
   RequestId id() const { return state.id; }
   const GenerationRequest& request() const { return state.request; }
-  const std::vector<TokenId>& tokens() const { return state.tokens; }
   GenerationResult& result() { return state.result; }
 
   /// Method verified. The sequence writes on approximate KV, while the early prompt `twin` gets exact KV of the same
@@ -101,12 +100,14 @@ class Sequence {
 
  private:
   Next score(std::span<const float> logits);
+  bool must_decide_again(const std::optional<Decision>& decision);
   void drop_tentative() noexcept;
   void begin_output();
 
   const Model& model_;
   std::optional<KvCache> cache_;
-  float prompt_entropy_ = 0.0f;  // of the distribution behind the prompt, while the choices run
+  float prompt_entropy_ = 0.0f;         // of the distribution behind the prompt, while the choices run
+  std::optional<std::size_t> doubted_;  // Decision::best on handed-over KV, of the decision that is made again
 };
 
 /// Returns what may come next, at most `max_tokens` tokens. For a forced answer, a check or a choice that is scored,

@@ -32,7 +32,15 @@ struct ReuseDecision {
   std::string basis;        // what `predicted` rests on: "3 measured turns of this place: "; empty: the model's levels
   float max_left = -1.0f;   // the prompt is computed in full when its guard measures more; below 0: never
   bool measured = false;    // the turn may be measured for its place
+  /// Above 0: an answer decides exactly where its best two alternatives are closer than near_tie(). A mean divergence
+  /// says nothing about a decision that hangs in the balance.
+  float tie_factor = 0.0f;
 };
+
+/// How far apart, in nats, the best two alternatives must be for the decision to stand on KV that was handed over.
+/// `nats`: the divergence that is expected of the prompt, per token; below 0: unknown. `tokens`: of the alternatives'
+/// texts, whose errors add up. 0: any decision stands.
+double near_tie(const ReuseDecision& decision, float nats, std::size_t tokens);
 
 /// Decides about a prompt as its options ask, without a model's calibration.
 ReuseDecision as_asked(const ReuseOptions& reuse);

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <stdexcept>
 
 #include "engine/reuse/decision.h"
@@ -101,6 +102,13 @@ std::string problem_of(const ReuseOptions& reuse) {
 bool keeps_prefixes(const ReuseOptions& reuse) { return reuses_prefixes(*reuse.method) && reuse.prefix; }
 bool takes_prefixes(const ReuseOptions& reuse) {
   return always_reuses_prefixes(*reuse.method) || keeps_prefixes(reuse);
+}
+
+/// A change of the logits whose mean square is s nats^2 is a divergence of s / 2 (to the second order).
+double near_tie(const ReuseDecision& decision, float nats, std::size_t tokens) {
+  if (decision.tie_factor <= 0.0f || decision.exact) return 0.0;
+  if (nats < 0.0f) return HUGE_VAL;
+  return decision.tie_factor * std::sqrt(2.0 * static_cast<double>(nats) * static_cast<double>(tokens));
 }
 
 ReuseDecision as_asked(const ReuseOptions& reuse) {

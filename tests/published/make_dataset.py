@@ -122,7 +122,39 @@ def passages(data: pathlib.Path, part: str):
             number += 1
 
 
-TEAMS = {"math": math, "code": code, "choice": choice, "passages": passages}
+def decisions(data: pathlib.Path, part: str):
+    """Documents of six passages, with three questions each that are decided between few answers."""
+    every = json.loads((data / "2wikimultihopqa" / "2wikimultihopqa_corpus.json").read_text(encoding="utf-8"))
+    half = every[:TABLE_PASSAGES] if part == "tuning" else every[TABLE_PASSAGES:]
+    half = [passage for passage in half if len(passage["text"].split()) <= MAX_WORDS]
+    chance = random.Random(1)
+    people = [passage for passage in half if birth_year(passage)]
+    films = [passage for passage in half if film_year(passage)]
+    chance.shuffle(people)
+    chance.shuffle(films)
+    for number in range(min(len(people) // 4, len(films) // 2)):
+        four, two = people[4 * number:4 * number + 4], films[2 * number:2 * number + 2]
+        if len({birth_year(one) for one in four}) < 4 or film_year(two[0]) == film_year(two[1]):
+            continue
+        order = four + two
+        chance.shuffle(order)
+        options = "".join(f"\n{letter}. {name_of(one)}" for letter, one in zip("ABCD", four))
+        oldest = min(four, key=birth_year)
+        first, second = name_of(two[0]), name_of(two[1])
+        right = ["first" if film_year(two[0]) < film_year(two[1]) else "second"]
+        younger, older = four[0], four[1]
+        claims = [f"{name_of(a)} was born before {name_of(b)}." for a, b in ((younger, older), (older, younger))]
+        yield {"id": f"decisions-{part}-{number}",
+               "inputs": {"passages": "\n\n".join(f"{one['title']}: {one['text']}" for one in order),
+                          "options": f"Who was born first?{options}",
+                          "films": f"Which film was released earlier, the first ({first}) or the second ({second})?",
+                          "claims": f"Claim one: {claims[0]}\nClaim two: {claims[1]}"},
+               "answer": "ABCD"[four.index(oldest)], "check": "choice",
+               "right": {"chooser": "ABCD"[four.index(oldest)], "classifier": right[0],
+                         "judge": "one" if birth_year(younger) < birth_year(older) else "two"}}
+
+
+TEAMS = {"decisions": decisions, "math": math, "code": code, "choice": choice, "passages": passages}
 
 
 def main() -> int:

@@ -138,6 +138,9 @@ void fill_record(AgentRecord& record, const GenerationResult& result, const Turn
   record.expected_nats = result.expected_nats;
   record.guard_nats = result.guard_nats;
   record.guard_change = result.guard_left;
+  record.decisions = result.decisions;
+  record.decisions_exact = result.decisions_exact;
+  record.decisions_changed = result.decisions_changed;
   if (result.tentative_ms > 0.0)
     record.tentative_ms = milliseconds(times.submitted - times.ready) + result.tentative_ms;
   if (times.first_token != Clock::time_point{}) {
@@ -174,6 +177,9 @@ void add_earlier(AgentRecord& record, const AgentRecord& earlier, int generation
   record.expected_nats = earlier.expected_nats;
   record.guard_nats = earlier.guard_nats;
   record.guard_change = earlier.guard_change;
+  record.decisions += earlier.decisions;
+  record.decisions_exact += earlier.decisions_exact;
+  record.decisions_changed += earlier.decisions_changed;
   const auto steps = static_cast<double>(record.output_tokens - generations);  // none leads to a first token
   record.tokens_per_s = steps > 0 && record.decode_ms > 0.0 ? steps * 1000.0 / record.decode_ms : 0.0;
 }

@@ -91,9 +91,12 @@ struct AgentRecord {
   std::int64_t tentative_tokens = 0;  // written before the prompt had exact KV
   std::int64_t confirmed_tokens = 0;  // tentative tokens that are in the answer
   // Of prompts with rectified texts; below 0: unknown, or nothing was rectified.
-  double expected_nats = -1;  // auto: the divergence from full prefill by the model's levels, nats per token
-  double guard_nats = -1;     // auto: that of this prompt, by its guard; above the tolerance it was computed in full
-  double guard_change = -1;   // what the guard measured: mean squared change of the values that were not recomputed
+  double expected_nats = -1;   // auto: the divergence from full prefill by the model's levels, nats per token
+  double guard_nats = -1;      // auto: that of this prompt, by its guard; above the tolerance it was computed in full
+  double guard_change = -1;    // what the guard measured: mean squared change of the values that were not recomputed
+  std::int64_t decisions = 0;  // auto: choices, and tokens of few that a constraint allowed, on handed-over KV
+  std::int64_t decisions_exact = 0;    // of these: so near that they were made again on exact KV
+  std::int64_t decisions_changed = 0;  // of these: with another outcome
   std::vector<SlotRecord> slots;
   std::optional<HistoryRecord> history;  // in sessions, where the agent remembers something
   std::string turn{};                    // the turn's id in the workflow, "analyst#2"; empty: an older version's record

@@ -132,6 +132,9 @@ struct FieldsOf<AgentRecord> {
     fields.known("expected_nats", record.expected_nats);
     fields.known("guard_nats", record.guard_nats);
     fields.known("guard_change", record.guard_change);
+    fields.count("decisions", record.decisions, 0);
+    fields.count("decisions_exact", record.decisions_exact, 0);
+    fields.count("decisions_changed", record.decisions_changed, 0);
     fields.list("slots", record.slots);
     fields.object_or_null("history", record.history);
   }

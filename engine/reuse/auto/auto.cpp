@@ -11,6 +11,9 @@
 namespace baton {
 namespace {
 
+/// Chosen on tuning questions (docs/decisions/auto.md).
+constexpr float kTieFactor = 3.0f;
+
 const AutoOptions& options_of_auto(const ReuseOptions& reuse) { return own<AutoOptions>(reuse); }
 
 void decide_auto(const ReuseOptions& reuse, const Calibration& calibration, PlaceId place, ReuseDecision& decision) {
@@ -90,6 +93,7 @@ void choose_level(const RelayLevels& levels, ReuseDecision& decision) {
     decision.reuse = level->reuse;
     decision.predicted = static_cast<float>(level->divergence);
     decision.basis = basis_of(levels);
+    decision.tie_factor = kTieFactor;
     if (levels.guard_scale > 0.0) decision.max_left = static_cast<float>(decision.tolerance / levels.guard_scale);
     return;
   }

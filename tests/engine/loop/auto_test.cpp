@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Method auto through the engine: what it rectifies has the bits of method rectify, what it does not those of full.
 #include <catch2/catch.hpp>
+#include <functional>
 #include <future>
 #include <thread>
 
@@ -8,6 +9,7 @@
 #include "engine/loop/step_engine.h"
 #include "engine/registry.h"
 #include "engine/reuse/auto/auto.h"
+#include "engine/text/constrain/grammar.h"
 #include "tests/support/reuse_run.h"
 #include "tests/support/tiny_model.h"
 
@@ -152,6 +154,111 @@ TEST_CASE("auto: a prompt whose guard measures too much is computed in full, bef
   levels.guard_scale = 0.02 / (2.0 * relayed.result.guard_left);
   update_calibration(*engine, [&](Calibration& now) { now.levels = levels; });
   CHECK(same(ask(*engine, prompt, reuse), relayed));
+}
+
+namespace {
+
+/// An engine whose levels predict this divergence, and a prompt that reads a text.
+struct TieSetting {
+  std::shared_ptr<StepEngine> engine;
+  ReuseOptions reuse = automatic(1000.0f);
+  std::vector<PromptPart> prompt;
+
+  explicit TieSetting(double divergence) : engine(engine_with_levels(2 * divergence)) {
+    reuse.prefix = false;
+    const PromptPart read = question(*engine, reuse);
+    prompt = {text(20, 3), read, text(6, 4)};
+  }
+  Run decide(const std::function<void(GenerationRequest&)>& how, const ReuseOptions& by) const {
+    GenerationRequest request;
+    request.prompt = prompt;
+    request.reuse = by;
+    request.max_tokens = 24;
+    how(request);
+    return run(*engine, std::move(request));
+  }
+};
+
+constexpr double kAnyIsNear = 300.0, kNoneIsNear = 1e-9;  // nats
+
+}  // namespace
+
+TEST_CASE("auto: a choice with a small margin is made again on exact KV", "[reuse][auto][decisions]") {
+  const bool long_texts = GENERATE(false, true);
+  const auto choose = [&](GenerationRequest& request) {
+    for (std::uint64_t i = 0; i < 5; ++i) request.choices.push_back(random_tokens(long_texts ? 3 + i : 1, 90 + i));
+  };
+  const TieSetting near(kAnyIsNear), far(kNoneIsNear);
+  const Run full = near.decide(choose, ReuseOptions());
+  const Run again = near.decide(choose, near.reuse);
+  CHECK(again.result.choices == full.result.choices);
+  CHECK(again.result.tokens == full.result.tokens);
+  CHECK(again.result.decisions == 1);
+  CHECK(again.result.decisions_exact == 1);
+  CHECK(again.result.hops == 0);
+  CHECK(again.result.kv_computed == again.result.kv_entries);
+  CHECK(again.result.uses[1].method->name == "full");
+  CHECK(again.result.uses[1].kv_reused == 0);
+  CHECK(again.result.uses[1].reason.find("a decision has a margin of") == 0);
+  CHECK(again.logits.size() == full.logits.size());
+  const Run stands = far.decide(choose, far.reuse);
+  CHECK(stands.result.choices != full.result.choices);
+  CHECK(stands.result.decisions == 1);
+  CHECK(stands.result.decisions_exact == 0);
+  CHECK(stands.result.uses[1].method->name == "rectify");
+  CHECK(full.result.decisions == 0);
+}
+
+TEST_CASE("auto: a token of few that a constraint leaves is decided on exact KV, the answer before it stays",
+          "[reuse][auto][decisions]") {
+  const std::string pattern = GENERATE("(A|B|C|D)", "[^~]{6,9}~(A|B|C|D)", "[^~]{3}~(x|y)[^~]{4}~(A|B|C|D)");
+  CAPTURE(pattern);
+  const auto constrain = [&](GenerationRequest& request) { request.constraint = regex_grammar(pattern); };
+  const TieSetting near(kAnyIsNear), far(kNoneIsNear);
+  const Run again = near.decide(constrain, near.reuse);
+  CHECK(again.result.decisions == 1);
+  CHECK(again.result.decisions_exact == 1);
+  CHECK(again.result.hops == 0);
+  CHECK(again.result.kv_computed == again.result.kv_entries);
+  CHECK(again.logits.size() >= again.result.tokens.size());
+  const Run exact =
+      near.decide([&](GenerationRequest& request) { request.forced = again.result.tokens; }, ReuseOptions());
+  // From the decision on all logits are the exact ones, those before it are not.
+  std::size_t first = 0;
+  while (first < again.logits.size() && again.logits[first] != exact.logits[first]) ++first;
+  CHECK((first == 0) == pattern.starts_with("("));
+  REQUIRE(first < again.logits.size());
+  for (std::size_t i = first; i < again.logits.size(); ++i) CHECK(again.logits[i] == exact.logits[i]);
+  const Run stands = far.decide(constrain, far.reuse);
+  CHECK(stands.result.decisions > 0);
+  CHECK(stands.result.decisions_exact == 0);
+  CHECK(stands.logits.front() != exact.logits.front());
+}
+
+TEST_CASE("auto: decisions are made again while other requests decode", "[reuse][auto][decisions]") {
+  const TieSetting near(kAnyIsNear);
+  const auto constrain = [](GenerationRequest& request) { request.constraint = regex_grammar("[^~]{4,7}~(A|B|C|D)"); };
+  const Run alone = near.decide(constrain, near.reuse);
+  std::vector<std::future<Run>> all;
+  for (int i = 0; i < 6; ++i)
+    all.push_back(std::async(std::launch::async, [&] { return near.decide(constrain, near.reuse); }));
+  for (auto& one : all) CHECK(same(one.get(), alone));
+}
+
+TEST_CASE("auto: sampled answers, free texts and exact prompts decide nothing", "[reuse][auto][decisions]") {
+  const TieSetting near(kAnyIsNear);
+  const Run free = near.decide([](GenerationRequest&) {}, near.reuse);
+  CHECK(free.result.decisions == 0);
+  CHECK(free.result.hops == 1);
+  const Run sampled = near.decide(
+      [](GenerationRequest& request) {
+        request.constraint = regex_grammar("(A|B|C|D)");
+        request.sampling.temperature = 1.0f;
+      },
+      near.reuse);
+  CHECK(sampled.result.decisions == 0);
+  const Run one = near.decide([](GenerationRequest& request) { request.choices = {random_tokens(2, 90)}; }, near.reuse);
+  CHECK(one.result.decisions == 0);
 }
 
 TEST_CASE("auto: what stands before the first rectified text is computed ahead, and no more", "[reuse][auto]") {

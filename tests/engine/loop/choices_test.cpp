@@ -10,6 +10,7 @@
 #include "engine/loop/answer_writer.h"
 #include "engine/loop/step_engine.h"
 #include "engine/registry.h"
+#include "engine/reuse/decision.h"
 #include "engine/reuse/lab/direct/direct.h"
 #include "engine/text/constrain/grammar.h"
 #include "tests/support/asking.h"
@@ -264,6 +265,46 @@ TEST_CASE("choices that cannot be scored are refused", "[engine][choices]") {
   auto both = request_for({1}, {{1}});
   both.constraint = regex_grammar("a");
   CHECK_THROWS_WITH(engine->submit(both), Contains("choices exclude a constraint"));
+}
+
+TEST_CASE("choices: the decision is the best choice, and by how much it leads", "[engine][choices]") {
+  const auto scored = [](const Choices& choices, std::vector<float> logits) {
+    ChoiceScores scores(choices, {});
+    while (!scores.begun() || !scores.running().empty()) scores.take(logits);
+    return scores.decision();
+  };
+  const auto one = scored({{0}, {1}, {2}}, {1.0f, 3.5f, 2.0f});
+  REQUIRE(one);
+  CHECK(one->best == 1);
+  CHECK(one->gap == Approx(1.5));
+  CHECK(one->tokens == 1);
+  const auto longer = scored({{0, 1, 1}, {2, 2}}, {0.0f, 1.0f, 0.5f});
+  REQUIRE(longer);
+  CHECK(longer->best == 1);  // fewer tokens lose less
+  CHECK(longer->tokens == 3);
+  const auto first = scored({{1}, {0}}, {2.0f, 2.0f});
+  REQUIRE(first);
+  CHECK(first->best == 0);
+  CHECK(first->gap == 0.0);
+  CHECK_FALSE(scored({{0}}, {1.0f, 2.0f}));
+  ChoiceScores again({{0}, {1}}, {});
+  again.take(std::vector<float>{0.0f, 1.0f});
+  again.restart();
+  CHECK_FALSE(again.begun());
+  again.take(std::vector<float>{5.0f, 1.0f});
+  CHECK(again.decision()->best == 0);
+}
+
+TEST_CASE("near ties: the margin grows with the root of the divergence and of the tokens", "[reuse][auto][decisions]") {
+  ReuseDecision decision;
+  CHECK(near_tie(decision, 0.02f, 1) == 0.0);  // without a factor every decision stands
+  decision.tie_factor = 2.0f;
+  CHECK(near_tie(decision, 0.02f, 1) == Approx(0.4));
+  CHECK(near_tie(decision, 0.02f, 4) == Approx(0.8));
+  CHECK(near_tie(decision, 0.0f, 1) == 0.0);
+  CHECK(near_tie(decision, -1.0f, 1) == HUGE_VAL);
+  decision.exact = true;
+  CHECK(near_tie(decision, 0.02f, 1) == 0.0);
 }
 
 TEST_CASE("scores are finite where no choice is possible", "[engine][choices]") {

@@ -73,7 +73,10 @@ TEST_CASE("a run record as JSON") {
                           "confirmed_tokens",
                           "expected_nats",
                           "guard_nats",
-                          "guard_change"}) {
+                          "guard_change",
+                          "decisions",
+                          "decisions_exact",
+                          "decisions_changed"}) {
     CHECK(parsed["agents"][0].contains(key));
   }
   CHECK(parsed["agents"][0]["guard_nats"].is_null());
