@@ -4,10 +4,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
+#include <barrier>
 #include <charconv>
 #include <chrono>
 #include <cstring>
 #include <functional>
+#include <numeric>
 #include <thread>
 #include <vector>
 
@@ -52,78 +55,84 @@ std::unique_ptr<Backend> make_backend(const BackendOptions& options) {
   throw BackendError(fmt::format("unknown device '{}': expected auto, cpu, cuda or cuda:N", device));
 }
 
-MachineLimits measure_limits(Backend& backend, DType dtype, Activations activations) {
+MachineLimits measure_limits(Backend& backend, const LimitsToMeasure& of) {
   const int index = device_index(backend.info().name);
-  return index >= 0 ? measure_cuda_limits(index) : measure_host_limits(backend, dtype, activations);
+  return index >= 0 ? measure_cuda_limits(index) : measure_host_limits(backend, of);
 }
 
 namespace {
 
-constexpr double kSeconds = 0.3;  // the least time per measurement
+constexpr int kPasses = 10;
 
-double median_seconds(const std::function<void()>& run) {
-  std::vector<double> times;
-  double spent = 0.0;
-  while (times.size() < 5 || (spent < kSeconds && times.size() < 1000)) {
-    const auto begin = std::chrono::steady_clock::now();
-    run();
-    times.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
-    spent += times.back();
+/// Runs part(thread) on all threads at once; returns the seconds until the last has ended.
+double seconds_of_all(std::size_t threads, const std::function<void(std::size_t)>& part) {
+  std::barrier together(static_cast<std::ptrdiff_t>(threads + 1));
+  std::vector<std::jthread> running;
+  for (std::size_t t = 0; t < threads; ++t) {
+    running.emplace_back([&, t] {
+      together.arrive_and_wait();
+      part(t);
+    });
   }
-  const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
-  std::nth_element(times.begin(), middle, times.end());
-  return *middle;
+  together.arrive_and_wait();
+  const auto begin = std::chrono::steady_clock::now();
+  running.clear();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-double gemm_gflops(Backend& backend, DType dtype, Activations activations) {
-  constexpr std::int64_t kRows = 480, kWidth = 4096, kDeep = 2048;
-  std::vector<float> values(static_cast<std::size_t>(kWidth * kDeep));
-  for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i * 37 % 101) / 50.0f - 1.0f;
-  const ConstTensorView weights = view_of(static_cast<const float*>(values.data()), kWidth, kDeep);
-  const auto matrix = backend.load_matrix({&weights, 1}, dtype, activations);
-  const Buffer x = backend.allocate(kRows * kDeep * sizeof(float)),
-               out = backend.allocate(kRows * kWidth * sizeof(float));
-  backend.copy_to_device(x.data(), std::as_bytes(std::span(values).first(kRows * kDeep)));
-  const auto run = [&] {
-    backend.matmul(out.view(DType::f32, kRows, kWidth), x.view(DType::f32, kRows, kDeep), *matrix, {});
-  };
-  run();
-  return 2.0 * kRows * kWidth * kDeep / median_seconds(run) / 1e9;
-}
-
-std::uint64_t sum_of(std::span<const std::uint64_t> words) {
-  std::uint64_t sums[8] = {};
-  for (std::size_t i = 0; i + 8 <= words.size(); i += 8) {
-    for (std::size_t j = 0; j < 8; ++j) sums[j] += words[i + j];
+double products_per_second(Products kind, std::size_t threads) {
+  constexpr std::int64_t kTimes = 1 << 20;
+  double best = 0.0;
+  for (int pass = 0; pass < kPasses; ++pass) {
+    std::vector<double> done(threads);
+    const double seconds = seconds_of_all(threads, [&](std::size_t t) { done[t] = repeat_products(kind, kTimes); });
+    best = std::max(best, std::accumulate(done.begin(), done.end(), 0.0) / seconds);
   }
-  std::uint64_t total = 0;
-  for (const std::uint64_t sum : sums) total += sum;
-  return total;
+  return best;
 }
 
-double bandwidth_gbs(Backend& backend) {
-  const Buffer buffer = backend.allocate(std::size_t{384} << 20);
+double bytes_per_second(Backend& backend, std::int64_t bytes, std::size_t threads) {
+  constexpr std::int64_t kLeast = std::int64_t{16} << 20, kMost = std::int64_t{1} << 30;
+  const Buffer buffer = backend.allocate(static_cast<std::size_t>(std::clamp(bytes, kLeast, kMost)));
   std::memset(buffer.data(), 1, buffer.bytes());
-  const std::span words(reinterpret_cast<const std::uint64_t*>(buffer.data()), buffer.bytes() / sizeof(std::uint64_t));
-  const auto threads = static_cast<std::size_t>(std::max(1, backend.info().threads));
-  std::vector<std::uint64_t> sums(threads);
-  volatile std::uint64_t sink = 0;
-  const double seconds = median_seconds([&] {
-    std::vector<std::jthread> readers;
-    const std::size_t share = words.size() / threads;
-    for (std::size_t t = 0; t < threads; ++t) {
-      readers.emplace_back([&, t] { sums[t] = sum_of(words.subspan(t * share, share)); });
+  const std::span<const std::byte> all(buffer.data(), buffer.bytes());
+  const std::size_t share = all.size() / threads;
+  std::atomic<std::uint32_t> sink = 0;
+  double best = 0.0;
+  for (const std::size_t streams : {1, 2, 4, 8}) {
+    for (int pass = 0; pass < kPasses; ++pass) {
+      const double seconds =
+          seconds_of_all(threads, [&](std::size_t t) { sink += read_streams(all.subspan(t * share, share), streams); });
+      best = std::max(best, static_cast<double>(share * threads) / seconds);
     }
-    readers.clear();
-    for (const std::uint64_t sum : sums) sink = sink + sum;
-  });
-  return static_cast<double>(buffer.bytes()) / seconds / 1e9;
+  }
+  return best;
 }
+
+struct ProductsOfCpu {
+  Products kind;
+  const char* name;
+};
 
 }  // namespace
 
-MachineLimits measure_host_limits(Backend& backend, DType dtype, Activations activations) {
-  return {gemm_gflops(backend, dtype, activations), bandwidth_gbs(backend)};
+MachineLimits measure_host_limits(Backend& backend, const LimitsToMeasure& of) {
+  const auto threads = static_cast<std::size_t>(std::max(1, backend.info().threads));
+  std::vector<ProductsOfCpu> kinds = {{Products::f32, "f32"}};
+  if (of.bf16_pairs) kinds.push_back({Products::bf16, "bf16 in pairs"});
+  if (of.quantized) {
+    kinds.push_back({Products::bytes, "bytes"});
+    kinds.push_back({Products::tiles, "bytes in tiles"});
+  }
+  MachineLimits limits;
+  for (const auto& [kind, name] : kinds) {
+    const double found = products_per_second(kind, threads) / 1e9;
+    if (found <= limits.gemm_gflops) continue;
+    limits.gemm_gflops = found;
+    limits.products = name;
+  }
+  limits.bandwidth_gbs = bytes_per_second(backend, of.bytes, threads) / 1e9;
+  return limits;
 }
 
 }  // namespace baton

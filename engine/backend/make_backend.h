@@ -2,6 +2,7 @@
 // The only place that knows every backend.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -25,17 +26,26 @@ std::unique_ptr<Backend> make_backend(const BackendOptions& options);
 // The measured peak rates of a machine, which prefill and decode are compared with.
 
 struct MachineLimits {
-  double gemm_gflops = 0;    // of a large matrix product, in GFLOP/s
+  double gemm_gflops = 0;    // of products, in GFLOP/s
   double bandwidth_gbs = 0;  // of memory, in GB/s
+  std::string products;      // what they are: "bytes (AMX)", "bf16 by cuBLAS"
 };
 
-/// Measures the device behind the backend. On the CPU: our own product of two large matrices, weights of type `dtype`
-/// and activations as given, and a read of 384 MiB by all threads. On a GPU: cuBLAS's bf16 product of random numbers,
-/// and a copy within the device's memory, counting bytes read and written. Throws BackendError when memory is short.
-MachineLimits measure_limits(Backend& backend, DType dtype, Activations activations);
+/// What a model asks of a machine.
+struct LimitsToMeasure {
+  std::int64_t bytes = 0;   // that a decode step reads of weights: a cache that holds them counts
+  bool quantized = false;   // some products take bytes
+  bool bf16_pairs = false;  // some products take pairs of bf16
+};
+
+/// Measures the device behind the backend, by the best of ten passes. On the CPU, plain loops on all threads: the
+/// fastest kind of product that the model's can take, from registers, and reads of as many bytes as a decode step
+/// reads, in as many streams as are fastest. On a GPU: cuBLAS's bf16 product of random numbers, and a copy within the
+/// device's memory, counting bytes read and written. Throws BackendError when memory is short.
+MachineLimits measure_limits(Backend& backend, const LimitsToMeasure& of);
 
 /// The CPU's measurement, for any backend whose buffers the host can read.
-MachineLimits measure_host_limits(Backend& backend, DType dtype, Activations activations);
+MachineLimits measure_host_limits(Backend& backend, const LimitsToMeasure& of);
 
 // A device against a reference, in seconds: whether its operations, copies and replays give what they should.
 

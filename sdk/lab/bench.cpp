@@ -21,6 +21,17 @@
 namespace baton::inline v1::lab {
 namespace {
 
+/// What the limits are of that the model's products and reads are compared with.
+LimitsToMeasure asked_of(const Model& model) {
+  const auto is_quantized = [](const Matrix& matrix) {
+    return static_cast<std::int64_t>(matrix.bytes) < 2 * matrix.rows * matrix.cols;
+  };
+  const auto& layers = model.weights.layers;
+  const bool quantized =
+      std::any_of(layers.begin(), layers.end(), [&](const LayerWeights& layer) { return is_quantized(layer.first()); });
+  return {bytes_of_step(model), quantized, model.options.activations == DType::bf16};
+}
+
 constexpr std::int64_t kAsMuchAsAsked = std::int64_t{1} << 48;  // bytes
 constexpr std::int64_t kLargeModel = 1'000'000'000;             // parameters
 
@@ -60,9 +71,8 @@ class Bench {
     check_context();
     describe();
     progress("limits of the machine");
-    const bool rounds = model_->options.activations == DType::bf16;
-    const MachineLimits limits =
-        measure_limits(*backend_, model_->options.dtype, rounds ? Activations::bf16 : Activations::f32);
+    const MachineLimits limits = measure_limits(*backend_, asked_of(*model_));
+    result_.products = limits.products;
     result_.gemm_gflops = limits.gemm_gflops;
     result_.bandwidth_gbs = limits.bandwidth_gbs;
     measure_bare_model();

@@ -113,8 +113,8 @@ std::string memory_of(const std::vector<BenchMemory>& memory) {
 std::string text_of(const BenchResult& result) {
   std::string out = fmt::format("{}, {} layers, {}{}, on {}\n", result.shape, result.layers, result.dtype,
                                 result.activations == "bf16" ? " with bf16 activations" : "", result.device);
-  out += fmt::format("limits: {:.0f} GFLOP/s, {:.1f} GB/s; logits {}\n", result.gemm_gflops, result.bandwidth_gbs,
-                     result.logits_hash.empty() ? "not hashed" : result.logits_hash);
+  out += fmt::format("limits: {:.0f} GFLOP/s of {}, {:.1f} GB/s; logits {}\n", result.gemm_gflops, result.products,
+                     result.bandwidth_gbs, result.logits_hash.empty() ? "not hashed" : result.logits_hash);
   for (const auto& line : result.prefill) {
     out += fmt::format("prefill {:>5} tokens            {:>9.1f} tokens/s  {:>3.0f} % of the limit\n", line.tokens,
                        line.tokens_per_s, 100 * line.share);
@@ -400,36 +400,38 @@ OrderedJson json_of(const BenchResult& result, const BenchOptions& options) {
                       {"share", line.share},
                       {"recording", line.recording}});
   }
-  OrderedJson json = {{"schema", 1},
-                      {"device", result.device},
-                      {"shape", result.shape},
-                      {"dtype", result.dtype},
-                      {"activations", result.activations},
-                      {"threads", result.threads},
-                      {"params",
-                       {{"layers", result.layers},
-                        {"layers_range", result.layers_range},
-                        {"agents", options.agents},
-                        {"prefix", one_or_more(options.prefix)},
-                        {"question", options.question},
-                        {"output", one_or_more(options.output)},
-                        {"select", one_or_more(options.select)},
-                        {"from_host", options.from_host},
-                        {"seed", options.seed},
-                        {"repeat", result.repeat}}},
-                      {"limits", {{"gemm_gflops", result.gemm_gflops}, {"bandwidth_gbs", result.bandwidth_gbs}}},
-                      {"logits_hash", result.logits_hash},
-                      {"prefill", std::move(prefill)},
-                      {"decode", std::move(decode)},
-                      {"methods", json_of(result.methods)},
-                      {"memory",
-                       {{"weights_bytes", result.weights_bytes},
-                        {"kv_bytes_per_token", result.kv_bytes_per_token},
-                        {"segment_bytes_per_token", result.segment_bytes_per_token},
-                        {"kv_peak_bytes", result.kv_peak_bytes},
-                        {"segments_peak_bytes", result.segments_peak_bytes}}},
-                      {"load_ms", result.load_ms},
-                      {"complete", result.complete}};
+  OrderedJson json = {
+      {"schema", 1},
+      {"device", result.device},
+      {"shape", result.shape},
+      {"dtype", result.dtype},
+      {"activations", result.activations},
+      {"threads", result.threads},
+      {"params",
+       {{"layers", result.layers},
+        {"layers_range", result.layers_range},
+        {"agents", options.agents},
+        {"prefix", one_or_more(options.prefix)},
+        {"question", options.question},
+        {"output", one_or_more(options.output)},
+        {"select", one_or_more(options.select)},
+        {"from_host", options.from_host},
+        {"seed", options.seed},
+        {"repeat", result.repeat}}},
+      {"limits",
+       {{"products", result.products}, {"gemm_gflops", result.gemm_gflops}, {"bandwidth_gbs", result.bandwidth_gbs}}},
+      {"logits_hash", result.logits_hash},
+      {"prefill", std::move(prefill)},
+      {"decode", std::move(decode)},
+      {"methods", json_of(result.methods)},
+      {"memory",
+       {{"weights_bytes", result.weights_bytes},
+        {"kv_bytes_per_token", result.kv_bytes_per_token},
+        {"segment_bytes_per_token", result.segment_bytes_per_token},
+        {"kv_peak_bytes", result.kv_peak_bytes},
+        {"segments_peak_bytes", result.segments_peak_bytes}}},
+      {"load_ms", result.load_ms},
+      {"complete", result.complete}};
   if (result.row_costs) json["row_costs"] = json_of(*result.row_costs);
   if (options.prefix.size() * options.output.size() > 1) {
     json["cases"] = OrderedJson::array();

@@ -27,7 +27,6 @@
 #include "sdk/console/text.h"
 #include "sdk/lab/dataset.h"
 #include "sdk/lab/eval_score.h"
-#include "sdk/lab/plots.h"
 #include "sdk/lab/verbs.h"
 
 #include <baton/baton.h>

@@ -6,7 +6,7 @@
 
 #include "sdk/console/html.h"
 #include "sdk/console/text.h"
-#include "sdk/lab/plots.h"
+#include "sdk/lab/verbs.h"
 
 namespace baton::inline v1::lab {
 using namespace cli;

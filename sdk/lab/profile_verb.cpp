@@ -21,7 +21,6 @@
 #include "sdk/console/terminal.h"
 #include "sdk/console/text.h"
 #include "sdk/lab/dataset.h"
-#include "sdk/lab/plots.h"
 #include "sdk/lab/verbs.h"
 
 namespace baton::inline v1::lab {

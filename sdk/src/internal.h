@@ -233,6 +233,9 @@ struct RatesToMeasure {
 void measure_rates(std::vector<PrefillRate>& prefill, std::vector<DecodeRate>& decode, Backend& backend,
                    const Model& model, const RatesToMeasure& what);
 
+/// Returns the bytes of weights that a decode step reads: of tables, a token reads a row. Of a mixture of experts: all.
+std::int64_t bytes_of_step(const Model& model);
+
 /// Measures what prompt rows in a decode step cost.
 RowCosts measure_row_costs(Backend& backend, const Model& model, const std::function<bool()>& stopped);
 

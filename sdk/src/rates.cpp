@@ -106,11 +106,8 @@ class Rates {
       spent += seconds.back() + other;
     }
     const double step = median(std::move(seconds));
-    const Weights& weights = model_.weights;  // of tables, a token reads a row
-    const double table = (model_.config.tied_embeddings ? 0.0 : static_cast<double>(weights.embedding->bytes)) +
-                         (weights.token_table ? static_cast<double>(weights.token_table->bytes) : 0.0);
     const double kv = static_cast<double>(depth) * sequences * static_cast<double>(text.bytes()) / depth;
-    const double bytes = static_cast<double>(weights.bytes) - table + kv;
+    const double bytes = static_cast<double>(bytes_of_step(model_)) + kv;
     const double share = bandwidth_limit > 0 ? bytes / step / 1e9 / bandwidth_limit : 0.0;
     return {depth, sequences, sequences / step, share, median(std::move(ratios)) - 1.0};
   }
@@ -147,6 +144,13 @@ class Rates {
 };
 
 }  // namespace
+
+std::int64_t bytes_of_step(const Model& model) {
+  const Weights& weights = model.weights;
+  const std::size_t tables = (model.config.tied_embeddings ? 0 : weights.embedding->bytes) +
+                             (weights.token_table ? weights.token_table->bytes : 0);
+  return static_cast<std::int64_t>(weights.bytes - tables);
+}
 
 RowCosts measure_row_costs(Backend& backend, const Model& model, const std::function<bool()>& stopped) {
   RowCosts costs;

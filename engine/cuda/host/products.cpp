@@ -512,7 +512,7 @@ double gemm_gflops() {
 
 MachineLimits measure_cuda_limits(int device) {
   BATON_CUDA_CHECK(cudaSetDevice(device));
-  return {gemm_gflops(), copy_gbs()};
+  return {gemm_gflops(), copy_gbs(), "bf16 by cuBLAS"};
 }
 
 }  // namespace baton

@@ -126,8 +126,10 @@ struct BenchResult {
   int layers = 0;
   std::array<int, 3> layers_range{};
   int repeat = 0;
-  // Limits of this machine, measured: on the CPU the product of two large matrices by the engine's kernel, and reading
-  // memory on all threads; on a GPU a bf16 product by cuBLAS, and a copy within its memory (bytes read and written).
+  // Limits of this machine, the best of ten passes: on the CPU plain loops of the fastest products that the model can
+  // take, and of reads of as many bytes as a decode step reads, on all threads; on a GPU a bf16 product by cuBLAS, and
+  // a copy within its memory (bytes read and written).
+  std::string products;  // what is multiplied: "bytes in tiles"
   double gemm_gflops = 0;
   double bandwidth_gbs = 0;
   double load_ms = 0;       // starting the device and reading the model, or making its random weights
