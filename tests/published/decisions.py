@@ -41,6 +41,12 @@ def run(arguments, inputs: dict, relay: list[str], cache: str) -> dict:
     return {agent["agent"]: agent for agent in json.loads(done.stdout)["agents"]}
 
 
+def decided(agent: dict) -> str:
+    """What the answer says, however it is written."""
+    text = agent["output"]
+    return json.loads(text)["earlier"] if text.lstrip().startswith("{") else text
+
+
 def margin(agent: dict) -> float | None:
     """By how much the best choice is more probable than the next, nats."""
     found = sorted((value for _, value in pairs(agent)), reverse=True)
@@ -74,7 +80,8 @@ def main() -> int:
                 raise SystemExit(f"{question['id']}: the reader's answers differ: its prompt is not exact")
             for name in AGENTS:
                 then, now = full[name], relayed[name]
-                rows.append({"id": question["id"], "agent": name, "full": then["output"], "auto": now["output"],
+                rows.append({"id": question["id"], "agent": name, "full": decided(then), "auto": decided(now), "text": now["output"],
+                             "text_full": then["output"],
                              "right": question["right"][name], "reuse": now["kv"]["reuse_rate"],
                              "decisions": now.get("decisions", 0), "exact": now.get("decisions_exact", 0),
                              "changed": now.get("decisions_changed", 0), "expected": now["expected_nats"],
@@ -106,7 +113,7 @@ def main() -> int:
         some = [row for row in counted if row["agent"] == name]
         print(f"  {name}: {len(some)}, flips {sum(row['auto'] != row['full'] for row in some)}, changed by the rule "
               f"{sum(row['changed'] for row in some)}, made again {sum(row['exact'] for row in some)}, "
-              f"right {sum(row['right'] in row['auto'] for row in some)} (full {sum(row['right'] in row['full'] for row in some)})")
+              f"right {sum(row['right'] == row['auto'] for row in some)} (full {sum(row['right'] == row['full'] for row in some)})")
     return 0
 
 
