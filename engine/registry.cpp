@@ -35,6 +35,7 @@ constexpr std::string_view kLaboratoryKeys[] = {
     "epic_tokens",       // engine/reuse/lab/epic/
     "cacheblend_share",  // engine/reuse/lab/cacheblend/
     "cacheblend_score",  // engine/reuse/lab/cacheblend/
+    "kvcomm",            // engine/reuse/lab/kvcomm/
 };
 
 }  // namespace

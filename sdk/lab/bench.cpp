@@ -232,7 +232,7 @@ class Bench {
       }
       if (!found.methods.empty() || !found.error.empty()) result_.cases.push_back(std::move(found));
       if (!complete) break;
-      for (const Method* method : methods()) {
+      for (const Method* method : methods_) {
         if (learns(*method)) learned_state_of(*method, options_.seed)->clear(*engine.method_state(*method));
       }
     }

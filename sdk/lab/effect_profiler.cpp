@@ -10,7 +10,7 @@
 
 #include "engine/registry.h"
 #include "engine/reuse/between_models.h"
-#include "engine/reuse/lab/direct/direct.h"
+#include "engine/reuse/lab/lab_methods.h"
 #include "engine/reuse/rectify/rectify.h"
 
 namespace baton::inline v1::lab {

@@ -17,7 +17,7 @@ import shutil
 import subprocess
 import sys
 
-METHODS = ["anchors", "droidspeak", "epic", "cacheblend", "verified"]
+METHODS = ["anchors", "droidspeak", "epic", "cacheblend", "kvcomm", "verified"]
 REGISTRIES = ["engine/registry.cpp", "engine/reuse/lab/lab_methods.cpp", "sdk/lab/bench_agents.cpp"]
 PROGRAMS = re.compile(r"^bin/(baton|baton-lab|baton_test_(?:engine|loop|reuse|learning|workflows|sdk)\w*)$")
 CASE = re.compile(r"^(?:TEST_CASE|TEMPLATE_TEST_CASE|SCENARIO)\(", re.MULTILINE)

@@ -102,24 +102,6 @@ std::shared_ptr<const SketchedText> TokenSketcher::sketch(std::span<const TokenI
   return text;
 }
 
-double TokenSketcher::embedding_distance(const SketchedText& text, const SketchedText& other) {
-  const auto n = text.tokens.size();
-  const std::int64_t width = model_.config.width;
-  const auto values = n * static_cast<std::size_t>(width);
-  const auto embedded = [&](std::span<const TokenId> tokens) {
-    std::vector<float> made(values);
-    const Buffer memory = backend_.allocate_uninitialized(values * sizeof(float));
-    backend_.embed(memory.view(DType::f32, static_cast<std::int64_t>(n), width), *model_.weights.embedding, tokens);
-    backend_.copy_to_host(std::as_writable_bytes(std::span(made)), memory.data());
-    return made;
-  };
-  if (n == 0) return 0.0;
-  const std::vector<float> a = embedded(text.tokens), b = embedded(std::span(other.tokens).first(n));
-  double squares = 0.0;
-  for (std::size_t i = 0; i < values; ++i) squares += (double{a[i]} - b[i]) * (double{a[i]} - b[i]);
-  return std::sqrt(squares);
-}
-
 std::vector<std::int32_t> TokenSketcher::rows_of(const SketchedText& text) {
   const auto is_known = [&](TokenId id) { return id >= 0 && id < model_.config.vocabulary; };
   if (!std::all_of(text.tokens.begin(), text.tokens.end(), is_known)) return {};
@@ -240,27 +222,6 @@ void weigh(AnchorChoice& choice, const AnchorOptions& options, std::span<const f
   choice.alignments.resize(kept);
 }
 
-/// KVComm's weights: a softmax over -d, without a temperature.
-void weigh_as_published(AnchorChoice& choice, std::span<const double> distances) {
-  const double least = *std::min_element(distances.begin(), distances.end());
-  double sum = 0.0, entropy = 0.0;
-  for (const double distance : distances) sum += std::exp(least - distance);
-  std::size_t kept = 0;
-  for (std::size_t i = 0; i < distances.size(); ++i) {
-    const double weight = std::exp(least - distances[i]) / sum;
-    if (weight > 0.0) entropy -= weight * std::log(weight);
-    if (static_cast<float>(weight) == 0.0f) continue;
-    choice.weights.push_back(static_cast<float>(weight));
-    choice.anchors[kept] = choice.anchors[i];
-    choice.alignments[kept++] = choice.alignments[i];
-  }
-  choice.anchors.resize(kept);
-  choice.alignments.resize(kept);
-  choice.distance = static_cast<float>(least);
-  choice.ambiguity =
-      distances.size() > 1 ? static_cast<float>(entropy / std::log(static_cast<double>(distances.size()))) : 0.0f;
-}
-
 void learn(AnchorChoice& choice, std::string reason) {
   choice.kind = AnchorChoice::Kind::learn;
   choice.reason = std::move(reason);
@@ -292,11 +253,10 @@ void judge_by_error(AnchorChoice& choice, const AnchorOptions& options, const An
   }
 }
 
-/// Gate entropy (KVComm eq. 5). With one anchor the entropy is always 0, so the distance decides; as published, one
-/// anchor is always enough.
+/// Gate entropy (after KVComm eq. 5). With one anchor the entropy is always 0, so the distance decides.
 void judge_by_entropy(AnchorChoice& choice, const AnchorOptions& options, std::size_t anchors, bool exact) {
   constexpr float kAlone = 0.5f;
-  const bool alone = anchors == 1 && choice.distance > kAlone && !options.as_published;
+  const bool alone = anchors == 1 && choice.distance > kAlone;
   if (!exact && (choice.ambiguity > options.gamma || alone)) {
     return learn(choice, anchors == 1 ? fmt::format("distance {:.2f} from the only anchor", choice.distance)
                                       : fmt::format("entropy {:.2f} log {} above {:.2f} log {}", choice.ambiguity,
@@ -348,17 +308,14 @@ std::shared_ptr<const Alignment> AlignmentMemo::keep(std::uint64_t key, Alignmen
 }
 
 AnchorChoice choose_anchors(const AnchorOptions& options, const AnchorPoolView& pool, const SharedText& text,
-                            std::span<const SharedText> before, AlignmentMemo& memo,
-                            const EmbeddingDistance& embedding_distance) {
+                            std::span<const SharedText> before, AlignmentMemo& memo) {
   AnchorChoice choice;
-  std::vector<double> published;
   std::vector<float> distances;
   bool exact = false;
   for (const SharedAnchor& anchor : pool.anchors) {
     if (!options.aligned && anchor->length < text->size()) continue;  // the paper's length rule
     const bool in_place = same_place(*anchor, *text, before);
     auto alignment = memo.find(text, anchor->text, options.aligned);
-    if (options.as_published) published.push_back(embedding_distance(*text, *anchor->text));
     float distance = alignment->distance, around = 0.0f;
     for (std::size_t i = 0; i < before.size() && i < anchor->before.size(); ++i)
       around += memo.find(before[i], anchor->before[i], true)->distance;
@@ -374,12 +331,7 @@ AnchorChoice choose_anchors(const AnchorOptions& options, const AnchorPoolView& 
     return choice;
   }
   choice.distance = *std::min_element(distances.begin(), distances.end());
-  if (options.as_published) {
-    weigh_as_published(choice, published);
-    exact = false;
-  } else {
-    weigh(choice, options, distances, exact);
-  }
+  weigh(choice, options, distances, exact);
   switch (options.gate) {
     case AnchorOptions::Gate::error:
       judge_by_error(choice, options, pool, exact);

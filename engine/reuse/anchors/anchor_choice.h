@@ -7,10 +7,10 @@
 
 #include <atomic>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "engine/backend/host_operations.h"
@@ -38,10 +38,6 @@ class TokenSketcher {
       : backend_(backend), model_(model), host_memory_(backend.info().host_memory) {}
 
   std::shared_ptr<const SketchedText> sketch(std::span<const TokenId> tokens);
-
-  /// Returns the Euclidean norm of the difference between a text's input embeddings [n, C] and those of the first n
-  /// tokens of another: computed from the embeddings themselves. `other` must not be shorter.
-  double embedding_distance(const SketchedText& text, const SketchedText& other);
 
   /// Returns the rows of table() that hold the sketches of a text's tokens; empty when a token is not in the model's
   /// vocabulary.
@@ -109,14 +105,14 @@ struct AnchorRecord {
   float plain = 0.0f;     // the error without a correction
 };
 
-/// KVComm (docs/methods.md): the KV of a placeholder is corrected by the measured change of similar texts.
+/// After KVComm (docs/methods.md): the KV of a placeholder is corrected by the measured change of similar texts.
 struct AnchorOptions {
   enum class Gate : std::uint8_t { error, entropy, none };
   enum class Offsets : std::uint8_t { weighted, nearest, none };
   enum class Text : std::uint8_t { computed, offset, base };
   std::int32_t size = 20;  // maximum anchors of one pool
   /// error (ours): the expected error of the correction, from the errors measured in this pool at the text's distance.
-  /// entropy: the paper's eq. 5. none: every text is corrected if the pool has an anchor.
+  /// entropy: after the paper's eq. 5. none: every text is corrected if the pool has an anchor.
   Gate gate = Gate::error;
   float trust = 0.1f;       // gate error: up to this relative error of K and V, a placeholder is only corrected
   float refuse = 0.16f;     // above this error it is computed in full; in between, uncertain tokens are recomputed
@@ -128,19 +124,6 @@ struct AnchorOptions {
   bool rotate = true;          // false: keys stay at their author's positions (to measure the effect of rotation)
   std::int32_t check = 32;     // one turn in `check` is computed in full to measure the error; 0: none
   std::string pool;            // name of the pools; pools of different names share nothing
-  /// Weights and gate as KVComm published them: a softmax over -d, d the distance of the input embeddings, without a
-  /// temperature; a text is an anchor where eq. 5 says so, and nothing else is looked at.
-  bool as_published = false;
-  static AnchorOptions by_paper(AnchorOptions options) {
-    options.gate = Gate::entropy;
-    options.offsets = Offsets::weighted;
-    options.text = Text::offset;
-    options.aligned = false;
-    options.rotate = true;
-    options.check = 0;
-    options.as_published = true;
-    return options;
-  }
   bool operator==(const AnchorOptions&) const = default;
 };
 
@@ -197,13 +180,8 @@ class AlignmentMemo {
   Known known_;  // null values: expected
 };
 
-/// The distance of a text's input embeddings from those of the first tokens of another, which is at least as long.
-using EmbeddingDistance = std::function<double(const SketchedText& text, const SketchedText& other)>;
-
-/// Decides about `text` in a prompt whose earlier placeholders hold `before`. `embedding_distance` is asked where the
-/// options are as published.
+/// Decides about `text` in a prompt whose earlier placeholders hold `before`.
 AnchorChoice choose_anchors(const AnchorOptions& options, const AnchorPoolView& pool, const SharedText& text,
-                            std::span<const SharedText> before, AlignmentMemo& memo,
-                            const EmbeddingDistance& embedding_distance = {});
+                            std::span<const SharedText> before, AlignmentMemo& memo);
 
 }  // namespace baton

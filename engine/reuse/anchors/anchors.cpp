@@ -14,8 +14,6 @@
 
 namespace baton {
 
-namespace {}  // namespace
-
 ConstTensorView AnchorMemory::Layers::operator()(std::int32_t layer) const {
   const std::int64_t width = 2 * shape->layer(layer), before = 2 * rows * shape->before(layer);
   return BasicView<const std::byte>{data + before * static_cast<std::int64_t>(sizeof(std::uint16_t)), DType::bf16, rows,
@@ -105,10 +103,7 @@ AnchorTurn Anchors::look(const PromptToPlace& prompt, const AnchorOptions& optio
     std::optional<AnchorSlot>& slot = turn.slots[i];
     if (!slot) continue;
     const AnchorPoolView& pool = pools[i];
-    slot->choice = choose_anchors(options, pool, slot->text, slot->before, memo_,
-                                  [this](const SketchedText& text, const SketchedText& other) {
-                                    return sketcher_.embedding_distance(text, other);
-                                  });
+    slot->choice = choose_anchors(options, pool, slot->text, slot->before, memo_);
     turn.learning = turn.learning || slot->choice.kind == AnchorChoice::Kind::learn;
     check = check || (options.check > 0 && pool.since_learning + 1 >= static_cast<std::uint64_t>(options.check));
   }
@@ -200,8 +195,6 @@ void Anchors::insert_text(RopeTable& angles, KvCache& cache, const AnchorSlot& s
 void Anchors::learn(const AnchorTurn& turn, const KvCache& cache, const AnchorOptions& options) {
   for (const std::optional<AnchorSlot>& slot : turn.slots) {
     if (!slot) continue;
-    if (options.as_published && slot->choice.kind != AnchorChoice::Kind::learn)
-      continue;  // eq. 5 decides for each text
     AnchorSample sample;
     sample.key = slot->key;
     sample.reader = turn.reader;
@@ -398,13 +391,7 @@ std::vector<MethodKey> anchors_keys() {
        .words = {"error", "entropy", "none"},
        .standard = "error",
        .doc = "Which corrections are trusted: those with a small expected error (`error`), those whose weights "
-              "have a small entropy (`entropy`, the paper's eq. 5), or all (`none`).",
-       .lab = true},
-      {.name = "anchors.compat",
-       .type = Type::choice,
-       .words = {"paper"},
-       .doc = "Corrects and decides as KVComm published it; only `size`, `gamma` and `pool` may be set "
-              "besides.",
+              "have a small entropy (`entropy`, after KVComm's eq. 5), or all (`none`).",
        .lab = true},
       {.name = "anchors.trust",
        .type = Type::number,
@@ -479,13 +466,6 @@ void read_anchors(GivenKeys& given, ReuseOptions& reuse) {
   options.size = integer("anchors.size", options.size);
   options.gamma = given.number("anchors.gamma").value_or(options.gamma);
   options.pool = given.text("anchors.pool").value_or(options.pool);
-  if (given.has("anchors.compat")) {
-    options = AnchorOptions::by_paper(options);
-    given.refuse({"anchors.gate", "anchors.trust", "anchors.refuse", "anchors.recompute", "anchors.offsets",
-                  "anchors.text", "anchors.aligned", "anchors.rotate", "anchors.check"},
-                 "with `anchors.compat`, which sets it");
-    return;
-  }
   const std::string gate = given.text("anchors.gate").value_or("error");
   options.gate = gate == "none" ? Gate::none : gate == "entropy" ? Gate::entropy : Gate::error;
   const std::string offsets = given.text("anchors.offsets").value_or("weighted");

@@ -3,7 +3,12 @@
 // link.
 #pragma once
 
+#include "engine/reuse/method.h"
+
 namespace baton {
+
+/// direct: reused tokens are not run; their keys are only rotated to the new positions.
+const Method& direct_method();
 
 /// Registers them (engine/registry.h).
 void register_lab_methods();

@@ -11,7 +11,7 @@
 #include "engine/loop/step_engine.h"
 #include "engine/registry.h"
 #include "engine/reuse/decision.h"
-#include "engine/reuse/lab/direct/direct.h"
+#include "engine/reuse/lab/lab_methods.h"
 #include "engine/text/constrain/grammar.h"
 #include "tests/support/asking.h"
 #include "tests/support/tiny_engine.h"

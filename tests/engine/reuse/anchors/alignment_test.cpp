@@ -208,40 +208,4 @@ TEST_CASE("anchors: the gates", "[anchors]") {
   CHECK(choose_anchors(options, pool_of(anchors), longer, {}, memo).kind == Kind::learn);
 }
 
-TEST_CASE("anchors: as published, the weights are a softmax over embedding distances and eq. 5 decides", "[anchors]") {
-  AlignmentMemo memo;
-  const AnchorOptions options = AnchorOptions::by_paper({});
-  const SharedText text = text_of({10, 20, 30});
-  const std::vector<SharedAnchor> anchors = {anchor_of(text_of({11, 20, 30, 40})), anchor_of(text_of({10, 20})),
-                                             anchor_of(text_of({10, 22, 31}))};
-  // The distance of a test: that of the token ids. The second anchor is shorter than the text and takes no part.
-  const EmbeddingDistance distance = [](const SketchedText& a, const SketchedText& b) {
-    double squares = 0;
-    for (std::size_t i = 0; i < a.tokens.size(); ++i)
-      squares += std::pow(static_cast<double>(a.tokens[i]) - static_cast<double>(b.tokens[i]), 2);
-    return std::sqrt(squares);
-  };
-  const double first = std::exp(-1.0), third = std::exp(-std::sqrt(5.0)), sum = first + third;
-  const double p = first / sum, q = third / sum, entropy = -p * std::log(p) - q * std::log(q);
-  AnchorOptions wide = options;
-  wide.gamma = static_cast<float>(entropy / std::log(2.0) + 0.01);
-  const AnchorChoice hit = choose_anchors(wide, pool_of(anchors), text, {}, memo, distance);
-  CHECK(hit.kind == AnchorChoice::Kind::hit);
-  REQUIRE(hit.anchors == std::vector<SharedAnchor>{anchors[0], anchors[2]});
-  CHECK(hit.weights[0] == Approx(p));
-  CHECK(hit.weights[1] == Approx(q));
-  CHECK(hit.ambiguity == Approx(entropy / std::log(2.0)));
-  AnchorOptions narrow = options;
-  narrow.gamma = static_cast<float>(entropy / std::log(2.0) - 0.01);
-  CHECK(choose_anchors(narrow, pool_of(anchors), text, {}, memo, distance).kind == AnchorChoice::Kind::learn);
-  // Longer than every anchor: a new one. One anchor alone: its entropy is 0, so it is shared however far it is.
-  CHECK(choose_anchors(options, pool_of(anchors), text_of({1, 2, 3, 4, 5}), {}, memo, distance).kind ==
-        AnchorChoice::Kind::learn);
-  const SharedText strange = text_of({500, 600, 700});
-  CHECK(choose_anchors(options, pool_of({anchors[0]}), strange, {}, memo, distance).kind == AnchorChoice::Kind::hit);
-  // The same text again: no exception is made for it, its weight is that of the softmax.
-  const AnchorChoice again = choose_anchors(wide, pool_of({anchors[0], anchor_of(text)}), text, {}, memo, distance);
-  CHECK(again.weights.size() == 2);
-}
-
 }  // namespace alignment_test
