@@ -246,7 +246,8 @@ Workflow EvalMethod::load(const WorkflowArguments& arguments, const std::string&
   if (method == nullptr || !(method->segments && method->ahead)) changed.set.push_back("relay.min_tokens=1");
   if (method == nullptr || !method->prefixes || method->ahead)
     changed.set.push_back("relay.prefix=false");  // the methods see the same prompts one after the other
-  if (method != nullptr && method->learns) changed.set.push_back(fmt::format("relay.lab.{}.pool=eval-{}", method->name, pool));
+  if (method != nullptr && method->learns)
+    changed.set.push_back(fmt::format("relay.lab.{}.pool=eval-{}", method->name, pool));
   return load_with(std::move(changed), arguments);
 }
 

@@ -31,11 +31,10 @@ namespace {
 /// Replaces [anchors, count] distances by weights: for each of `count`, a softmax over the anchors of the negative
 /// distances.
 void softmax_over_anchors(std::vector<double>& distances, std::size_t count) {
-  for (std::size_t i = 0; i < count; ++i) {
+  for (std::size_t i = 0; i < std::min(count, distances.size()); ++i) {
     double least = distances[i], sum = 0.0;
     for (std::size_t at = i; at < distances.size(); at += count) least = std::min(least, distances[at]);
-    for (std::size_t at = i; at < distances.size(); at += count)
-      sum += distances[at] = std::exp(least - distances[at]);
+    for (std::size_t at = i; at < distances.size(); at += count) sum += distances[at] = std::exp(least - distances[at]);
     for (std::size_t at = i; at < distances.size(); at += count) distances[at] /= sum;
   }
 }
@@ -93,8 +92,8 @@ std::vector<std::size_t> kvcomm_nucleus(std::span<const double> weights, double 
 
 std::size_t kvcomm_evicted(const KvcommPool& pool, std::int32_t window) {
   const auto end = pool.begin() + std::min<std::ptrdiff_t>(std::max(1, window), std::ssize(pool));
-  const auto least = std::min_element(pool.begin(), end,
-                                      [](const auto& a, const auto& b) { return a->activations < b->activations; });
+  const auto least =
+      std::min_element(pool.begin(), end, [](const auto& a, const auto& b) { return a->activations < b->activations; });
   return static_cast<std::size_t>(least - pool.begin());
 }
 
@@ -189,8 +188,8 @@ namespace {
 /// A placeholder whose text has KV, in one prompt.
 struct KvcommSlot {
   PlaceKey key;
-  std::int32_t begin = 0;      // position of its first token
-  std::int32_t following = 0;  // tokens of fixed text behind it
+  std::int32_t begin = 0;       // position of its first token
+  std::int32_t following = 0;   // tokens of fixed text behind it
   std::vector<TokenId> tokens;  // those that have KV
   std::shared_ptr<const KvcommRows> base;
   KvcommGate gate;
@@ -297,8 +296,7 @@ void KvcommPools::learn(const KvcommSlot& slot, const KvCache& cache, const Kvco
   auto anchor = std::make_shared<KvcommAnchor>();
   anchor->base = slot.base;
   anchor->tokens = slot.tokens;
-  anchor->offset = {slot.base->shape, slot.base->length,
-                    kv_on_host(backend_, cache, slot.begin, slot.base->length)};
+  anchor->offset = {slot.base->shape, slot.base->length, kv_on_host(backend_, cache, slot.begin, slot.base->length)};
   for (std::size_t i = 0; i < slot.base->kv.size(); ++i) {
     std::uint16_t& value = anchor->offset.kv[i];
     value = f32_to_bf16(bf16_to_f32(value) - bf16_to_f32(slot.base->kv[i]));
@@ -307,8 +305,8 @@ void KvcommPools::learn(const KvcommSlot& slot, const KvCache& cache, const Kvco
                        kv_on_host(backend_, cache, slot.begin + slot.base->length, slot.following)};
   const std::int64_t before = bytes_;
   KvcommPool& pool = pools_[slot.key];
-  const auto twin = std::find_if(pool.begin(), pool.end(),
-                                 [&](const auto& other) { return other->tokens == anchor->tokens; });
+  const auto twin =
+      std::find_if(pool.begin(), pool.end(), [&](const auto& other) { return other->tokens == anchor->tokens; });
   bytes_ += bytes_of(*anchor);
   if (twin != pool.end()) {
     anchor->activations = (*twin)->activations;
@@ -343,8 +341,8 @@ class KvcommTexts : public PromptTexts {
  public:
   KvcommTexts(KvcommPools& pools, std::vector<std::optional<KvcommSlot>> slots, const KvcommOptions& options)
       : pools_(pools), slots_(std::move(slots)), options_(options) {
-    learning_ = std::any_of(slots_.begin(), slots_.end(),
-                            [](const auto& slot) { return slot && slot->gate.becomes_anchor; });
+    learning_ =
+        std::any_of(slots_.begin(), slots_.end(), [](const auto& slot) { return slot && slot->gate.becomes_anchor; });
   }
 
   bool place(std::size_t part, PlacedSegment&, PartUse& use) override {
@@ -374,8 +372,8 @@ class KvcommTexts : public PromptTexts {
     std::iota(row.begin(), row.end(), first);
     const auto in_layer = [&](std::int32_t layer) {
       const std::int64_t width = 2 * rows.shape.layer(layer), before = 2 * rows.length * rows.shape.before(layer);
-      return BasicView<const std::byte>{memory.data() + before * static_cast<std::int64_t>(sizeof(std::uint16_t)), DType::bf16,
-                             rows.length, width, width};
+      return BasicView<const std::byte>{memory.data() + before * static_cast<std::int64_t>(sizeof(std::uint16_t)),
+                                        DType::bf16, rows.length, width, width};
     };
     const CorrectionSource source{in_layer, row, 1.0f, 0};
     place_corrected(pools_.backend(), angles, cache, {placed.begin + first, placed.segment, first, n, layers},

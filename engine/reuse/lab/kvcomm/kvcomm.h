@@ -53,10 +53,10 @@ using KvcommPool = std::vector<std::shared_ptr<KvcommAnchor>>;
 /// What the gate says of a text.
 struct KvcommGate {
   bool becomes_anchor = true;
-  std::vector<std::size_t> usable;  // the anchors that are at least as long as the text, by index
-  std::vector<double> distances;    // [usable] Euclidean, of the values of all layers and tokens
-  std::vector<double> weights;      // [usable] softmax of the negative distances
-  double entropy = 0.0;             // nats
+  std::vector<std::size_t> usable;     // the anchors that are at least as long as the text, by index
+  std::vector<double> distances;       // [usable] Euclidean, of the values of all layers and tokens
+  std::vector<double> weights;         // [usable] softmax of the negative distances
+  double entropy = 0.0;                // nats
   std::vector<std::size_t> activated;  // the nucleus, by index into the pool; empty if the text becomes an anchor
 };
 
@@ -76,9 +76,9 @@ std::size_t kvcomm_evicted(const KvcommPool& pool, std::int32_t window);
 struct KvcommWeights {
   std::vector<double> keys, values;
 };
-/// A weight per anchor and token (eq. 6, section 6.4.4; _compute_anchor_weight_entry): a softmax over the anchors of the
-/// negative mean |difference|, over layers, heads and channels, of the token's keys, and of its values, from those of
-/// the anchor's token of the same index.
+/// A weight per anchor and token (eq. 6, section 6.4.4; _compute_anchor_weight_entry): a softmax over the anchors of
+/// the negative mean |difference|, over layers, heads and channels, of the token's keys, and of its values, from those
+/// of the anchor's token of the same index.
 KvcommWeights kvcomm_token_weights(const KvcommPool& usable, const KvcommRows& text);
 /// A weight per anchor, layer and channel for the fixed text behind the placeholder (eq. 7;
 /// _compute_anchor_weight_entry): a softmax over the anchors of the negative Euclidean distance, over tokens, of the
@@ -87,8 +87,8 @@ KvcommWeights kvcomm_channel_weights(const KvcommPool& usable, const KvcommRows&
 
 /// Returns the correction of a text (eq. 6; offset_kv_cache_pair), [n, 2 K D] of each layer, 0 in the first.
 KvcommRows kvcomm_offset(const KvcommPool& usable, const KvcommRows& text);
-/// Returns the KV of the fixed text behind it (eq. 7; offset_kv_cache_pair). The weights sum to 1, so the base KV of the
-/// fixed text cancels out. All anchors must have as many tokens of it.
+/// Returns the KV of the fixed text behind it (eq. 7; offset_kv_cache_pair). The weights sum to 1, so the base KV of
+/// the fixed text cancels out. All anchors must have as many tokens of it.
 KvcommRows kvcomm_following(const KvcommPool& usable, const KvcommRows& text);
 
 const Method& kvcomm_method();
