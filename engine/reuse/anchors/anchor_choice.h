@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Anchors and the decision of an anchor pool about a text: correct it, make it a new anchor, or compute it in full
-// (KVComm eq. 5; ours: docs/decisions/anchors.md). Texts are compared by the distances of their tokens in the
+// (after KVComm eq. 5: docs/decisions/anchors.md). Texts are compared by the distances of their tokens in the
 // model's input embeddings, from short sketches of the embeddings: random projections, so that distances stay within a
 // few percent, and comparing two tokens costs the same for every model.
 #pragma once

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Method anchors: the KV of reused tokens is corrected while it is copied into the cache, by anchors, which learn from
-// each prompt (KVComm; docs/methods.md). Anchors applies the pools of an engine (anchor_store.h) to a prompt and adds
-// the prompt's texts to the pools.
+// Method anchors, after KVComm (docs/methods.md): the KV of reused tokens is corrected while it is copied into the
+// cache, by anchors, which learn from each prompt. Anchors applies the pools of an engine (anchor_store.h) to a prompt
+// and adds the prompt's texts to the pools.
 #pragma once
 
 #include <map>

@@ -246,6 +246,13 @@ std::shared_ptr<const KvcommRows> KvcommPools::base_of(const std::shared_ptr<con
   return rows;
 }
 
+std::string reason_of(const KvcommGate& gate, std::size_t anchors, float gamma) {
+  const std::size_t usable = gate.usable.size();
+  if (usable < 2) return fmt::format("{} of {} anchors are at least as long", usable, anchors);
+  return fmt::format("entropy {:.3f} of {} anchors, {:.2f} log {} = {:.3f} allowed", gate.entropy, usable, gamma,
+                     usable, double{gamma} * std::log(static_cast<double>(usable)));
+}
+
 std::vector<std::optional<KvcommSlot>> KvcommPools::look(const PromptToPlace& prompt, const KvcommOptions& options) {
   std::vector<std::optional<KvcommSlot>> slots(prompt.parts.size());
   const std::vector<PlaceKey> places = places_of(prompt.parts, options.pool);
@@ -265,20 +272,13 @@ std::vector<std::optional<KvcommSlot>> KvcommPools::look(const PromptToPlace& pr
     const bool whole = slot.base->length == static_cast<std::int32_t>(tokens.size());
     for (std::size_t next = i + 1; whole && next < prompt.parts.size() && prompt.parts[next].slot.empty(); ++next)
       slot.following += static_cast<std::int32_t>(prompt.parts[next].tokens.size());
-    static const KvcommPool kEmpty;
     const auto known = pools_.find(slot.key);
-    const KvcommPool& pool = known != pools_.end() ? known->second : kEmpty;
+    const KvcommPool pool = known != pools_.end() ? known->second : KvcommPool{};
     slot.gate = kvcomm_gate(options, pool, *slot.base);
     for (const std::size_t index : slot.gate.usable) slot.usable.push_back(pool[index]);
     for (const std::size_t index : slot.gate.activated) ++pool[index]->activations;
     learns = learns || slot.gate.becomes_anchor;
-    if (slot.usable.size() < 2) {
-      slot.reason = fmt::format("{} of {} anchors are at least as long", slot.usable.size(), pool.size());
-    } else {
-      slot.reason = fmt::format("entropy {:.3f} of {} anchors, {:.2f} log {} = {:.3f} allowed", slot.gate.entropy,
-                                slot.usable.size(), options.gamma, slot.usable.size(),
-                                double{options.gamma} * std::log(static_cast<double>(slot.usable.size())));
-    }
+    slot.reason = reason_of(slot.gate, pool.size(), options.gamma);
   }
   for (std::optional<KvcommSlot>& slot : slots) {
     if (slot && learns && !slot->gate.becomes_anchor)
@@ -287,6 +287,7 @@ std::vector<std::optional<KvcommSlot>> KvcommPools::look(const PromptToPlace& pr
   return slots;
 }
 
+/// A base that several pools share counts in each.
 std::int64_t KvcommPools::bytes_of(const KvcommAnchor& anchor) {
   return anchor.base->bytes() + anchor.offset.bytes() + anchor.following.bytes() +
          static_cast<std::int64_t>(anchor.tokens.size() * sizeof(TokenId) + sizeof(KvcommAnchor));
@@ -305,6 +306,7 @@ void KvcommPools::learn(const KvcommSlot& slot, const KvCache& cache, const Kvco
                        kv_on_host(backend_, cache, slot.begin + slot.base->length, slot.following)};
   const std::int64_t before = bytes_;
   KvcommPool& pool = pools_[slot.key];
+  pool.reserve(pool.size() + 1);  // from here on nothing fails
   const auto twin =
       std::find_if(pool.begin(), pool.end(), [&](const auto& other) { return other->tokens == anchor->tokens; });
   bytes_ += bytes_of(*anchor);
@@ -330,7 +332,7 @@ void KvcommPools::keep_budget(std::int32_t window) {
   while (bytes_ > budget_) {
     const auto largest = std::max_element(
         pools_.begin(), pools_.end(), [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
-    if (largest == pools_.end()) return;
+    if (largest == pools_.end() || largest->second.empty()) return;
     remove(largest->second, kvcomm_evicted(largest->second, window));
     if (largest->second.empty()) pools_.erase(largest);
   }

@@ -385,11 +385,11 @@ TEST_CASE("write a run of kvcomm", "[.]") {
     if (key.slot != "question") continue;
     for (const int halvings : {0, 2, 4, 6}) {
       KvcommPool scaled;
-      Json anchors = Json::array();
+      Json written = Json::array();
       for (const auto& anchor : pool) {
         auto& made = scaled.emplace_back(std::make_shared<KvcommAnchor>(*anchor));
         made->base = std::make_shared<const KvcommRows>(halved(*anchor->base, halvings));
-        anchors.push_back({{"base", json_of(*made->base)},
+        written.push_back({{"base", json_of(*made->base)},
                            {"offset", json_of(made->offset)},
                            {"following", json_of(made->following)}});
       }
@@ -407,7 +407,7 @@ TEST_CASE("write a run of kvcomm", "[.]") {
         }
       }
       run["rules"].push_back(
-          {{"pool", anchors}, {"text", json_of(shortest)}, {"gates", gates}, {"mixed", mixed_of(scaled, shortest)}});
+          {{"pool", written}, {"text", json_of(shortest)}, {"gates", gates}, {"mixed", mixed_of(scaled, shortest)}});
     }
   }
   std::ofstream(path) << run.dump();
