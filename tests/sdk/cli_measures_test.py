@@ -58,6 +58,22 @@ class Eval(Cli):
         for wrong in ("direct:x", "epic:no_such=1", "telepathy", ":a=1"):
             self.assertIn("--methods", self.baton("eval", self.team, "--dataset", data, "--methods", wrong, code=2).stderr)
 
+    def test_kvcomm_learns_from_question_to_question(self):
+        data = self.data(*[{"id": f"q{i}", "inputs": {"question": f"Mia has {100 - i} apples. She buys 7 more apples. How many apples does Mia have?"},
+                            "answer": str(107 - i)} for i in range(6)])
+        # A gamma of 0 makes an anchor of every text; of two or more, so does a pool of one.
+        methods = "full,direct,kvcomm:kvcomm.gamma=1,kvcomm:kvcomm.gamma=0,kvcomm:kvcomm.size=1"
+        found = json.loads(self.baton("eval", self.team, "--dataset", data, "--methods", methods, "--jobs", "1", "--json", "-q").stdout)
+        _, direct, shares, learns, one = found["methods"]
+        self.assertTrue(0 < shares["agent_turn_reuse"] < direct["agent_turn_reuse"], (shares, direct))
+        self.assertTrue(0 < shares["kl_mean"], shares)
+        for exact in (learns, one):
+            self.assertEqual((exact["agent_turn_reuse"], exact["kl_mean"], exact["exact_match"]), (0, 0, 1))
+        self.assertGreater(shares["anchors_bytes"], 0)
+        for wrong in ("kvcomm:kvcomm.size=0", "kvcomm:kvcomm.top_p=2", "kvcomm:kvcomm.window=0"):
+            self.assertIn(wrong.split("=")[0].split(".")[1],
+                          self.baton("eval", self.team, "--dataset", data, "--methods", wrong, code=2).stderr)
+
     def test_teams_of_other_sizes_and_the_parts_of_relay(self):
         data = self.data({"id": "q", "inputs": {"user_question": "Mia has 5 apples. She buys 7 more apples. How many apples does Mia have?"}, "answer": "12"})
         team = str(ROOT / "workflows/library/math_roles.yaml")
@@ -197,7 +213,7 @@ class Resume(Cli):
             file.write("\n")
         self.assertIn("dataset: ", self.table(*resumed, code=3))
         self.assertEqual(self.log.read_bytes(), content)
-        for method in ("anchors", "prefix"):
+        for method in ("anchors", "kvcomm", "prefix"):
             self.assertIn(f"what method {method} reuses", self.baton("eval", self.team, "--dataset", self.data, "--methods", method, "--resume", "x",
                                                                      code=2).stderr)
         self.assertFalse((self.folder / "x").exists())
