@@ -306,7 +306,7 @@ void PlacedKv::learn(const KvCache& cache) const {
 
 PromptProgress::PromptProgress(const GenerationRequest& request, GenerationResult& result, std::int32_t length,
                                std::int32_t layers)
-    : request_(request), result_(result), length_(length), end_(length), layers_(layers) {
+    : request_(request), result_(result), length_(length), layers_(layers) {
   result_.prompt_tokens = length_;
   result_.kv_entries = static_cast<std::int64_t>(length_) * layers_;
 }
@@ -376,7 +376,7 @@ void PromptProgress::commit(std::span<const RowPath> paths, const StepTimes& tim
     recomputed_[at] = !grouped && (row.path.detection < 0 || paths[i].leave > row.path.leave);
   }
   next_row_ += paths.size();
-  cache.commit(is_complete() ? end_ : rows()[next_row_].position);
+  cache.commit(is_complete() ? rows().back().position + 1 : rows()[next_row_].position);
   if (ended_ && is_complete()) count();
 
   PrefillTimes& phases = result_.prefill;
@@ -406,7 +406,6 @@ bool PromptProgress::fall_back(KvCache& cache) {
 
 void PromptProgress::compute_exactly(std::int32_t length, const std::string& reason, KvCache& cache) {
   assembly_->make_exact(length, layers_, reason);
-  end_ = length;
   computed_.resize(static_cast<std::size_t>(length), layers_);
   recomputed_.resize(static_cast<std::size_t>(length), true);
   sparse_ = sparse_layers_of(assembly_->schedule, layers_);

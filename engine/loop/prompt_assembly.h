@@ -206,7 +206,6 @@ class PromptProgress {
   const GenerationRequest& request_;
   GenerationResult& result_;
   std::int32_t length_;
-  std::int32_t end_;  // of the schedule: the prompt's length or, after compute_exactly(), more
   std::int32_t layers_;
   std::optional<PromptAssembly> assembly_;
   std::size_t next_row_ = 0;                 // index into the schedule

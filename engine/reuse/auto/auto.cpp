@@ -12,7 +12,7 @@ namespace baton {
 namespace {
 
 /// Chosen on tuning questions (docs/decisions/auto.md).
-constexpr float kTieFactor = 3.0f;
+constexpr float kTieFactor = 6.0f;
 
 const AutoOptions& options_of_auto(const ReuseOptions& reuse) { return own<AutoOptions>(reuse); }
 
