@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <cstring>
 #include <future>
 #include <limits>
@@ -464,6 +465,45 @@ void check_weighted_rows(const ConstTensorView& x, const ConstTensorView& in, st
 void check_soft_cap(const ConstTensorView& x, float cap) {
   check_shape("soft_cap x", x, x.rows, x.cols);
   if (!(cap > 0.0f)) refuse("soft_cap: expected a cap above 0, got {}", cap);
+}
+
+void check_mix(const ConstTensorView& out, const ConstTensorView& x, const ConstTensorView& in,
+               const ConstTensorView& weight, std::int64_t width) {
+  if (width < 1 || out.cols % width != 0 || in.cols % width != 0)
+    refuse("mix: {} and {} columns are not streams of {}", out.cols, in.cols, width);
+  check_shape("mix out", out, out.rows, out.cols);
+  check_shape("mix x", x, out.rows, out.cols);
+  check_shape("mix in", in, out.rows, in.cols);
+  check_shape("mix weight", weight, out.rows, out.cols / width * (in.cols / width));
+}
+
+void check_correct(const ConstTensorView& out, const ConstTensorView& x, const ConstTensorView& in,
+                   const ConstTensorView& weight, std::int32_t active) {
+  check_shape("correct in", in, out.rows, in.cols);
+  if (in.cols < 1 || out.cols % in.cols != 0)
+    refuse("correct: {} columns are not streams of {}", out.cols, in.cols);
+  const std::int64_t streams = out.cols / in.cols;
+  if (active < 0 || active >= streams) refuse("correct: stream {} is outside [0, {})", active, streams);
+  check_shape("correct out", out, out.rows, out.cols);
+  check_shape("correct x", x, out.rows, out.cols);
+  check_shape("correct weight", weight, out.rows, streams);
+}
+
+void check_match_rms(const ConstTensorView& x, const ConstTensorView& like, float least) {
+  check_shape("match_rms x", x, x.rows, x.cols);
+  check_shape("match_rms like", like, x.rows, x.cols);
+  if (!(least > 0.0f)) refuse("match_rms: expected a least mean above 0, got {}", least);
+}
+
+void check_keep_peaks(const ConstTensorView& x, float deviations) {
+  check_shape("keep_peaks x", x, x.rows, x.cols);
+  if (!std::isfinite(deviations)) refuse("keep_peaks: expected a finite number of deviations, got {}", deviations);
+}
+
+void check_scale_columns(const ConstTensorView& out, const ConstTensorView& x, std::span<const float> weight) {
+  check_shape("scale_columns x", x, x.rows, x.cols);
+  check_shape("scale_columns out", out, x.rows, x.cols);
+  check_length("scale_columns weight", weight.size(), x.cols);
 }
 
 }  // namespace baton

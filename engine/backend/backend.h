@@ -317,6 +317,32 @@ struct AttentionScores {
   std::span<const float> sinks;  // [H], empty without sinks
 };
 
+/// What models with several residual streams need (AltUp): a row has streams of C columns, one behind the other. All
+/// views are f32. Results have the same bits whatever other rows share the call.
+class StreamOperations {
+ public:
+  virtual ~StreamOperations() = default;
+
+  /// Stream j of out[T, n C] = stream j of x[T, n C] + the sum over i, ascending, of weight[T, n m][j m + i] * stream i
+  /// of in[T, m C]. out is neither x nor in. `width`: C.
+  virtual void mix(TensorView out, ConstTensorView x, ConstTensorView in, ConstTensorView weight,
+                   std::int64_t width) = 0;
+
+  /// Stream j of out[T, n C] = stream j of x[T, n C] + weight[T, n][j] * (in[T, C] - stream `active` of x). out is not
+  /// x.
+  virtual void correct(TensorView out, ConstTensorView x, ConstTensorView in, ConstTensorView weight,
+                       std::int32_t active) = 0;
+
+  /// x[T, C] *= sqrt(mean(like^2) / max(mean(x^2), least)), with like[T, C] and least > 0.
+  virtual void match_rms(TensorView x, ConstTensorView like, float least) = 0;
+
+  /// x[T, C] = max(x - (mean + deviations * standard deviation), 0), both of the row; the variance is divided by C.
+  virtual void keep_peaks(TensorView x, float deviations) = 0;
+
+  /// out[T, C] = x[T, C] * weight[C]; out may be x.
+  virtual void scale_columns(TensorView out, ConstTensorView x, std::span<const float> weight) = 0;
+};
+
 /// What fills KV caches, copies them, and reads them: attention.
 class KvOperations {
  public:
@@ -375,6 +401,7 @@ class Backend : public Device, public Operations {
  public:
   virtual KvOperations& kv() = 0;
   virtual Recurrence& recurrence() = 0;
+  virtual StreamOperations& streams() = 0;
 
   // Implementations for memory that the host can read. They use info().threads host threads.
   std::unique_ptr<Matrix> random_matrix(std::int64_t rows, std::int64_t cols, DType dtype, std::uint64_t seed,
@@ -449,5 +476,12 @@ void check_multiply(const ConstTensorView& x, const ConstTensorView& by);
 void check_weighted_rows(const ConstTensorView& x, const ConstTensorView& in, std::span<const std::int32_t> index,
                          std::span<const float> weight);
 void check_soft_cap(const ConstTensorView& x, float cap);
+void check_mix(const ConstTensorView& out, const ConstTensorView& x, const ConstTensorView& in,
+               const ConstTensorView& weight, std::int64_t width);
+void check_correct(const ConstTensorView& out, const ConstTensorView& x, const ConstTensorView& in,
+                   const ConstTensorView& weight, std::int32_t active);
+void check_match_rms(const ConstTensorView& x, const ConstTensorView& like, float least);
+void check_keep_peaks(const ConstTensorView& x, float deviations);
+void check_scale_columns(const ConstTensorView& out, const ConstTensorView& x, std::span<const float> weight);
 
 }  // namespace baton

@@ -4,6 +4,7 @@
 
 #include <hwy/targets.h>
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "engine/backend/backend.h"
@@ -161,6 +162,87 @@ class CpuKv final : public KvOperations {
   RowAttentionPlan plan_;
 };
 
+/// The sum of function(x[c]), in chains that compilers make vectors of; the order depends on n alone.
+template <class Function>
+float sum_of(const float* x, std::int64_t n, Function function) {
+  constexpr std::int64_t kChains = 16;
+  float sums[kChains] = {};
+  std::int64_t c = 0;
+  for (; c + kChains <= n; c += kChains)
+    for (std::int64_t i = 0; i < kChains; ++i) sums[i] += function(x[c + i]);
+  for (std::int64_t i = 0; c < n; ++c, ++i) sums[i] += function(x[c]);
+  for (std::int64_t half = kChains / 2; half > 0; half /= 2)
+    for (std::int64_t i = 0; i < half; ++i) sums[i] += sums[i + half];
+  return sums[0];
+}
+
+float mean_of_squares(const float* x, std::int64_t n) {
+  return sum_of(x, n, [](float value) { return value * value; }) / static_cast<float>(n);
+}
+
+class CpuStreams final : public StreamOperations {
+ public:
+  explicit CpuStreams(ThreadPool& pool) : pool_(pool) {}
+
+  void mix(TensorView out, ConstTensorView x, ConstTensorView in, ConstTensorView weight, std::int64_t width) override {
+    check_mix(out, x, in, weight, width);
+    const std::int64_t streams = out.cols / width, sources = in.cols / width;
+    for_rows(pool_, out.rows, out.cols * sources, [&](std::int64_t row) {
+      std::fill_n(out.f32(row), out.cols, 0.0f);
+      for (std::int64_t j = 0; j < streams; ++j)
+        for (std::int64_t i = 0; i < sources; ++i)
+          add_weighted_row(out.f32(row) + j * width, in.f32(row) + i * width, weight.f32(row)[j * sources + i], width);
+      add_row(out.f32(row), x.f32(row), out.cols);
+    });
+  }
+
+  void correct(TensorView out, ConstTensorView x, ConstTensorView in, ConstTensorView weight,
+               std::int32_t active) override {
+    check_correct(out, x, in, weight, active);
+    const std::int64_t width = in.cols;
+    for_rows(pool_, out.rows, 2 * out.cols, [&](std::int64_t row) {
+      const float *from = x.f32(row) + active * width, *news = in.f32(row);
+      for (std::int64_t j = 0; j < out.cols / width; ++j) {
+        const float own = weight.f32(row)[j];
+        const float* predicted = x.f32(row) + j * width;
+        float* to = out.f32(row) + j * width;
+        for (std::int64_t c = 0; c < width; ++c) to[c] = predicted[c] + own * (news[c] - from[c]);
+      }
+    });
+  }
+
+  void match_rms(TensorView x, ConstTensorView like, float least) override {
+    check_match_rms(x, like, least);
+    for_rows(pool_, x.rows, 2 * x.cols, [&](std::int64_t row) {
+      const float own = std::max(mean_of_squares(x.f32(row), x.cols), least);
+      scale_row(x.f32(row), std::sqrt(mean_of_squares(like.f32(row), x.cols) / own), x.cols);
+    });
+  }
+
+  void keep_peaks(TensorView x, float deviations) override {
+    check_keep_peaks(x, deviations);
+    const auto n = static_cast<float>(x.cols);
+    for_rows(pool_, x.rows, 4 * x.cols, [&](std::int64_t row) {
+      float* own = x.f32(row);
+      const float mean = sum_of(own, x.cols, [](float value) { return value; }) / n;
+      const float variance = sum_of(own, x.cols, [&](float value) { return (value - mean) * (value - mean); }) / n;
+      const float cut = mean + deviations * std::sqrt(variance);
+      for (std::int64_t c = 0; c < x.cols; ++c) own[c] = std::max(own[c] - cut, 0.0f);
+    });
+  }
+
+  void scale_columns(TensorView out, ConstTensorView x, std::span<const float> weight) override {
+    check_scale_columns(out, x, weight);
+    for_rows(pool_, x.rows, x.cols, [&](std::int64_t row) {
+      for (std::int64_t c = 0; c < x.cols; ++c)
+        out.f32(row)[c] = x.f32(row)[c] * weight[static_cast<std::size_t>(c)];
+    });
+  }
+
+ private:
+  ThreadPool& pool_;
+};
+
 /// The device, products, and operations on rows of activations.
 class CpuBackend final : public HostDevice {
  public:
@@ -169,6 +251,7 @@ class CpuBackend final : public HostDevice {
 
   KvOperations& kv() override { return kv_; }
   Recurrence& recurrence() override { return recurrence_; }
+  StreamOperations& streams() override { return streams_; }
   Buffer allocate_uninitialized(std::size_t bytes) override { return {this, memory_.allocate(bytes), bytes}; }
 
   BackendInfo info() const override {
@@ -319,6 +402,7 @@ class CpuBackend final : public HostDevice {
   DotInstructions dot_;
   CpuKv kv_{*this, pool_, scratch_};
   CpuRecurrence recurrence_{pool_};
+  CpuStreams streams_{pool_};
 };
 
 }  // namespace

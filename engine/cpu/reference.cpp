@@ -337,10 +337,73 @@ void clamped_gate(TensorView out, ConstTensorView gate_up, const ClampedGate& ho
   }
 }
 
+class ReferenceStreams final : public StreamOperations {
+ public:
+  void mix(TensorView out, ConstTensorView x, ConstTensorView in, ConstTensorView weight, std::int64_t width) override {
+    check_mix(out, x, in, weight, width);
+    const std::int64_t sources = in.cols / width;
+    for (std::int64_t t = 0; t < out.rows; ++t) {
+      for (std::int64_t at = 0; at < out.cols; ++at) {
+        const std::int64_t j = at / width, c = at % width;
+        float sum = 0.0f;
+        for (std::int64_t i = 0; i < sources; ++i)
+          sum = fused(weight.f32(t)[j * sources + i], in.f32(t)[i * width + c], sum);
+        out.f32(t)[at] = x.f32(t)[at] + sum;
+      }
+    }
+  }
+
+  void correct(TensorView out, ConstTensorView x, ConstTensorView in, ConstTensorView weight,
+               std::int32_t active) override {
+    check_correct(out, x, in, weight, active);
+    for (std::int64_t t = 0; t < out.rows; ++t) {
+      for (std::int64_t at = 0; at < out.cols; ++at) {
+        const std::int64_t j = at / in.cols, c = at % in.cols;
+        const float change = in.f32(t)[c] - x.f32(t)[active * in.cols + c];
+        out.f32(t)[at] = x.f32(t)[at] + weight.f32(t)[j] * change;
+      }
+    }
+  }
+
+  void match_rms(TensorView x, ConstTensorView like, float least) override {
+    check_match_rms(x, like, least);
+    for (std::int64_t t = 0; t < x.rows; ++t) {
+      const float factor = std::sqrt(mean_square(like, t) / std::max(mean_square(x, t), least));
+      for (std::int64_t c = 0; c < x.cols; ++c) x.f32(t)[c] *= factor;
+    }
+  }
+
+  void keep_peaks(TensorView x, float deviations) override {
+    check_keep_peaks(x, deviations);
+    for (std::int64_t t = 0; t < x.rows; ++t) {
+      float mean = 0.0f, variance = 0.0f;
+      for (std::int64_t c = 0; c < x.cols; ++c) mean += x.f32(t)[c] / static_cast<float>(x.cols);
+      for (std::int64_t c = 0; c < x.cols; ++c)
+        variance += (x.f32(t)[c] - mean) * (x.f32(t)[c] - mean) / static_cast<float>(x.cols);
+      const float cut = mean + deviations * std::sqrt(variance);
+      for (std::int64_t c = 0; c < x.cols; ++c) x.f32(t)[c] = std::max(x.f32(t)[c] - cut, 0.0f);
+    }
+  }
+
+  void scale_columns(TensorView out, ConstTensorView x, std::span<const float> weight) override {
+    check_scale_columns(out, x, weight);
+    for (std::int64_t t = 0; t < x.rows; ++t)
+      for (std::int64_t c = 0; c < x.cols; ++c) out.f32(t)[c] = x.f32(t)[c] * weight[static_cast<std::size_t>(c)];
+  }
+
+ private:
+  static float mean_square(ConstTensorView x, std::int64_t row) {
+    float sum = 0.0f;
+    for (std::int64_t c = 0; c < x.cols; ++c) sum += x.f32(row)[c] * x.f32(row)[c];
+    return sum / static_cast<float>(x.cols);
+  }
+};
+
 class ReferenceBackend final : public HostDevice {
  public:
   KvOperations& kv() override { return kv_; }
   Recurrence& recurrence() override { return recurrence_; }
+  StreamOperations& streams() override { return streams_; }
 
   BackendInfo info() const override { return {"reference", "scalar fp32", 1}; }
 
@@ -522,6 +585,7 @@ class ReferenceBackend final : public HostDevice {
 
   ReferenceKv kv_{*this};
   ReferenceRecurrence recurrence_;
+  ReferenceStreams streams_;
 };
 
 }  // namespace

@@ -86,7 +86,7 @@ std::int32_t max_prefix(const GenerationRequest& request) {
 KvLayout layout_for(const GenerationRequest& request, const Model& model, const LayerRange& range) {
   KvLayout layout = model.kv_layout();
   layout.raw_keys = request.reuse.record || keeps_prefixes(request.reuse) || request.keep_context;
-  add_captured(layout, request.reuse, range, model.config.width);
+  add_captured(layout, request.reuse, range, model.config.stream_width());
   return layout;
 }
 

@@ -46,13 +46,16 @@ enum class Family : std::uint8_t {
   hunyuan,
   gpt_oss,
   gemma4,
+  gemma3n,
 };
 
 /// Attention and gated delta nets.
 bool is_delta_hybrid(Family family) {
   return family == Family::qwen35 || family == Family::qwen35_moe || family == Family::qwen3_next;
 }
-bool is_gemma(Family family) { return family == Family::gemma3 || family == Family::gemma4; }
+bool is_gemma(Family family) {
+  return family == Family::gemma3 || family == Family::gemma3n || family == Family::gemma4;
+}
 bool is_lfm2(Family family) { return family == Family::lfm2 || family == Family::lfm2_moe; }
 
 /// A family and what its configurations leave out, as Transformers fills it in.
@@ -133,6 +136,7 @@ constexpr FamilyRow kFamilies[] = {
      .family = Family::gpt_oss,
      .attention_bias = true},
     {.name = "Gemma4ForCausalLM", .head_dim = 256, .family = Family::gemma4, .tied = true},
+    {.name = "Gemma3nForCausalLM", .theta = 1e6, .head_dim = 256, .family = Family::gemma3n, .tied = true},
 };
 
 inline constexpr std::int32_t kMaxContext = 1 << 27;
@@ -366,7 +370,8 @@ void read_temperature(QueryTemperature& temperature, const RopeConfig& rope, con
 /// Reads RoPE's settings, in every spelling. Throws ModelError for what is not supported, by name.
 void read_rope(ModelConfig& config, const JsonFields& fields, const FamilyRow& row, const std::string& origin) {
   if (row.family == Family::gemma4) return;  // its heads differ by layer: see gemma4_rope
-  if (row.family == Family::gemma3) return read_layer_type_ropes(config, fields, row, 10000.0, origin);
+  if (row.family == Family::gemma3 || row.family == Family::gemma3n)
+    return read_layer_type_ropes(config, fields, row, 10000.0, origin);
   if (row.family == Family::olmo3)
     return read_layer_type_ropes(config, fields, row, fields.number_or("rope_theta", row.theta, kMinTheta, kMaxTheta),
                                  origin);
@@ -404,6 +409,8 @@ void read_windows(ModelConfig& config, const JsonFields& fields, Family family) 
   if (family == Family::qwen2 || family == Family::qwen3 || family == Family::qwen2_moe)
     return read_qwen_windows(config, fields);
   if (family == Family::gemma3) return read_periodic_windows(config, fields, 6, RopeKind::local, RopeKind::global);
+  if (family == Family::gemma3n)
+    return read_periodic_windows(config, fields, 5, RopeKind::local, RopeKind::global, 512);
   if (family == Family::gemma4) {
     read_periodic_windows(config, fields, 6, RopeKind::local, RopeKind::global, 512);
     config.window.back() = 0;  // as in Transformers: the last layer attends to everything, whatever is written
@@ -725,7 +732,7 @@ void reject_unsupported(const JsonFields& fields, const FamilyRow& row) {
   }
   if (!row.mlp_bias && fields.flag_or("mlp_bias", false))
     fields.fail("mlp_bias", "which this architecture does not have");
-  if (family == Family::gemma3) {
+  if (family == Family::gemma3 || family == Family::gemma3n) {
     if (fields.number_or("attn_logit_softcapping", 0.0, 0.0, 1e30) != 0.0)
       fields.fail("attn_logit_softcapping", "but soft caps of attention scores are not supported");
     if (fields.flag_or("use_bidirectional_attention", false))
@@ -741,6 +748,18 @@ void reject_unsupported(const JsonFields& fields, const FamilyRow& row) {
     fields.fail("attention_bias", "which this architecture does not have");
 }
 
+/// The widths of the MLPs: one for all layers, or a list.
+std::vector<std::int32_t> ffn_widths(const JsonFields& fields, std::int32_t layers) {
+  constexpr const char* kKey = "intermediate_size";
+  const Json* listed = fields.find(kKey);
+  if (listed == nullptr || !listed->is_array())
+    return std::vector<std::int32_t>(static_cast<std::size_t>(layers), fields.integer(kKey, 1, kMaxFfnWidth));
+  std::vector<std::int32_t> widths = fields.integers(kKey, 1, kMaxFfnWidth);
+  if (widths.size() != static_cast<std::size_t>(layers))
+    fields.fail(kKey, fmt::format("with {} numbers, expected {}, one of each layer", widths.size(), layers));
+  return widths;
+}
+
 void read_dimensions(ModelConfig& config, const JsonFields& fields, const FamilyRow& row) {
   config.layers = row.family == Family::nemotron ? static_cast<std::int32_t>(nemotron_layers(fields).mixers.size())
                                                  : fields.integer("num_hidden_layers", 1, kMaxLayers);
@@ -751,9 +770,14 @@ void read_dimensions(ModelConfig& config, const JsonFields& fields, const Family
   const char* ffn_key = lfm2_name                              ? "block_ff_dim"
                         : row.family == Family::granite_hybrid ? "shared_intermediate_size"
                                                                : "intermediate_size";
-  config.ffn_width = row.family == Family::qwen35_moe  // it has no MLP
-                         ? fields.integer_or("intermediate_size", 1, 1, kMaxFfnWidth)
-                         : fields.integer(ffn_key, 1, kMaxFfnWidth);
+  if (row.family == Family::gemma3n) {  // layer by layer
+    config.shapes.ffn_width = ffn_widths(fields, config.layers);
+    config.ffn_width = std::ranges::max(config.shapes.ffn_width);
+  } else if (row.family == Family::qwen35_moe) {  // it has no MLP
+    config.ffn_width = fields.integer_or("intermediate_size", 1, 1, kMaxFfnWidth);
+  } else {
+    config.ffn_width = fields.integer(ffn_key, 1, kMaxFfnWidth);
+  }
   config.vocabulary = fields.integer("vocab_size", 1, kMaxVocabulary);
   config.context = fields.integer("max_position_embeddings", 1, kMaxContext);
   if (row.family == Family::lfm2) config.ffn_width = lfm2_ffn_width(fields, config.ffn_width);
@@ -943,13 +967,64 @@ void read_gemma(ModelConfig& config, const JsonFields& fields, Family family) {
     return;
   }
   config.score_multiplier = 1.0f;
-  config.value_norm = config.layer_scales = true;
+  config.value_norm = true;
+  config.layer_scales = family == Family::gemma4;
   constexpr const char* kWidth = "hidden_size_per_layer_input";
   const std::int32_t width = fields.is_null(kWidth) ? 0 : fields.integer_or(kWidth, 256, 0, kMaxWidth);
   if (std::int64_t{width} * config.layers > INT32_MAX)
     fields.fail(kWidth, fmt::format("which is too much for {} layers", config.layers));
   if (width > 0)
     config.token_input = {width, fields.integer_or("vocab_size_per_layer_input", 262144, 1, kMaxVocabulary)};
+}
+
+/// The normal distribution's quantile: below how many standard deviations from the mean the fraction lies.
+double normal_quantile(double fraction) {
+  double low = -10.0, high = 10.0;
+  for (int i = 0; i < 100; ++i) {
+    const double middle = (low + high) / 2.0;
+    (0.5 * std::erfc(-middle / std::sqrt(2.0)) < fraction ? low : high) = middle;
+  }
+  return low;
+}
+
+/// Gemma 3n's sparse layers: the fraction of the gates that becomes 0. Files of llama.cpp's converter have the
+/// deviations in its place; null: the layer is not sparse.
+std::vector<float> gate_deviations(const JsonFields& fields, std::int32_t layers) {
+  constexpr const char *kFractions = "activation_sparsity_pattern", *kDeviations = "activation_sparsity_deviations";
+  constexpr float kNone = std::numeric_limits<float>::quiet_NaN();
+  const bool converted = fields.find(kDeviations) != nullptr;
+  const char* key = converted ? kDeviations : kFractions;
+  const Json* listed = fields.find(key);
+  std::vector<float> deviations(static_cast<std::size_t>(layers), kNone);
+  if (listed == nullptr) {  // as in Transformers
+    for (std::int32_t layer = 0; layers > 10 && layer < 10; ++layer)
+      deviations[static_cast<std::size_t>(layer)] = static_cast<float>(normal_quantile(0.95));
+    return deviations;
+  }
+  if (!listed->is_array() || listed->size() != deviations.size())
+    fields.fail(key, fmt::format("expected a list of {}, one of each layer", layers));
+  for (std::size_t layer = 0; layer < deviations.size(); ++layer) {
+    const Json& one = (*listed)[layer];
+    if (converted && one.is_null()) continue;
+    const double value = one.is_number() ? one.get<double>() : -1e9;
+    if (converted ? !(std::abs(value) <= 10.0) : !(value >= 0.0 && value < 1.0))
+      fields.fail(key, fmt::format("with {} for layer {}, expected {}", describe(one), layer,
+                                   converted ? "-10 to 10" : "at least 0 and less than 1"));
+    if (converted || value > 0.0)
+      deviations[layer] = static_cast<float>(converted ? value : normal_quantile(static_cast<float>(value)));
+  }
+  return deviations;
+}
+
+void read_altup(ModelConfig& config, const JsonFields& fields) {
+  constexpr std::int32_t kMaxStreams = 16;
+  if (config.token_input.width == 0)
+    fields.fail("hidden_size_per_layer_input", "expected at least 1 for this architecture");
+  config.altup.streams = fields.integer_or("altup_num_inputs", 4, 2, kMaxStreams);
+  config.altup.active = fields.integer_or("altup_active_idx", 0, 0, config.altup.streams - 1);
+  config.altup.scaled = fields.flag_or("altup_correct_scale", true);
+  config.altup.laurel_rank = fields.integer_or("laurel_rank", 64, 1, kMaxWidth);
+  config.shapes.gate_deviations = gate_deviations(fields, config.layers);
 }
 
 /// The heads of each layer: layers that attend to everything have their own, or "per_layer_config" lists some.
@@ -988,19 +1063,30 @@ LayerShapes gemma4_heads(const ModelConfig& config, const JsonFields& fields, co
   return shapes;
 }
 
-/// The last layers read the keys and values of the last one of their kind before them, and may have a wider MLP.
-LayerShapes gemma4_shapes(const ModelConfig& config, const JsonFields& fields, const std::string& origin) {
-  LayerShapes shapes = gemma4_heads(config, fields, origin);
-  const std::int32_t shared = fields.integer_or("num_kv_shared_layers", 0, 0, config.layers - 1);
+/// The last layers, `shared` ones, read the keys and values of the last one of their kind before them. [L]
+std::vector<std::int32_t> kv_layers(const ModelConfig& config, const JsonFields& fields, std::int32_t shared) {
   const std::int32_t own = config.layers - shared;
-  const bool wide = fields.flag_or("use_double_wide_mlp", false);
+  std::vector<std::int32_t> layers;
   for (std::int32_t layer = 0; layer < config.layers; ++layer) {
     std::int32_t read = layer;
     while (read >= 0 && (read >= own || config.rope_kind(read) != config.rope_kind(layer)) && layer >= own) --read;
     if (read < 0)
       fields.fail("num_kv_shared_layers",
                   fmt::format("but layer {} finds no layer of its kind whose keys and values it could read", layer));
-    shapes.kv_layer.push_back(read);
+    layers.push_back(read);
+  }
+  return layers;
+}
+
+/// Layers that read the keys and values of others may have a wider MLP.
+LayerShapes gemma4_shapes(const ModelConfig& config, const JsonFields& fields, const std::string& origin) {
+  LayerShapes shapes = gemma4_heads(config, fields, origin);
+  const std::int32_t shared = fields.integer_or("num_kv_shared_layers", 0, 0, config.layers - 1);
+  const std::int32_t own = config.layers - shared;
+  const bool wide = fields.flag_or("use_double_wide_mlp", false);
+  shapes.kv_layer = kv_layers(config, fields, shared);
+  for (std::int32_t layer = 0; layer < config.layers; ++layer) {
+    const std::int32_t read = shapes.kv_layer[static_cast<std::size_t>(layer)];
     shapes.ffn_width.push_back(wide && layer >= own ? 2 * config.ffn_width : config.ffn_width);
     const auto one = static_cast<std::size_t>(read), other = static_cast<std::size_t>(layer);
     if (shapes.head_dim[one] != shapes.head_dim[other] || shapes.kv_heads[one] != shapes.kv_heads[other])
@@ -1115,6 +1201,9 @@ constexpr InnerModel kInnerModels[] = {
     {"gemma3_text", "Gemma3ForCausalLM",
      R"({"vocab_size": 262208, "num_attention_heads": 8, "num_key_value_heads": 4, "max_position_embeddings": 131072,
          "hidden_size": 2304, "intermediate_size": 9216, "num_hidden_layers": 26})"},
+    {"gemma3n_text", "Gemma3nForCausalLM",
+     R"({"vocab_size": 262400, "num_attention_heads": 8, "num_key_value_heads": 2, "max_position_embeddings": 32768,
+         "hidden_size": 2048, "intermediate_size": 16384, "num_hidden_layers": 35})"},
     {"gemma4_text", "Gemma4ForCausalLM",
      R"({"vocab_size": 262144, "num_attention_heads": 8, "num_key_value_heads": 4, "max_position_embeddings": 131072,
          "hidden_size": 2304, "intermediate_size": 9216, "num_hidden_layers": 30})"},
@@ -1230,6 +1319,11 @@ ModelConfig parse_config(std::string_view json, const std::string& origin) {
   if (has_experts(family)) read_mixture(config, fields, family);
   read_rope(config, fields, row, origin);
   read_windows(config, fields, family);
+  if (family == Family::gemma3n) {
+    read_altup(config, fields);
+    config.shapes.kv_layer =
+        kv_layers(config, fields, fields.integer_or("num_kv_shared_layers", 15, 0, config.layers - 1));
+  }
   if (family == Family::gemma4) {
     config.shapes = gemma4_shapes(config, fields, origin);
     config.rope = gemma4_rope(config, RopeKind::global, fields, origin);

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <limits>
 #include <span>
 #include <string>
 #include <string_view>
@@ -135,6 +136,8 @@ struct LayerShapes {
   /// The layer whose keys and values a layer reads: itself, or an earlier one, and then it stores none.
   std::vector<std::int32_t> kv_layer;
   std::vector<bool> keys_as_values;  // values are the product of k, before its norm
+  /// Of an MLP's gates only what exceeds their mean by so many standard deviations is left; NaN: all of them are.
+  std::vector<float> gate_deviations;
 
   static std::int32_t of(const std::vector<std::int32_t>& own, std::int32_t layer, std::int32_t model) {
     return own.empty() ? model : own[static_cast<std::size_t>(layer)];
@@ -145,6 +148,15 @@ struct LayerShapes {
 struct TokenInputConfig {
   std::int32_t width = 0;  // P; 0: there are none
   std::int32_t rows = 0;   // tokens that have a row in the table; others take the first one
+};
+
+/// AltUp (Gemma 3n; arXiv 2301.13310): a row has several residual streams. The parts of a layer read and write one of
+/// them; small maps predict the others before the layer, and correct them behind it.
+struct AltUpConfig {
+  std::int32_t streams = 1;      // 1: there is no AltUp
+  std::int32_t active = 0;       // the stream of the layers' parts
+  bool scaled = false;           // token inputs read that stream multiplied by a vector of the layer
+  std::int32_t laurel_rank = 0;  // R of a low-rank map beside attention (LAuReL); 0: there is none
 };
 
 struct ModelConfig {
@@ -189,6 +201,7 @@ struct ModelConfig {
   MixtureConfig mixture;
   LayerShapes shapes;
   TokenInputConfig token_input;
+  AltUpConfig altup;
   std::vector<LayerKind> mixers;  // [L], or empty: all attention
   bool single_parts = false;      // a layer has a mixer or, if that is `none`, a feed-forward part
   RecurrentConfig recurrent;
@@ -213,6 +226,8 @@ struct ModelConfig {
   std::int32_t head_dim_of(std::int32_t layer) const { return LayerShapes::of(shapes.head_dim, layer, head_dim); }
   std::int32_t kv_heads_of(std::int32_t layer) const { return LayerShapes::of(shapes.kv_heads, layer, kv_heads); }
   std::int32_t ffn_width_of(std::int32_t layer) const { return LayerShapes::of(shapes.ffn_width, layer, ffn_width); }
+  /// What passes from layer to layer: the columns of all residual streams of a row.
+  std::int32_t stream_width() const { return altup.streams * width; }
   /// The layer whose keys and values an attention layer reads.
   std::int32_t kv_layer(std::int32_t layer) const { return LayerShapes::of(shapes.kv_layer, layer, layer); }
   /// The first of the last layers that read the keys and values of others; L: there are none.
@@ -225,6 +240,11 @@ struct ModelConfig {
   bool stores_kv(std::int32_t layer) const { return attends(layer) && kv_layer(layer) == layer; }
   bool keys_as_values(std::int32_t layer) const {
     return !shapes.keys_as_values.empty() && shapes.keys_as_values[static_cast<std::size_t>(layer)];
+  }
+  /// See LayerShapes; NaN: the layer is not sparse.
+  float gate_deviations(std::int32_t layer) const {
+    return shapes.gate_deviations.empty() ? std::numeric_limits<float>::quiet_NaN()
+                                          : shapes.gate_deviations[static_cast<std::size_t>(layer)];
   }
   const RopeConfig& rope_of(RopeKind kind) const { return kind == RopeKind::global ? rope : local_rope; }
   /// The columns of a head that are rotated.

@@ -2,6 +2,7 @@
 #include "engine/model/forward.h"
 
 #include <algorithm>
+#include <numbers>
 #include <set>
 #include <tuple>
 
@@ -20,13 +21,13 @@ void StepOutputs::reserve(std::int64_t rows) {
   if (rows <= capacity_) return;
   const std::int64_t n = std::max(rows, 2 * capacity_);
   const auto bytes = [&](std::int64_t cols) { return static_cast<std::size_t>(n * cols) * sizeof(float); };
-  last_ = backend_.allocate(bytes(model_.config.width));
+  last_ = backend_.allocate(bytes(model_.config.stream_width()));
   logits_ = backend_.allocate_uninitialized(bytes(model_.config.vocabulary));  // takes pages when it is used
   choices_ = backend_.allocate(static_cast<std::size_t>(n) * sizeof(ChosenToken));
   capacity_ = n;
 }
 
-void StepOutputs::compute(const StepRows& step, const LayerRows& rows) {
+void StepOutputs::compute(const StepRows& step, const LayerRows& rows, AltUp& altup) {
   const auto wanted = static_cast<std::int64_t>(step.logits_rows.size());
   if (wanted == 0) return;
   const ModelConfig& c = model_.config;
@@ -34,12 +35,12 @@ void StepOutputs::compute(const StepRows& step, const LayerRows& rows) {
   index_.clear();
   for (const std::int32_t row : step.logits_rows)
     index_.push_back(static_cast<std::int32_t>(std::lower_bound(active.begin(), active.end(), row) - active.begin()));
-  const TensorView last = last_.view(DType::f32, wanted, c.width);
+  const TensorView last = last_.view(DType::f32, wanted, c.stream_width());
   const TensorView logits = logits_.view(DType::f32, wanted, c.vocabulary);
   const Matrix& head = *model_.weights.lm_head;
   const TensorView normed = rows.normed(backend_.operand_type(head.dtype), wanted);
-  backend_.gather_rows(last, rows.residual(), index_);
-  backend_.rms_norm(normed, last, model_.weights.final_norm, c.norm_eps);
+  backend_.gather_rows(last, rows.streams(), index_);
+  backend_.rms_norm(normed, altup.collapse(last), model_.weights.final_norm, c.norm_eps);
   backend_.matmul(logits, normed, head, {});
   if (c.logit_scale != 1.0f) backend_.scale(logits, c.logit_scale);
   if (c.logit_cap > 0.0f) backend_.soft_cap(logits, c.logit_cap);
@@ -66,6 +67,7 @@ Forward::Forward(Backend& backend, const Model& model)
       timer_(backend, model.config.layers),
       rows_(backend, model),
       gates_(backend, model.config),
+      altup_({backend_, model_, rows_, timer_, gates_, states_}),
       outputs_(backend, model) {
   const LayerContext context{backend_, model_, rows_, timer_, gates_, states_};
   for (const LayerEntry& layer : layers_) {
@@ -81,6 +83,7 @@ void Forward::reserve(std::int64_t rows, std::int64_t logits_rows) {
     const std::int64_t n = std::max(rows, 2 * row_capacity_);
     rows_.allocate(n);
     gates_.allocate(n);
+    altup_.allocate(n);
     for (const auto& kind : kinds_)
       if (kind) kind->allocate(n);
     row_capacity_ = n;
@@ -115,6 +118,7 @@ void Forward::run_phase(StepRows& step, std::int32_t begin, std::int32_t end) {
       [&] {
         if (rows_.whole()) rows_.activate(step, begin);
         normed_is_in_ = false;
+        if (begin == 0) altup_.begin();
         for (const auto& kind : kinds_)
           if (kind && begin == 0) kind->begin(step);
         for (std::int32_t layer = begin; layer < end; ++layer) {
@@ -123,7 +127,7 @@ void Forward::run_phase(StepRows& step, std::int32_t begin, std::int32_t end) {
           if (rows_.count() > 0) run_layer(step, layer, end);
           if (!again) timer_.end_layers(layer, layer + 1);
         }
-        if (end == model_.config.layers) outputs_.compute(step, rows_);
+        if (end == model_.config.layers) outputs_.compute(step, rows_, altup_);
       },
       again);
   if (again) timer_.end_layers(begin, end);
@@ -150,6 +154,7 @@ void Forward::rehearse() {
     const LayerEntry& entry = layers_[static_cast<std::size_t>(layer)];
     for (const LayerKind kind : {entry.mixer, entry.feed, entry.last})
       if (kind != LayerKind::none) part(kind).rehearse(layer, run);
+    altup_.rehearse(layer, run);
   }
   run(outputs_.logits(), DType::f32, rows_.normed(), *model_.weights.lm_head, {});
   backend_.wait();
@@ -175,13 +180,20 @@ ConstTensorView Forward::input(std::int32_t layer) const {
 void Forward::run_layer(StepRows& step, std::int32_t layer, std::int32_t phase_end) {
   const LayerWeights& w = model_.weights.layers[static_cast<std::size_t>(layer)];
   const LayerEntry& kinds = layers_[static_cast<std::size_t>(layer)];
+  altup_.predict(layer);
   if (kinds.mixer != LayerKind::none) {
     normalize(layer, w.input_norm);
+    altup_.add_laurel(layer);
     part(kinds.mixer).run(step, layer, input(layer));
     if (rows_.count() == 0) return;
     finish_part(w.attention_post_norm);
     if (kinds.feed == LayerKind::none) return end_layer(step, layer, phase_end);
-    add_and_normalize(layer, w.mlp_norm);
+    if (w.altup && w.altup->laurel_in) {
+      backend_.add(rows_.residual(), rows_.delta());
+      backend_.scale(rows_.residual(), std::numbers::sqrt2_v<float> / 2.0f);
+    } else {
+      add_and_normalize(layer, w.mlp_norm);
+    }
   }
   normalize(layer, w.mlp_norm);
   part(kinds.feed).run(step, layer, input(layer));
@@ -211,9 +223,10 @@ void Forward::end_layer(StepRows& step, std::int32_t layer, std::int32_t phase_e
   const LayerKind last = layers_[static_cast<std::size_t>(layer)].last;
   if (last != LayerKind::none || model_.config.layer_scales) {
     backend_.add(rows_.residual(), rows_.delta());
+    altup_.correct(layer);
     if (last != LayerKind::none) {
       part(last).run(step, layer, rows_.residual());
-      backend_.add(rows_.residual(), rows_.delta());
+      altup_.add_token_input();
     }
     const float scale = model_.weights.layers[static_cast<std::size_t>(layer)].scale;
     if (scale != 1.0f) backend_.scale(rows_.residual(), scale);

@@ -25,7 +25,7 @@ class StepOutputs {
   /// Makes room for the logits of so many rows.
   void reserve(std::int64_t rows);
   /// Computes the logits of step.logits_rows, which are active, and chooses step.choices.
-  void compute(const StepRows& step, const LayerRows& rows);
+  void compute(const StepRows& step, const LayerRows& rows, AltUp& altup);
   /// Downloads the choices, and returns the logits of the other rows, valid until the next call.
   std::span<const float> download_results(const StepRows& step);
 
@@ -36,7 +36,7 @@ class StepOutputs {
   Backend& backend_;
   const Model& model_;
   std::int64_t capacity_ = 0;
-  Buffer last_;     // [logits rows, C]
+  Buffer last_;     // [logits rows, N C]
   Buffer logits_;   // [logits rows, V]
   Buffer choices_;  // [logits rows] ChosenToken
   std::vector<std::int32_t> index_;
@@ -97,6 +97,7 @@ class Forward {
   StepTimer timer_;
   LayerRows rows_;
   Gates gates_;
+  AltUp altup_;
   StepStates states_;
   std::array<std::unique_ptr<Layer>, kLayerKinds> kinds_;  // null: the model has no layer of the kind
   StepOutputs outputs_;

@@ -163,6 +163,7 @@ class GgufWeights final : public WeightSource {
   const GgufFiles& files_;
   std::int32_t head_dim_;
   std::int32_t experts_;
+  std::int32_t further_streams_;  // behind the first one
 };
 
 // The tokenizer of a GGUF file, in the terms of Hugging Face's tokenizer.json.

@@ -73,6 +73,24 @@ constexpr std::pair<std::string_view, std::string_view> kGemma4Tensors[] = {
     {"per_layer_input_gate", "inp_gate"},
     {"per_layer_projection", "proj"},
     {"post_per_layer_input_norm", "post_norm"}};
+/// Those of Gemma 3n.
+constexpr std::pair<std::string_view, std::string_view> kGemma3nTensors[] = {
+    {"post_attention_layernorm", "post_attention_norm"},
+    {"pre_feedforward_layernorm", "ffn_norm"},
+    {"post_feedforward_layernorm", "post_ffw_norm"},
+    {"per_layer_input_gate", "inp_gate"},
+    {"per_layer_projection", "proj"},
+    {"post_per_layer_input_norm", "post_norm"},
+    {"altup.router_norm", "altup_router_norm"},
+    {"altup.modality_router", "altup_router"},
+    {"altup.prediction_coefs", "altup_predict_coef"},
+    {"altup.correction_coefs", "altup_correct_coef"},
+    {"laurel.linear_left", "laurel_l"},
+    {"laurel.linear_right", "laurel_r"},
+    {"laurel.post_laurel_norm", "laurel_post_norm"}};
+/// The matrices of all further residual streams, in one tensor each.
+constexpr std::pair<std::string_view, std::string_view> kStreamTensors[] = {
+    {"model.altup_projections.", "altup_proj.weight"}, {"model.altup_unembed_projections.", "altup_unembd_proj.weight"}};
 /// Tensors outside of the layers.
 constexpr std::pair<std::string_view, std::string_view> kTokenInputTensors[] = {
     {"model.embed_tokens_per_layer.weight", "per_layer_token_embd.weight"},
@@ -118,7 +136,9 @@ constexpr std::pair<std::string_view, std::string_view> kWholeNames[] = {{"linea
                                                                          {"mlp.expert_bias", "exp_probs_b.bias"},
                                                                          {"self_attn.sinks", "attn_sinks.weight"},
                                                                          {"mlp.expert_scale", "ffn_down_exps.scale"},
-                                                                         {"layer_scalar", "layer_output_scale.weight"}};
+                                                                         {"layer_scalar", "layer_output_scale.weight"},
+                                                                         {"altup.correct_output_scale",
+                                                                          "altup_correct_scale.weight"}};
 constexpr std::pair<std::string_view, std::string_view> kFalconNorm = {"post_attention_layernorm.weight", "ffn_norm"};
 
 struct Architecture {
@@ -192,11 +212,15 @@ constexpr Architecture kArchitectures[] = {
      .mixture = true,
      .whole_names = true},
     {.name = "gemma4", .class_ = "Gemma4ForCausalLM", .special = kGemma4Tensors, .mixture = true, .whole_names = true},
+    {.name = "gemma3n", .class_ = "Gemma3nForCausalLM", .special = kGemma3nTensors, .whole_names = true},
     {.name = "gpt-oss", .class_ = "GptOssForCausalLM", .special = kGptOssTensors, .mixture = true, .whole_names = true},
 };
 
 bool is_delta_hybrid(const Architecture& architecture) {
   return architecture.name == "qwen35" || architecture.name == "qwen35moe" || architecture.name == "qwen3next";
+}
+bool has_token_inputs(const Architecture& architecture) {
+  return architecture.name == "gemma3n" || architecture.name == "gemma4";
 }
 bool is_lfm2(const Architecture& architecture) { return architecture.name.starts_with("lfm2"); }
 bool is_nemotron(const Architecture& architecture) { return architecture.name.starts_with("nemotron"); }
@@ -220,7 +244,19 @@ std::string_view find_name(TensorNames names, std::string_view theirs) {
 struct StoredName {
   std::string tensor;        // empty: a name that no file can have
   std::int64_t expert = -1;  // the matrix of this expert in a tensor of all; -1: the whole tensor
+  bool stream = false;       // it is a tensor of residual streams and not of experts
 };
+
+/// A stack of a further residual stream's matrices, by the name of one of them.
+StoredName stream_name(std::string_view name) {
+  for (const auto& [theirs, stored] : kStreamTensors) {
+    if (!name.starts_with(theirs)) continue;
+    std::int64_t index = -1;
+    std::from_chars(name.data() + theirs.size(), name.data() + name.size(), index);
+    return {std::string(stored), index, true};
+  }
+  return {};
+}
 
 /// "model.layers.3.self_attn.q_proj.weight" -> "blk.3.attn_q.weight"
 StoredName stored_name(std::string_view name, const Architecture& architecture) {
@@ -229,7 +265,7 @@ StoredName stored_name(std::string_view name, const Architecture& architecture) 
   if (name == "lm_head.weight") return {"output.weight"};
   if (const std::string_view input = find_name(kTokenInputTensors, name); !input.empty()) return {std::string(input)};
   constexpr std::string_view kLayers = "model.layers.", kExperts = ".experts.";
-  if (!name.starts_with(kLayers)) return {};
+  if (!name.starts_with(kLayers)) return stream_name(name);
   const std::string_view rest = name.substr(kLayers.size());
   const std::size_t dot = rest.find('.'), kind = rest.rfind('.');
   if (architecture.name == "falcon-h1" && rest.substr(dot + 1) == kFalconNorm.first)
@@ -297,8 +333,11 @@ void reject_unknown_tensors(const GgufFiles& files, const Architecture& architec
     if (name == "token_embd.weight" || name == "output_norm.weight" || name == "output.weight" ||
         name == "rope_freqs.weight" || (is_lfm2(architecture) && name == "token_embd_norm.weight") ||
         (architecture.name == "phi3" && name.starts_with("rope_factors_")) ||
-        (architecture.name == "gemma4" &&
-         std::ranges::find(kTokenInputTensors, name, &TensorNames::value_type::second) != std::end(kTokenInputTensors)))
+        (has_token_inputs(architecture) &&
+         std::ranges::find(kTokenInputTensors, name, &TensorNames::value_type::second) !=
+             std::end(kTokenInputTensors)) ||
+        (architecture.name == "gemma3n" &&
+         std::ranges::find(kStreamTensors, name, &TensorNames::value_type::second) != std::end(kStreamTensors)))
       continue;
     if (is_left_out(name, layers, blocks)) continue;
     const std::size_t first = name.find('.'), dot = name.find('.', first + 1), kind = name.rfind('.');
@@ -346,7 +385,7 @@ void reject_unsupported(const GgufMetadata& metadata, const Architecture& archit
        {std::string_view("logit_scale"), std::string_view("residual_scale"), std::string_view("embedding_scale"),
         std::string_view("attention.scale"), std::string_view("attention.logit_softcapping"), kLogitCap,
         std::string_view("attn_logit_softcapping")}) {
-    if (key == kLogitCap && (prefix == "gemma3." || prefix == "gemma4.")) continue;
+    if (key == kLogitCap && (prefix == "gemma3." || prefix == "gemma3n." || prefix == "gemma4.")) continue;
     if (architecture.multipliers && std::ranges::find(kMultipliers, key, &Multiplier::key) != std::end(kMultipliers))
       continue;
     const std::string full = prefix + std::string(key);
@@ -415,6 +454,41 @@ void add_gemma(Json& config, const GgufMetadata& metadata, const std::string& pr
   config["query_pre_attn_scalar"] = layers == 62 ? Json(width / heads) : config["head_dim"];
   if (metadata.contains(prefix + std::string(kLogitCap)))
     config["final_logit_softcapping"] = metadata.number(prefix + std::string(kLogitCap), 0.0, 1e30);
+}
+
+/// The deviations of sparse layers; minus infinity: the layer is not sparse.
+Json sparse_deviations(const GgufMetadata& metadata, const std::string& key) {
+  Json deviations = Json::array();
+  for (const float one : metadata.numbers(key)) {
+    const bool none = std::isinf(one) && one < 0.0f;
+    if (!none && !std::isfinite(one)) metadata.fail(key, "expected finite numbers, or -inf for layers without");
+    deviations.push_back(none ? Json() : Json(one));
+  }
+  return deviations;
+}
+
+void add_gemma3n(Json& config, const GgufFiles& files, const std::string& prefix) {
+  const GgufMetadata& metadata = files.metadata();
+  const auto number = [&](const char* key) { return metadata.integer(prefix + key, 0, kMax); };
+  config["rope_local_base_freq"] = rounded(metadata.number_or(prefix + "rope.freq_base_swa", 10000.0, 0.0, 1e15));
+  if (metadata.contains(prefix + std::string(kLogitCap)))
+    config["final_logit_softcapping"] = metadata.number(prefix + std::string(kLogitCap), 0.0, 1e30);
+  config["altup_num_inputs"] = number("altup.num_inputs");
+  config["altup_active_idx"] = number("altup.active_idx");
+  config["altup_correct_scale"] = files.find("blk.0.altup_correct_scale.weight") != nullptr;
+  config["hidden_size_per_layer_input"] = number("embedding_length_per_layer_input");
+  config["num_kv_shared_layers"] = metadata.integer_or(prefix + "attention.shared_kv_layers", 0, 0, kMax);
+  config["activation_sparsity_deviations"] = sparse_deviations(metadata, prefix + "activation_sparsity_scale");
+  if (const GgufTensor* low = files.find("blk.0.laurel_l.weight"); low != nullptr && low->shape.size() == 2)
+    config["laurel_rank"] = low->shape[0];
+  if (const GgufTensor* table = files.find("per_layer_token_embd.weight"); table != nullptr && table->shape.size() == 2)
+    config["vocab_size_per_layer_input"] = table->shape[0];
+  const std::string ffn = prefix + "feed_forward_length";
+  if (metadata.contains(ffn) && metadata.find(ffn)->type == GgufType::array) {
+    config["intermediate_size"] = metadata.integers(ffn);
+  } else {
+    config["intermediate_size"] = metadata.integer(ffn, 1, kMax);
+  }
 }
 
 /// The pairs that turn in a proportional RoPE: the file divides the frequencies of the others by 1e30.
@@ -744,8 +818,9 @@ void add_settings_of(const Architecture& architecture, Json& config, const GgufF
     if (const std::int64_t window = metadata.integer_or(prefix + "attention.sliding_window", 0, 0, kMax); window > 0)
       config["sliding_window"] = window;
   }
-  if (name == "gemma3" || name == "olmo2" || name == "exaone4" || name == "gpt-oss" || name == "gemma4")
+  if (name == "gemma3" || name == "olmo2" || name == "exaone4" || name == "gpt-oss" || has_token_inputs(architecture))
     add_windows(config, metadata, prefix);
+  if (name == "gemma3n") add_gemma3n(config, files, prefix);
   if (name == "gemma4") add_gemma4(config, files, prefix);
   if (name == "gpt-oss") {
     config["attention_bias"] = has_bias(files, "attn_q");
@@ -811,7 +886,7 @@ Json config_json(const GgufFiles& files) {
                  {"tie_word_embeddings", files.find("output.weight") == nullptr},
                  {"eos_token_id", gguf_eos_tokens(metadata)}});
   // Which have no MLP, or not in all layers, or not one of the same width.
-  if (architecture.name != "qwen35moe" && !is_nemotron(architecture) && !gemma4)
+  if (architecture.name != "qwen35moe" && !is_nemotron(architecture) && !has_token_inputs(architecture))
     config["intermediate_size"] = metadata.integer(prefix + "feed_forward_length", 1, kMax);
   if (const Json scaling = rope_scaling(metadata, prefix); !scaling.is_null()) config["rope_scaling"] = scaling;
   add_settings_of(architecture, config, files, prefix);
@@ -885,7 +960,10 @@ ModelConfig gguf_config(const GgufFiles& files, const Json& changes) {
 }
 
 GgufWeights::GgufWeights(const GgufFiles& files, const ModelConfig& config)
-    : files_(files), head_dim_(config.head_dim), experts_(config.mixture.experts) {}
+    : files_(files),
+      head_dim_(config.head_dim),
+      experts_(config.mixture.experts),
+      further_streams_(config.altup.streams - 1) {}
 
 bool GgufWeights::contains(const std::string& name) const {
   return files_.find(stored_name(name, architecture_of(files_.metadata())).tensor) != nullptr;
@@ -913,7 +991,7 @@ StoredWeight GgufWeights::weight(const std::string& name, std::int64_t rows, std
                                  fmt::join(names, ", ")));
   }
   std::vector<std::int64_t> shape = rows == 1 ? std::vector<std::int64_t>{cols} : std::vector<std::int64_t>{rows, cols};
-  if (at.expert >= 0) shape.insert(shape.begin(), experts_);
+  if (at.expert >= 0) shape.insert(shape.begin(), at.stream ? further_streams_ : experts_);
   if (rows == 1 && at.expert < 0 && product_of(tensor->shape) == cols) shape = tensor->shape;  // a vector of any form
   if (tensor->shape != shape)
     throw ModelError(

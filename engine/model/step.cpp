@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 #include <stdexcept>
 
 namespace baton {
@@ -69,7 +70,7 @@ void check_step(const StepRows& rows, const ModelConfig& config) {
                          layers));
     }
     const KvLayout& layout = rows.caches[static_cast<std::size_t>(rows.sequence[i])]->layout();
-    if (path.enter > 0 && (layout.hidden_width != config.width || layout.hidden_layer != path.enter)) {
+    if (path.enter > 0 && (layout.hidden_width != config.stream_width() || layout.hidden_layer != path.enter)) {
       refuse(fmt::format("row {} enters at layer {}; its cache holds no hidden states of that layer", i, path.enter));
     }
     if (path.detection < 0) continue;
@@ -213,10 +214,15 @@ RopeAngles RowAngles::of(std::int32_t layer, std::int64_t rows) const {
 
 void LayerRows::allocate(std::int64_t rows) {
   const std::size_t bytes = static_cast<std::size_t>(rows * model_.config.width) * sizeof(float);
-  x_ = backend_.allocate(bytes);
-  next_x_ = backend_.allocate_uninitialized(bytes);  // takes pages when it is used
-  normed_ = backend_.allocate(bytes);
+  const std::size_t all_bytes = static_cast<std::size_t>(rows * model_.config.stream_width()) * sizeof(float);
+  x_ = backend_.allocate(all_bytes);
+  next_x_ = backend_.allocate_uninitialized(all_bytes);  // takes pages when it is used
+  normed_ = backend_.allocate(all_bytes);
   delta_ = backend_.allocate(bytes);
+  if (model_.config.altup.streams > 1) {
+    active_x_ = backend_.allocate(bytes);
+    predictions_ = backend_.allocate(all_bytes);
+  }
   angles_.allocate(rows);
 }
 
@@ -258,8 +264,9 @@ void LayerRows::activate(const StepRows& rows, std::int32_t layer) {
       tokens_.push_back(rows.token[static_cast<std::size_t>(i)]);
     }
     set_active(rows);
-    backend_.embed(residual(), *model_.weights.embedding, tokens_);
-    if (const float scale = model_.config.embedding_scale; scale != 1.0f) backend_.scale(residual(), scale);
+    const TensorView embedded = streams().col_range(0, model_.config.width);
+    backend_.embed(embedded, *model_.weights.embedding, tokens_);
+    if (const float scale = model_.config.embedding_scale; scale != 1.0f) backend_.scale(embedded, scale);
     return;
   }
   if (!changes_[static_cast<std::size_t>(layer)]) return;
@@ -280,11 +287,11 @@ void LayerRows::activate(const StepRows& rows, std::int32_t layer) {
     }
   }
   if (next == active_) return;
-  const std::int64_t width = model_.config.width;
+  const std::int64_t width = model_.config.stream_width();
   const auto going_on = static_cast<std::int64_t>(from.size());
   const TensorView moved = normed_.view(DType::f32, going_on, width);
   const TensorView target = next_x_.view(DType::f32, static_cast<std::int64_t>(next.size()), width);
-  backend_.gather_rows(entering.empty() ? target : moved, residual(), from);
+  backend_.gather_rows(entering.empty() ? target : moved, streams(), from);
   if (!entering.empty()) backend_.scatter_rows(target, moved, to);
   for (std::size_t cache = 0; cache < rows.caches.size(); ++cache) {
     from.clear();
@@ -316,10 +323,24 @@ void LayerRows::set_active(const StepRows& rows) {
   angles_.gather(position_);
 }
 
-void LayerRows::keep(const StepRows& step, std::span<const std::int32_t> kept) {
+/// Moves the kept rows of a matrix to its beginning.
+void LayerRows::keep_rows(const Buffer& memory, std::int64_t cols, std::span<const std::int32_t> kept) {
   const auto left = static_cast<std::int64_t>(kept.size());
-  backend_.gather_rows(next_x_.view(DType::f32, left, model_.config.width), residual(), kept);
-  swap_residual();
+  std::vector<std::int32_t> all(kept.size());
+  std::iota(all.begin(), all.end(), 0);
+  backend_.gather_rows(next_x_.view(DType::f32, left, cols), memory.view(DType::f32, count(), cols), kept);
+  backend_.gather_rows(memory.view(DType::f32, left, cols), next_x_.view(DType::f32, left, cols), all);
+}
+
+void LayerRows::keep(const StepRows& step, std::span<const std::int32_t> kept) {
+  if (model_.config.altup.streams > 1) {  // the streams are made anew of the predictions
+    keep_rows(predictions_, model_.config.stream_width(), kept);
+    keep_rows(active_x_, model_.config.width, kept);
+  } else {
+    backend_.gather_rows(next_x_.view(DType::f32, static_cast<std::int64_t>(kept.size()), model_.config.width),
+                         residual(), kept);
+    swap_residual();
+  }
   std::vector<std::int32_t> next;
   for (const std::int32_t index : kept) next.push_back(active_[static_cast<std::size_t>(index)]);
   active_ = std::move(next);
@@ -346,8 +367,8 @@ void LayerRows::keep_hidden(const StepRows& rows, std::int32_t layer) {
     }
     if (from.empty()) continue;
     const TensorView rows_of_cache =
-        normed_.view(DType::f32, static_cast<std::int64_t>(from.size()), model_.config.width);
-    backend_.gather_rows(rows_of_cache, residual(), from);
+        normed_.view(DType::f32, static_cast<std::int64_t>(from.size()), model_.config.stream_width());
+    backend_.gather_rows(rows_of_cache, streams(), from);
     backend_.scatter_rows(rows.caches[cache]->hidden(), rows_of_cache, to);
   }
 }

@@ -191,7 +191,15 @@ class LayerRows {
   RopeAngles angles(std::int32_t layer) const { return angles_.of(layer, count()); }
   RopeTable& table() { return angles_.table(); }
 
-  TensorView residual() const { return x_.view(DType::f32, count(), model_.config.width); }
+  /// What passes from layer to layer, [T, N C]: all residual streams, of most models one.
+  TensorView streams() const { return x_.view(DType::f32, count(), model_.config.stream_width()); }
+  /// What is predicted for the streams behind the layer, [T, N C], of models with several.
+  TensorView predictions() const { return predictions_.view(DType::f32, count(), model_.config.stream_width()); }
+  /// The residual stream that the parts of the layer read and write, [T, C].
+  TensorView residual() const {
+    const Buffer& memory = model_.config.altup.streams > 1 ? active_x_ : x_;
+    return memory.view(DType::f32, count(), model_.config.width);
+  }
   /// The input of a part of a layer, [rows, C] of the type.
   TensorView normed(DType type, std::int64_t rows) const { return normed_.view(type, rows, model_.config.width); }
   const Buffer& normed() const { return normed_; }
@@ -202,13 +210,16 @@ class LayerRows {
  private:
   void set_active(const StepRows& step);
   void swap_residual();
+  void keep_rows(const Buffer& memory, std::int64_t cols, std::span<const std::int32_t> kept);
 
   Backend& backend_;
   const Model& model_;
   RowAngles angles_;
-  Buffer x_;              // [T, C] residual stream
-  Buffer next_x_;         // [T, C] residual stream after a change of the active rows
-  Buffer normed_;         // [T, C]
+  Buffer x_;              // [T, N C] residual streams
+  Buffer next_x_;         // [T, N C] residual streams after a change of the active rows
+  Buffer active_x_;       // [T, C] the stream of the layer's parts, if there are several
+  Buffer predictions_;    // [T, N C], if there are several
+  Buffer normed_;         // [T, C]; also [T, N C] while rows change
   Buffer delta_;          // [T, C]
   bool swapped_ = false;  // x_ and next_x_ have changed places
   bool whole_ = true;

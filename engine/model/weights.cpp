@@ -530,6 +530,24 @@ class MixerReader {
   std::string prefix_;
 };
 
+AltUpWeights load_altup(Loader& loader, const ModelConfig& config, const std::string& prefix) {
+  const std::int64_t width = config.width, streams = config.altup.streams, rank = config.altup.laurel_rank;
+  const std::string altup = prefix + "altup.", laurel = prefix + "laurel.";
+  AltUpWeights weights;
+  weights.router_norm = loader.norm(altup + "router_norm.weight", width, config.norm_offset);
+  for (float& one : weights.router_norm) one /= static_cast<float>(width);
+  weights.router = loader.matrix({{altup + "modality_router.weight", streams}}, width);
+  weights.predict = loader.matrix({{altup + "prediction_coefs.weight", streams * streams}}, streams);
+  weights.correct = loader.matrix({{altup + "correction_coefs.weight", streams}}, streams);
+  weights.correct_bias.assign(static_cast<std::size_t>(streams), 1.0f);
+  if (config.altup.scaled) weights.scale = loader.vector({{altup + "correct_output_scale", width}});
+  if (rank == 0) return weights;
+  weights.laurel_in = loader.matrix({{laurel + "linear_left.weight", rank}}, width);
+  weights.laurel_out = loader.matrix({{laurel + "linear_right.weight", width}}, rank);
+  weights.laurel_norm = loader.norm(laurel + "post_laurel_norm.weight", width, config.norm_offset);
+  return weights;
+}
+
 LayerWeights load_layer(Loader& loader, const ModelConfig& config, std::int32_t index) {
   const std::string prefix = fmt::format("model.layers.{}.", index);
   LayerWeights layer;
@@ -542,6 +560,8 @@ LayerWeights load_layer(Loader& loader, const ModelConfig& config, std::int32_t 
         TokenInputWeights{loader.matrix({{prefix + "per_layer_input_gate.weight", width}}, config.width),
                           loader.matrix({{prefix + "per_layer_projection.weight", config.width}}, width),
                           loader.norm(prefix + "post_per_layer_input_norm.weight", config.width, config.norm_offset)});
+  if (config.altup.streams > 1)
+    layer.altup = std::make_unique<AltUpWeights>(load_altup(loader, config, prefix));
   if (config.mixture.in(index)) {
     load_mixture(loader, config, layer, prefix);
     if (!config.mixture.beside_mlp) return layer;
@@ -690,6 +710,11 @@ void Weights::keep_vectors(Device& device) {
                                &layer.router_norm, &layer.experts_norm, &layer.experts_post_norm, &layer.mlp_own_norm})
       kept.push_back(device.keep(*vector));
     if (layer.token_input) kept.push_back(device.keep(layer.token_input->norm));
+    if (layer.altup) {
+      const AltUpWeights& altup = *layer.altup;
+      for (const auto* vector : {&altup.router_norm, &altup.correct_bias, &altup.scale, &altup.laurel_norm})
+        kept.push_back(device.keep(*vector));
+    }
     for (const ExpertWeights& expert : layer.experts)
       for (const auto* vector : {&expert.gate_up_bias, &expert.down_bias}) kept.push_back(device.keep(*vector));
     if (layer.recurrent == nullptr) continue;
@@ -715,6 +740,13 @@ Weights load_weights(Backend& backend, const ModelConfig& config, const WeightSo
   const bool tied = config.tied_embeddings || !loader.has("lm_head.weight");
   weights.lm_head = tied ? weights.embedding : loader.matrix({{"lm_head.weight", config.vocabulary}}, config.width);
   if (config.token_input.width > 0) load_token_inputs(loader, config, weights);
+  for (std::int32_t stream = 1; stream < config.altup.streams; ++stream) {
+    const auto projection = [&](const char* kind) {
+      return loader.matrix({{fmt::format("model.{}.{}.weight", kind, stream - 1), config.width}}, config.width);
+    };
+    weights.stream_in.push_back(projection("altup_projections"));
+    weights.stream_out.push_back(projection("altup_unembed_projections"));
+  }
   for (std::int32_t layer = 0; layer < config.layers; ++layer)
     weights.layers.push_back(load_layer(loader, config, layer));
   weights.final_norm = loader.norm("model.norm.weight", config.width, config.norm_offset);

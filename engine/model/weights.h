@@ -126,6 +126,19 @@ struct TokenInputWeights {
   std::vector<float> norm;       // [C] of the result
 };
 
+/// What lies around the parts of a layer if there are several residual streams (engine/model/layers/altup.cpp).
+struct AltUpWeights {
+  std::vector<float> router_norm;         // [C], divided by C
+  std::unique_ptr<Matrix> router;         // [N, C]
+  std::unique_ptr<Matrix> predict;        // [N N, N]
+  std::unique_ptr<Matrix> correct;        // [N, N]
+  std::vector<float> correct_bias;        // [N] of ones
+  std::vector<float> scale;               // [C] of what token inputs read, or empty
+  std::unique_ptr<Matrix> laurel_in;      // [R, C]; null: there is no LAuReL
+  std::unique_ptr<Matrix> laurel_out;     // [C, R]
+  std::vector<float> laurel_norm;         // [C]
+};
+
 struct LayerWeights {
   std::vector<float> input_norm;   // [C] or empty
   std::unique_ptr<Matrix> qkv;     // [(H + 2K) D, C]: q, k, v stacked; behind them a gate [H D, C] if it has one.
@@ -158,6 +171,7 @@ struct LayerWeights {
   std::vector<float> experts_post_norm;    // [C] and of what they write
   std::vector<float> mlp_own_norm;         // [C] and of what the MLP writes
   std::unique_ptr<TokenInputWeights> token_input;
+  std::unique_ptr<AltUpWeights> altup;
   float scale = 1.0f;                           // multiplies the residual stream behind the layer
   std::unique_ptr<RecurrentWeights> recurrent;  // in the place of attention
 
@@ -173,6 +187,8 @@ struct Weights {
   std::unique_ptr<Matrix> token_table;       // [tokens, L P] inputs of the layers; null: they have none
   std::unique_ptr<Matrix> token_projection;  // [L P, C]
   std::vector<float> token_norm;             // [P]
+  std::vector<std::unique_ptr<Matrix>> stream_in;   // [N - 1] of [C, C]: further residual streams, of the first one
+  std::vector<std::unique_ptr<Matrix>> stream_out;  // [N - 1] of [C, C]: what is added of them to the first one
   std::size_t bytes = 0;
   std::vector<Buffer> kept;  // Device::keep of all vectors
 

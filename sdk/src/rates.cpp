@@ -91,7 +91,7 @@ class Rates {
     const Segment text(backend_, *prompt_, 0, depth, std::vector<TokenId>(static_cast<std::size_t>(depth)));
     KvLayout recording = model_.kv_layout();
     recording.raw_keys = recording.received = true;
-    recording.hidden_width = model_.config.width;
+    recording.hidden_width = model_.config.stream_width();
     recording.hidden_layer = 1;
     Step plain(*this, model_.kv_layout(), text, sequences), recorded(*this, recording, text, sequences);
     plain.seconds(), recorded.seconds();

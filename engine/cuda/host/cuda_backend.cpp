@@ -378,6 +378,36 @@ class CudaRecurrence final : public Recurrence {
   std::vector<std::int32_t> chains_on_host_;
 };
 
+class CudaStreams final : public StreamOperations {
+ public:
+  explicit CudaStreams(CudaDevice& device) : device_(device) {}
+
+  void mix(TensorView out, ConstTensorView x, ConstTensorView in, ConstTensorView weight, std::int64_t width) override {
+    check_mix(out, x, in, weight, width);
+    launch_mix(device_.stream(), out, x, in, weight, width);
+  }
+  void correct(TensorView out, ConstTensorView x, ConstTensorView in, ConstTensorView weight,
+               std::int32_t active) override {
+    check_correct(out, x, in, weight, active);
+    launch_correct(device_.stream(), out, x, in, weight, active);
+  }
+  void match_rms(TensorView x, ConstTensorView like, float least) override {
+    check_match_rms(x, like, least);
+    launch_match_rms(device_.stream(), x, like, least);
+  }
+  void keep_peaks(TensorView x, float deviations) override {
+    check_keep_peaks(x, deviations);
+    launch_keep_peaks(device_.stream(), x, deviations);
+  }
+  void scale_columns(TensorView out, ConstTensorView x, std::span<const float> weight) override {
+    check_scale_columns(out, x, weight);
+    launch_scale_columns(device_.stream(), out, x, device_.shared().vectors.put(weight));
+  }
+
+ private:
+  CudaDevice& device_;
+};
+
 /// Products, and operations on rows of activations.
 class CudaBackend final : public CudaDevice {
  public:
@@ -385,6 +415,7 @@ class CudaBackend final : public CudaDevice {
 
   KvOperations& kv() override { return kv_; }
   Recurrence& recurrence() override { return recurrence_; }
+  StreamOperations& streams() override { return streams_; }
 
   std::unique_ptr<Matrix> load_matrix(std::span<const ConstTensorView> parts, DType dtype,
                                       Activations activations) override {
@@ -550,6 +581,7 @@ class CudaBackend final : public CudaDevice {
   const bool f32_gates_ = is_set("BATON_CUDA_GATES", "f32");
   CudaKv kv_{*this};
   CudaRecurrence recurrence_{*this};
+  CudaStreams streams_{*this};
 };
 
 }  // namespace

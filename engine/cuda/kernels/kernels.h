@@ -60,6 +60,12 @@ void launch_add_weighted(Stream stream, TensorView x, ConstTensorView in, const 
                          const float* weight);
 void launch_scale(Stream stream, TensorView x, float factor);  // f32
 void launch_soft_cap(Stream stream, TensorView x, float cap);  // f32
+// See StreamOperations; f32. weight of scale_columns [C]
+void launch_mix(Stream stream, TensorView out, ConstTensorView x, ConstTensorView in, ConstTensorView weight,
+                std::int64_t width);
+void launch_correct(Stream stream, TensorView out, ConstTensorView x, ConstTensorView in, ConstTensorView weight,
+                    std::int32_t active);
+void launch_scale_columns(Stream stream, TensorView out, ConstTensorView x, const float* weight);
 
 // recurrence.cu. All f32
 /// StateRun in device memory.
@@ -115,6 +121,9 @@ void launch_rms_norm(Stream stream, TensorView out, ConstTensorView x, const flo
 void launch_add_rms_norm(Stream stream, TensorView out, TensorView x, ConstTensorView delta, const float* weight,
                          float eps);
 void launch_head_rms_norm(Stream stream, TensorView x, const float* weight, std::int64_t width, float eps);
+// See StreamOperations; f32
+void launch_match_rms(Stream stream, TensorView x, ConstTensorView like, float least);
+void launch_keep_peaks(Stream stream, TensorView x, float deviations);
 
 // kv.cu. A slab is [K][capacity][D] for the keys and the same for the values; slabs [number of sequences]
 void launch_rope(Stream stream, TensorView x, std::int32_t head_dim, const RopeAngles& angles);

@@ -77,6 +77,44 @@ __global__ void norm_heads(float* x,                                            
   for (std::int64_t c = threadIdx.x % kWarp; c < width; c += kWarp) head[c] = head[c] * scale * weight[c];
 }
 
+/// Returns the sum of function(row[c]) over the block to every thread.
+template <class Function>
+__device__ float row_sum(const float* row, std::int64_t cols, NormShared& shared, Function function) {
+  float sum = 0.0f;
+  for (std::int64_t c = threadIdx.x; c < cols; c += blockDim.x) sum += function(row[c]);
+  sum = block_sum(sum, shared);
+  sync_block();  // the next sum writes where this one is read
+  return sum;
+}
+
+__global__ void match_rows(Strided<float> x,           // [T, cols]
+                           Strided<const float> like,  // [T, cols]
+                           std::int64_t cols, float least) {
+  NormShared& shared = shared_memory<NormShared>();
+  float* row = x.row(blockIdx.x);
+  const auto square = [](float value) { return value * value; };
+  const auto n = static_cast<float>(cols);
+  const float own = fmaxf(row_sum(row, cols, shared, square) / n, least);
+  const float factor = sqrtf(row_sum(like.row(blockIdx.x), cols, shared, square) / n / own);
+  for (std::int64_t c = threadIdx.x; c < cols; c += blockDim.x) row[c] *= factor;
+}
+
+__global__ void peak_rows(Strided<float> x,  // [T, cols]
+                          std::int64_t cols, float deviations) {
+  NormShared& shared = shared_memory<NormShared>();
+  float* row = x.row(blockIdx.x);
+  const auto n = static_cast<float>(cols);
+  const float mean = row_sum(row, cols, shared, [](float value) { return value; }) / n;
+  const float variance =
+      row_sum(row, cols, shared, [mean](float value) { return (value - mean) * (value - mean); }) / n;
+  const float cut = mean + deviations * sqrtf(variance);
+  for (std::int64_t c = threadIdx.x; c < cols; c += blockDim.x) row[c] = fmaxf(row[c] - cut, 0.0f);
+}
+
+unsigned threads_of(std::int64_t cols) {
+  return static_cast<unsigned>(std::min<std::int64_t>(kMaxThreads, round_up(cols, kWarp)));
+}
+
 template <bool kAdd>
 void launch_norm(Stream stream, TensorView out, TensorView x, ConstTensorView delta, const float* weight, float eps) {
   if (x.rows == 0 || x.cols == 0) return;
@@ -103,6 +141,18 @@ void launch_rms_norm(Stream stream, TensorView out, ConstTensorView x, const flo
 void launch_add_rms_norm(Stream stream, TensorView out, TensorView x, ConstTensorView delta, const float* weight,
                          float eps) {
   launch_norm<true>(stream, out, x, delta, weight, eps);
+}
+
+void launch_match_rms(Stream stream, TensorView x, ConstTensorView like, float least) {
+  if (x.rows == 0 || x.cols == 0) return;
+  launch(stream, dim3(static_cast<unsigned>(x.rows)), threads_of(x.cols), sizeof(NormShared), match_rows,
+         strided<float>(x), strided<float>(like), x.cols, least);
+}
+
+void launch_keep_peaks(Stream stream, TensorView x, float deviations) {
+  if (x.rows == 0 || x.cols == 0) return;
+  launch(stream, dim3(static_cast<unsigned>(x.rows)), threads_of(x.cols), sizeof(NormShared), peak_rows,
+         strided<float>(x), x.cols, deviations);
 }
 
 void launch_head_rms_norm(Stream stream, TensorView x, const float* weight, std::int64_t width, float eps) {

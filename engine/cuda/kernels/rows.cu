@@ -134,6 +134,46 @@ __global__ void change_rows(float* x,  // [T, cols]
   for (std::int64_t c = first; c < first + kVector && c < cols; ++c) row[c] = Function::of(row[c], parameter);
 }
 
+__global__ void mix_streams(Strided<float> out,           // [T, n width]
+                            Strided<const float> x,       // [T, n width]
+                            Strided<const float> in,      // [T, sources width]
+                            Strided<const float> weight,  // [T, n sources]
+                            std::int64_t cols, std::int64_t width, std::int64_t sources) {
+  const std::int64_t first = own_column();
+  const float *old = x.row(blockIdx.x), *from = in.row(blockIdx.x), *weights = weight.row(blockIdx.x);
+  float* to = out.row(blockIdx.x);
+  for (std::int64_t at = first; at < first + kVector && at < cols; ++at) {
+    const std::int64_t j = at / width, c = at % width;
+    float sum = 0.0f;
+    for (std::int64_t i = 0; i < sources; ++i) sum = fmaf(weights[j * sources + i], from[i * width + c], sum);
+    to[at] = old[at] + sum;
+  }
+}
+
+__global__ void correct_streams(Strided<float> out,           // [T, n width]
+                                Strided<const float> x,       // [T, n width]
+                                Strided<const float> in,      // [T, width]
+                                Strided<const float> weight,  // [T, n]
+                                std::int64_t cols, std::int64_t width, std::int64_t active) {
+  const std::int64_t first = own_column();
+  const float *old = x.row(blockIdx.x), *from = in.row(blockIdx.x), *weights = weight.row(blockIdx.x);
+  float* to = out.row(blockIdx.x);
+  for (std::int64_t at = first; at < first + kVector && at < cols; ++at) {
+    const std::int64_t c = at % width;
+    to[at] = fmaf(weights[at / width], from[c] - old[active * width + c], old[at]);
+  }
+}
+
+__global__ void scale_columns(Strided<float> out,      // [T, cols]
+                              Strided<const float> x,  // [T, cols]
+                              const float* weight,     // [cols]
+                              std::int64_t cols) {
+  const std::int64_t first = own_column();
+  const float* from = x.row(blockIdx.x);
+  float* to = out.row(blockIdx.x);
+  for (std::int64_t c = first; c < first + kVector && c < cols; ++c) to[c] = from[c] * weight[c];
+}
+
 template <class To>
 __global__ void random_rows(To* out,  // [rows, out_cols]
                             std::int64_t out_stride, std::int64_t out_cols, std::int64_t cols, std::uint64_t seed,
@@ -231,5 +271,25 @@ void launch_add_weighted(Stream stream, TensorView x, ConstTensorView in, const 
 void launch_scale(Stream stream, TensorView x, float factor) { launch_change<Scale>(stream, x, factor); }
 
 void launch_soft_cap(Stream stream, TensorView x, float cap) { launch_change<SoftCap>(stream, x, cap); }
+
+void launch_mix(Stream stream, TensorView out, ConstTensorView x, ConstTensorView in, ConstTensorView weight,
+                std::int64_t width) {
+  if (out.rows == 0 || out.cols == 0) return;
+  launch(stream, grid_of(out.rows, out.cols), kThreads, 0, mix_streams, strided<float>(out), strided<float>(x),
+         strided<float>(in), strided<float>(weight), out.cols, width, in.cols / width);
+}
+
+void launch_correct(Stream stream, TensorView out, ConstTensorView x, ConstTensorView in, ConstTensorView weight,
+                    std::int32_t active) {
+  if (out.rows == 0 || out.cols == 0) return;
+  launch(stream, grid_of(out.rows, out.cols), kThreads, 0, correct_streams, strided<float>(out), strided<float>(x),
+         strided<float>(in), strided<float>(weight), out.cols, in.cols, std::int64_t{active});
+}
+
+void launch_scale_columns(Stream stream, TensorView out, ConstTensorView x, const float* weight) {
+  if (out.rows == 0 || out.cols == 0) return;
+  launch(stream, grid_of(out.rows, out.cols), kThreads, 0, scale_columns, strided<float>(out), strided<float>(x),
+         weight, out.cols);
+}
 
 }  // namespace baton::cuda

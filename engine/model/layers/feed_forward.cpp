@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The gated MLP: down(activation(gate) * up).
+// The gated MLP: down(activation(gate) * up). In sparse layers (Gemma 3n) only the largest gates count.
+#include <cmath>
+
 #include "engine/model/layers/layer.h"
 
 namespace baton {
@@ -21,6 +23,8 @@ class FeedForwardLayer final : public Layer {
       const std::int64_t begin = count * block / blocks, end = count * (block + 1) / blocks;
       const TensorView gate_up = gates.gate_up(*w.gate_up, w.gate_up_bias, end - begin);
       context_.backend.matmul(gate_up, normed.row_range(begin, end), *w.gate_up, w.gate_up_bias);
+      if (const float deviations = context_.model.config.gate_deviations(layer); !std::isnan(deviations))
+        context_.backend.streams().keep_peaks(gate_up.col_range(0, gate_up.cols / 2), deviations);
       const TensorView hidden = gates.gated(gate_up, *w.down);
       context_.backend.matmul(delta.row_range(begin, end), hidden, *w.down, w.down_bias);
     }

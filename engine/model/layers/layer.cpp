@@ -66,8 +66,8 @@ void Gates::allocate(std::int64_t rows) {
 }
 
 DType Gates::type(const Matrix& gate_up, std::span<const float> bias) const {
-  const bool plain =
-      !bias.empty() || config_.gate_multiplier != 1.0f || config_.activation == GateActivation::relu_squared;
+  const bool plain = !bias.empty() || config_.gate_multiplier != 1.0f || !config_.shapes.gate_deviations.empty() ||
+                     config_.activation == GateActivation::relu_squared;
   return plain ? DType::f32 : backend_.gate_type(gate_up.dtype);
 }
 

@@ -104,6 +104,41 @@ class Layer {
   virtual void rehearse(std::int32_t layer, const Product& run) const = 0;
 };
 
+/// What lies around the parts of a layer if a row has several residual streams (AltUp), and the low-rank map alongside
+/// attention (LAuReL). Without AltUp all functions do nothing but add_token_input() and collapse(). Threads: the step's.
+class AltUp {
+ public:
+  explicit AltUp(const LayerContext& context);
+
+  void allocate(std::int64_t rows);
+  /// Makes the further streams of the active rows, which begin at layer 0, of their embeddings in the first stream.
+  void begin();
+  /// LayerRows::predictions() = those of all streams; residual() = that of the active stream.
+  void predict(std::int32_t layer);
+  /// residual() += LAuReL of the layer's normalised input.
+  void add_laurel(std::int32_t layer);
+  /// The streams = the predictions, corrected by residual(). Then residual() = what token inputs read.
+  void correct(std::int32_t layer);
+  /// Adds LayerRows::delta() to all streams but the first; of one stream, to that.
+  void add_token_input();
+  /// Returns one stream [n, C] of all streams [n, N C], n at most the rows of allocate(); valid until the next call.
+  ConstTensorView collapse(TensorView streams);
+  void rehearse(std::int32_t layer, const Layer::Product& run) const;
+
+ private:
+  void route(const AltUpWeights& weights, ConstTensorView x);
+  TensorView stream(TensorView all, std::int32_t index) const;
+
+  LayerContext context_;
+  const AltUpConfig& config_;
+  std::int64_t width_;    // C
+  std::int64_t streams_;  // N
+  Buffer scratch_;        // [T, C]
+  Buffer low_;            // [T, R] of LAuReL
+  Buffer routed_;         // [T, N]
+  Buffer coefficients_;   // [T, N N]
+};
+
 /// One row of the table of kinds.
 struct LayerKindRow {
   LayerKind kind;

@@ -20,6 +20,7 @@ class HostMemory final : public Backend {
 
   KvOperations& kv() override { return kv_; }
   Recurrence& recurrence() override { return recurrence_; }
+  StreamOperations& streams() override { return streams_; }
   void multiply(TensorView x, ConstTensorView by, GateFunction function) override {
     Moved m(*this);
     device_->multiply(m.view(x), m.view(by), function);
@@ -259,6 +260,42 @@ class HostMemory final : public Backend {
     HostMemory& owner_;
   };
 
+  class MovedStreams final : public StreamOperations {
+   public:
+    explicit MovedStreams(HostMemory& owner) : owner_(owner) {}
+
+    void mix(TensorView out, ConstTensorView x, ConstTensorView in, ConstTensorView weight,
+             std::int64_t width) override {
+      Moved m(owner_);
+      owner_.device_->streams().mix(m.view(out), m.view(x), m.view(in), m.view(weight), width);
+      m.back();
+    }
+    void correct(TensorView out, ConstTensorView x, ConstTensorView in, ConstTensorView weight,
+                 std::int32_t active) override {
+      Moved m(owner_);
+      owner_.device_->streams().correct(m.view(out), m.view(x), m.view(in), m.view(weight), active);
+      m.back();
+    }
+    void match_rms(TensorView x, ConstTensorView like, float least) override {
+      Moved m(owner_);
+      owner_.device_->streams().match_rms(m.view(x), m.view(like), least);
+      m.back();
+    }
+    void keep_peaks(TensorView x, float deviations) override {
+      Moved m(owner_);
+      owner_.device_->streams().keep_peaks(m.view(x), deviations);
+      m.back();
+    }
+    void scale_columns(TensorView out, ConstTensorView x, std::span<const float> weight) override {
+      Moved m(owner_);
+      owner_.device_->streams().scale_columns(m.view(out), m.view(x), weight);
+      m.back();
+    }
+
+   private:
+    HostMemory& owner_;
+  };
+
   class MovedKv final : public KvOperations {
    public:
     explicit MovedKv(HostMemory& owner) : KvOperations(owner), owner_(owner) {}
@@ -335,6 +372,7 @@ class HostMemory final : public Backend {
   std::unique_ptr<Backend> device_;
   MovedKv kv_{*this};
   MovedRecurrence recurrence_{*this};
+  MovedStreams streams_{*this};
   std::map<std::byte*, Buffer> owned_;
 };
 

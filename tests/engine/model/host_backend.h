@@ -19,6 +19,7 @@ class HostBackend : public Backend {
  public:
   KvOperations& kv() override { unused(); }
   Recurrence& recurrence() override { unused(); }
+  StreamOperations& streams() override { unused(); }
   void multiply(TensorView, ConstTensorView, GateFunction) override { unused(); }
   std::unique_ptr<Matrix> load_matrix(std::span<const ConstTensorView> parts, DType dtype,
                                       Activations /*activations*/) override {
