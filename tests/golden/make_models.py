@@ -156,7 +156,7 @@ MODELS = {
 # Families of random_families.py, each with the smallest of some drawn configurations, as published (see SPELLED) or as
 # Transformers writes it.
 DRAWN = ("lfm2", "lfm2_moe", "qwen3_5", "qwen3_5_moe", "qwen3_next", "granite_hybrid", "granite_hybrid_moe",
-         "falcon_h1_folder", "nemotron_h", "nemotron_h_moe", "hunyuan_dense")
+         "falcon_h1_folder", "nemotron_h", "nemotron_h_moe", "hunyuan_dense", "gemma3n")
 SPELLED = ("lfm2_moe", "qwen3_5", "qwen3_next", "granite_hybrid_moe", "falcon_h1_folder")
 DRAWS = 60
 

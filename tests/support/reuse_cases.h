@@ -25,6 +25,7 @@ inline const TinyOptions kModels[] = {
     {.experts = 5},
     {.heads = 4, .window = 21, .qk_norm = true, .gemma4 = true},
     {.heads = 4, .window = 21, .qk_norm = true, .experts = 4, .gemma4 = true},
+    {.heads = 4, .window = 21, .qk_norm = true, .gemma3n = true},
 };
 
 /// The registered methods that hand texts over by themselves: nothing has been learned, measured or decided before.

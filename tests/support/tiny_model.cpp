@@ -138,7 +138,33 @@ TinyOptions gemma4_tiny(std::int32_t experts) {
   return options;
 }
 
+TinyOptions gemma3n_tiny() {
+  TinyOptions options = gemma4_tiny(0);
+  options.gemma4 = false;
+  options.gemma3n = true;
+  return options;
+}
+
 namespace {
+
+/// Fills in what Gemma 3n has.
+void set_gemma3n(ModelConfig& config, const TinyOptions& options) {
+  config.post_norms = config.value_norm = true;
+  config.activation = GateActivation::gelu_tanh;
+  config.embedding_scale = std::sqrt(static_cast<float>(options.width));
+  config.score_multiplier = 1.0f;
+  config.logit_cap = 10.0f;
+  config.token_input = {16, options.vocabulary - 100};
+  config.altup = {.streams = 4, .active = 1, .scaled = true, .laurel_rank = 12};
+  config.rope.theta = 1e6;
+  for (std::int32_t layer = 0; layer < options.layers; ++layer) {
+    const bool global = config.window[static_cast<std::size_t>(layer)] == 0;
+    config.rope_kinds.push_back(global ? RopeKind::global : RopeKind::local);
+    config.shapes.ffn_width.push_back(layer == 0 ? options.ffn_width / 2 : options.ffn_width);
+    config.shapes.kv_layer.push_back(layer >= options.layers - 2 ? layer - 2 : layer);
+    config.shapes.gate_deviations.push_back(layer < 2 ? 0.5f : std::numeric_limits<float>::quiet_NaN());
+  }
+}
 
 /// Fills in what Gemma 4 has. Layers without a window have other heads, whose values are keys.
 void set_gemma4(ModelConfig& config, const TinyOptions& options) {
@@ -232,6 +258,7 @@ std::shared_ptr<const Model> make_tiny_model(Backend& backend, const TinyOptions
   }
 
   if (options.gemma4) set_gemma4(config, options);
+  if (options.gemma3n) set_gemma3n(config, options);
 
   RandomWeights random(backend, options);
   Weights weights;
@@ -251,7 +278,7 @@ std::shared_ptr<const Model> make_tiny_model(Backend& backend, const TinyOptions
     if (attends) layer.qkv = random.matrix(qkv_cols, options.width, scale(options.width));
     if (options.bias) layer.qkv_bias = random.floats(qkv_cols, 0.0f, 0.5f);
     if (config.qk_norm) {
-      const float mean = options.gemma4 ? 0.5f : 1.0f;  // its scores have no other scale
+      const float mean = options.gemma4 || options.gemma3n ? 0.5f : 1.0f;  // its scores have no other scale
       layer.q_norm = random.floats(options.olmo ? q_cols : head_dim, mean, 0.1f);
       if (k_cols > 0) layer.k_norm = random.floats(options.olmo ? k_cols : head_dim, mean, 0.1f);
     }
@@ -295,6 +322,20 @@ std::shared_ptr<const Model> make_tiny_model(Backend& backend, const TinyOptions
           TokenInputWeights{std::move(gate), random.matrix(options.width, inputs, scale(inputs)),
                             random.floats(options.width, 1.0f, 0.1f)});
     }
+    if (const std::int64_t streams = config.altup.streams; streams > 1) {
+      const std::int64_t rank = config.altup.laurel_rank;
+      AltUpWeights altup;
+      altup.router_norm = random.floats(options.width, 1.0f, 0.1f);
+      altup.router = random.matrix(streams, options.width, scale(options.width));
+      altup.predict = random.matrix(streams * streams, streams, 0.3f);
+      altup.correct = random.matrix(streams, streams, 0.3f);
+      altup.correct_bias.assign(static_cast<std::size_t>(streams), 1.0f);
+      altup.scale = random.floats(options.width, 1.0f, 0.1f);
+      altup.laurel_in = random.matrix(rank, options.width, scale(options.width));
+      altup.laurel_out = random.matrix(options.width, rank, scale(rank));
+      altup.laurel_norm = random.floats(options.width, 1.0f, 0.1f);
+      layer.altup = std::make_unique<AltUpWeights>(std::move(altup));
+    }
     if (config.layer_scales) layer.scale = random.floats(1, 1.0f, 0.2f).front();
     weights.layers.push_back(std::move(layer));
   }
@@ -303,6 +344,9 @@ std::shared_ptr<const Model> make_tiny_model(Backend& backend, const TinyOptions
     weights.token_projection = random.matrix(inputs * options.layers, options.width, scale(options.width));
     weights.token_norm = random.floats(inputs, 1.0f, 0.1f);
   }
+  for (std::int32_t stream = 1; stream < config.altup.streams; ++stream)
+    for (auto* projections : {&weights.stream_in, &weights.stream_out})
+      projections->push_back(random.matrix(options.width, options.width, scale(options.width)));
   if (options.kept) weights.keep_vectors(backend);
   weights.bytes = weights.embedding->bytes;
   for (const LayerWeights& w : weights.layers)

@@ -34,6 +34,8 @@ struct TinyOptions {
   bool sinks = false;  // what gpt-oss has: sinks of attention, a clamped gate, biases of experts
   /// What Gemma 4 has: heads by layer, shared KV, per-layer embeddings, an MLP beside the experts. Needs a window.
   bool gemma4 = false;
+  /// What Gemma 3n has: four residual streams, LAuReL, sparse gates, shared KV, per-layer embeddings. Needs a window.
+  bool gemma3n = false;
   std::vector<LayerKind> mixers;  // one of each layer; empty: all attention
   DType dtype = DType::bf16;
   std::optional<BlockType> blocks;  // matrices are quantised; widths must be whole blocks
@@ -50,6 +52,9 @@ TinyOptions quantized_tiny(BlockType type);
 
 /// A model of five layers as Gemma 4, with experts or without: layers 3 and 4 read the KV of layers 1 and 2.
 TinyOptions gemma4_tiny(std::int32_t experts);
+
+/// A model of five layers as Gemma 3n: layers 3 and 4 read the KV of layers 1 and 2.
+TinyOptions gemma3n_tiny();
 
 /// A model with attention in its second layer, and recurrent layers of a kind in the others.
 TinyOptions hybrid_tiny(LayerKind kind);

@@ -147,6 +147,21 @@ TEST_CASE("random teams: a tiny model whose layers read the KV of others gives t
   }
 }
 
+TEST_CASE("random teams: a tiny model of several residual streams gives the answers of full in every way") {
+  TeamModel model{make_cpu_backend(1), nullptr};
+  TinyOptions options = gemma3n_tiny();
+  options.width = 32;
+  options.heads = 4;
+  options.head_dim = 8;
+  options.ffn_width = 48;
+  options.window = 200;
+  options.context = 4096;
+  options.eos_tokens = {257, 'q', 'T', ';', 4, 0x80, 0xd0};
+  model.model = make_tiny_model(*model.backend, options);
+  const double share = number_of("BATON_RANDOM_TEAMS") ? 1.0 : 0.1;
+  try_teams(model, {}, 42001, share, usual_teams());
+}
+
 TEST_CASE("random teams: the shipped model gives the answers of full in every way") {
   TeamModel model{make_cpu_backend(1), nullptr};
   model.model = open_model(*model.backend, source_folder() / "samples/models/nano", {});

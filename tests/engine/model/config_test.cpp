@@ -522,6 +522,63 @@ TEST_CASE("Gemma 4: heads, keys and values, MLPs and RoPE by layer, inputs of to
   CHECK(parse(outer).architecture == "Gemma4ForCausalLM");
 }
 
+TEST_CASE("Gemma 3n: residual streams, sparse layers, MLPs and shared KV by layer, inputs of tokens") {
+  using Numbers = std::vector<std::int32_t>;
+  const char *s = "sliding_attention", *f = "full_attention";
+  const json plain = with(base("Gemma3nForCausalLM"), {{"num_hidden_layers", 6},
+                                                       {"head_dim", 16},
+                                                       {"hidden_size_per_layer_input", 8},
+                                                       {"vocab_size_per_layer_input", 300},
+                                                       {"num_kv_shared_layers", 3},
+                                                       {"layer_types", {s, f, s, f, s, f}},
+                                                       {"sliding_window", 20}});
+  const ModelConfig config = parse(plain);
+  CHECK((config.tied_embeddings && config.qk_norm && config.value_norm && config.post_norms && !config.layer_scales));
+  CHECK((config.norm_offset == 0.0f && config.score_scale(0) == 1.0f && config.embedding_scale == 8.0f));
+  CHECK(config.window == Numbers{20, 0, 20, 0, 20, 0});
+  CHECK(config.shapes.kv_layer == Numbers{0, 1, 2, 1, 2, 1});
+  CHECK(config.shapes.ffn_width == Numbers(6, 112));
+  CHECK((config.rope.theta == 1e6 && config.local_rope.theta == 10000.0));
+  CHECK((config.altup.streams == 4 && config.altup.active == 0 && config.altup.scaled));
+  CHECK((config.altup.laurel_rank == 64 && config.stream_width() == 4 * config.width));
+  CHECK((config.token_input.width == 8 && config.token_input.rows == 300));
+  CHECK(std::isnan(config.gate_deviations(0)));  // with more than ten layers the first ten are sparse
+  CHECK(parse(without(plain, "layer_types")).window == Numbers{20, 20, 20, 20, 0, 20});
+
+  const ModelConfig sparse =
+      parse(with(plain, {{"activation_sparsity_pattern", {0.95, 0.5, 0.25, 0.0, 0.0, 0.0}},
+                         {"intermediate_size", {32, 48, 64, 80, 96, 112}}}));
+  CHECK(sparse.gate_deviations(0) == Approx(1.6448536));
+  CHECK(std::abs(sparse.gate_deviations(1)) < 1e-6f);
+  CHECK(sparse.gate_deviations(2) == Approx(-0.6744898));
+  CHECK(std::isnan(sparse.gate_deviations(3)));
+  CHECK(sparse.shapes.ffn_width == Numbers{32, 48, 64, 80, 96, 112});
+  CHECK(sparse.ffn_width == 112);
+
+  CHECK_THAT(problem(with(plain, {{"activation_sparsity_pattern", {0.5}}})), Contains("expected a list of 6"));
+  CHECK_THAT(problem(with(plain, {{"activation_sparsity_pattern", {0.5, 1.0, 0, 0, 0, 0}}})),
+             Contains("with 1.0 for layer 1, expected at least 0 and less than 1"));
+  CHECK_THAT(problem(with(plain, {{"activation_sparsity_pattern", {0.5, "a", 0, 0, 0, 0}}})),
+             Contains("with \"a\" for layer 1"));
+  CHECK_THAT(problem(with(plain, {{"activation_sparsity_deviations", {0.5, 1e9, 0, 0, 0, 0}}})),
+             Contains("expected -10 to 10"));
+  CHECK_THAT(problem(with(plain, {{"intermediate_size", {32, 48}}})), Contains("with 2 numbers, expected 6"));
+  CHECK_THAT(problem(with(plain, {{"altup_num_inputs", 1}})), Contains("\"altup_num_inputs\" is 1"));
+  CHECK_THAT(problem(with(plain, {{"altup_num_inputs", 17}})), Contains("\"altup_num_inputs\" is 17"));
+  CHECK_THAT(problem(with(plain, {{"altup_active_idx", 4}})), Contains("from 0 to 3"));
+  CHECK_THAT(problem(with(plain, {{"laurel_rank", 0}})), Contains("\"laurel_rank\" is 0"));
+  CHECK_THAT(problem(with(plain, {{"num_kv_shared_layers", 5}})), Contains("layer 1 finds no layer of its kind"));
+  CHECK_THAT(problem(with(plain, {{"hidden_size_per_layer_input", 0}})), Contains("expected at least 1"));
+  CHECK_THAT(problem(with(plain, {{"attn_logit_softcapping", 50.0}})), Contains("soft caps"));
+
+  const json outer = {{"architectures", {"Gemma3nForConditionalGeneration"}},
+                      {"text_config", with(without(plain, "architectures"), {{"model_type", "gemma3n_text"}})},
+                      {"vision_config", json::object()},
+                      {"audio_config", json::object()}};
+  CHECK(parse(outer).architecture == "Gemma3nForCausalLM");
+  CHECK(parse(outer).left_out == std::vector<std::string>{"a vision tower", "an audio tower"});
+}
+
 TEST_CASE("gpt-oss: sinks, biases, a clamped gate, every second layer with a window, YaRN that is not cut") {
   const json plain = with(base("GptOssForCausalLM"), {{"num_local_experts", 8}});
   const ModelConfig config = parse(plain);
@@ -584,7 +641,7 @@ TEST_CASE("the text model inside one that also sees or hears is read, and the re
   json other = gemma;
   other["text_config"]["model_type"] = "whisper";
   CHECK_THAT(problem(other),
-             Contains("\"text_config.model_type\" is \"whisper\"") && Contains("gemma3_text, gemma4_text, mistral"));
+             Contains("\"text_config.model_type\" is \"whisper\"") && Contains("gemma3_text, gemma3n_text, gemma4_text, mistral"));
   other["text_config"]["model_type"] = "mistral";
   CHECK_THAT(problem(other), Contains("\"num_attention_heads\" is missing"));
 }

@@ -104,6 +104,7 @@ TEST_CASE("random row sets give bit for bit the logits of one dense pass", "[for
       {"sinks, experts with biases", {.window = 9, .bias = true, .experts = 6, .sinks = true}},
       {"as Gemma 4", gemma4_tiny(0)},
       {"as Gemma 4 with experts", gemma4_tiny(6)},
+      {"as Gemma 3n", gemma3n_tiny()},
       {"short convolutions", hybrid_tiny(LayerKind::short_convolution)},
       {"gated delta nets", hybrid_tiny(LayerKind::delta_net)},
       {"Mamba2", hybrid_tiny(LayerKind::mamba2)},
@@ -149,6 +150,7 @@ TEST_CASE("the optimised backend agrees with the scalar oracle", "[forward]") {
                                            {.window = 9, .bias = true, .experts = 5, .sinks = true},
                                            gemma4_tiny(0),
                                            gemma4_tiny(5),
+                                           gemma3n_tiny(),
                                            quantized_tiny(BlockType::q5_0),
                                            quantized_tiny(BlockType::q6_k)};
   for (const TinyOptions& options : models) {

@@ -91,6 +91,18 @@ TEST_CASE("row operations refuse what does not fit") {
                         Contains("[1] = 2 is outside [0, 2)"));
     REQUIRE_THROWS_WITH(backend.add_weighted_rows(y.view(), x.view(), std::vector<std::int32_t>{0, 1}, weight),
                         Contains("expected 2 values, got 6"));
+    StreamOperations& streams = backend.streams();
+    Values two(3, 8), four_wide(3, 4);
+    REQUIRE_THROWS_WITH(streams.mix(two.view(), two.view(), four_wide.view(), four_wide.view(), 3),
+                        Contains("8 and 4 columns are not streams of 3"));
+    REQUIRE_THROWS_WITH(streams.mix(two.view(), two.view(), four_wide.view(), four_wide.view(), 4),
+                        Contains("mix weight: expected [3, 2], got [3, 4]"));
+    REQUIRE_THROWS_WITH(streams.correct(two.view(), two.view(), four_wide.view(), four_wide.view(), 2),
+                        Contains("stream 2 is outside [0, 2)"));
+    REQUIRE_THROWS_WITH(streams.match_rms(two.view(), four_wide.view(), 1.0f), Contains("match_rms like"));
+    REQUIRE_THROWS_WITH(streams.match_rms(two.view(), two.view(), 0.0f), Contains("above 0"));
+    REQUIRE_THROWS_WITH(streams.keep_peaks(two.view(), std::numeric_limits<float>::infinity()), Contains("finite"));
+    REQUIRE_THROWS_WITH(streams.scale_columns(two.view(), two.view(), weight), Contains("scale_columns weight"));
     for (const float cap : {0.0f, -1.0f, std::numeric_limits<float>::quiet_NaN()})
       REQUIRE_THROWS_WITH(backend.soft_cap(x.view(), cap), Contains("expected a cap above 0"));
     REQUIRE_THROWS_WITH(backend.gather_rows(y.view(), x.view(), index), Contains("[1] = 2 is outside [0, 2)"));

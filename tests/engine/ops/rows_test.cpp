@@ -265,6 +265,116 @@ TEST_CASE("rope turns pairs of every width, and only the rotated part") {
   });
 }
 
+TEST_CASE("residual streams: one row by hand") {
+  for_each_backend([](Backend& backend) {
+    Values x(1, 4), in(1, 4), weight(1, 4), out(1, 4);  // two streams of two columns
+    x.data = {1, 2, 3, 4};
+    in.data = {10, 20, 30, 40};
+    weight.data = {1, 0.5f, -1, 2};
+    backend.streams().mix(out.view(), x.view(), in.view(), weight.view(), 2);
+    REQUIRE(out.data == std::vector<float>{26, 42, 53, 64});
+
+    Values news(1, 2), factor(1, 2);
+    news.data = {5, 5};
+    factor.data = {2, 10};
+    backend.streams().correct(out.view(), x.view(), news.view(), factor.view(), 1);  // 5 - 3, 5 - 4
+    REQUIRE(out.data == std::vector<float>{5, 4, 23, 14});
+
+    Values like(1, 2), small(1, 2);
+    like.data = {6, 8};
+    news.data = {0, -5};
+    backend.streams().match_rms(news.view(), like.view(), 1e-5f);  // mean squares of 50 and 12.5
+    REQUIRE(news.at(0, 0) == 0);
+    REQUIRE(news.at(0, 1) == Approx(-10));
+    small.data = {1e-4f, 0};
+    backend.streams().match_rms(small.view(), like.view(), 0.5f);  // too small: sqrt(50 / 0.5)
+    REQUIRE(small.at(0, 0) == Approx(1e-3));
+
+    Values gates(1, 4);
+    gates.data = {-1, 1, -1, 3};  // a mean of 0.5, a deviation of sqrt(2.75)
+    backend.streams().keep_peaks(gates.view(), 1);
+    REQUIRE(gates.at(0, 1) == 0);
+    REQUIRE(gates.at(0, 3) == Approx(2.5 - std::sqrt(2.75)));
+    gates.data = {7, 7, 7, 7};
+    backend.streams().keep_peaks(gates.view(), 0.5f);
+    REQUIRE(gates.data == std::vector<float>(4, 0));
+
+    Values scaled(1, 2);
+    backend.streams().scale_columns(scaled.view(), like.view(), std::vector<float>{2, -1});
+    REQUIRE(scaled.data == std::vector<float>{12, -8});
+  });
+}
+
+TEST_CASE("residual streams of random rows, of every width, are those of sums in double") {
+  Random random(26);
+  for_each_backend([&](Backend& backend) {
+    for (const std::int64_t cols : kSizes) {
+      for (const auto& [streams, sources] : {std::pair(4, 4), {1, 4}, {3, 2}}) {
+        INFO("C " << cols << ", " << streams << " streams of " << sources);
+        const std::int64_t rows = 5;
+        const Values x = random.values(rows, streams * cols), in = random.values(rows, sources * cols),
+                     weight = random.values(rows, streams * sources), news = random.values(rows, cols);
+        Values out(rows, streams * cols);
+        backend.streams().mix(out.view(), x.view(), in.view(), weight.view(), cols);
+        const auto sum_at = [&, sources = sources](std::int64_t t, std::int64_t at, bool magnitude) {
+          double sum = magnitude ? std::abs(x.at(t, at)) : x.at(t, at);
+          for (std::int64_t i = 0; i < sources; ++i) {
+            const double part = static_cast<double>(weight.at(t, at / cols * sources + i)) * in.at(t, i * cols + at % cols);
+            sum += magnitude ? std::abs(part) : part;
+          }
+          return sum;
+        };
+        require_close(
+            out, [&](std::int64_t t, std::int64_t at) { return sum_at(t, at, false); },
+            [&](std::int64_t t, std::int64_t at) {
+              return static_cast<float>(8 * kEpsilon * sum_at(t, at, true)) + 1e-30f;
+            });
+        const std::int32_t active = streams - 1;
+        const Values factor = random.values(rows, streams);
+        backend.streams().correct(out.view(), x.view(), news.view(), factor.view(), active);
+        require_close(
+            out,
+            [&](std::int64_t t, std::int64_t at) {
+              const double change = static_cast<double>(news.at(t, at % cols)) - x.at(t, active * cols + at % cols);
+              return x.at(t, at) + factor.at(t, at / cols) * change;
+            },
+            [&](std::int64_t t, std::int64_t at) {
+              const float change = std::abs(news.at(t, at % cols)) + std::abs(x.at(t, active * cols + at % cols));
+              return 4 * kEpsilon * (std::abs(x.at(t, at)) + std::abs(factor.at(t, at / cols)) * change) + 1e-30f;
+            });
+      }
+      const Values like = random.values(5, cols);
+      const auto moments = [&](const Values& values, std::int64_t t) {
+        double mean = 0, square = 0;
+        for (const float value : values.row(t)) {
+          mean += value / static_cast<double>(cols);
+          square += static_cast<double>(value) * value / static_cast<double>(cols);
+        }
+        return std::pair(mean, square);
+      };
+      const Values before = random.values(5, cols);
+      Values changed = before;
+      backend.streams().match_rms(changed.view(), like.view(), 1e-5f);
+      const auto near = [&](auto, auto) { return 32 * kEpsilon * 8.0f; };
+      require_close(
+          changed,
+          [&](std::int64_t t, std::int64_t c) {
+            return before.at(t, c) * std::sqrt(moments(like, t).second / std::max(moments(before, t).second, 1e-5));
+          },
+          [&](std::int64_t t, std::int64_t c) { return 32 * kEpsilon * std::abs(changed.at(t, c)) + 1e-30f; });
+      changed = before;
+      backend.streams().keep_peaks(changed.view(), 0.7f);
+      require_close(
+          changed,
+          [&](std::int64_t t, std::int64_t c) {
+            const auto [mean, square] = moments(before, t);
+            return std::max(before.at(t, c) - (mean + 0.7f * std::sqrt(std::max(square - mean * mean, 0.0))), 0.0);
+          },
+          near);
+    }
+  });
+}
+
 TEST_CASE("weighted rows are added to the rows of their indices") {
   Random random(23);
   for_each_backend([&](Backend& backend) {
