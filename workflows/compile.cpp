@@ -192,6 +192,13 @@ void check_references(const WorkflowSpec& spec, Diagnostics& diagnostics) {
     std::for_each(layer.begin(), layer.end(), want_agent);
   for (const NodeSpec& node : spec.topology.nodes) want_agent(node.agent);
   if (!spec.topology.then.empty()) want_agent(spec.topology.then);
+  for (const AgentSpec& agent : spec.agents) {
+    const SummarySpec& summary = agent.summary;
+    if (!summary.agent.empty()) want_agent(summary.agent);
+    const auto is_it = [&](const ModelSpec& model) { return model.name == summary.model; };
+    if (!summary.model.empty() && std::none_of(spec.models.begin(), spec.models.end(), is_it))
+      diagnostics.error(summary.where, "E0202", fmt::format("unknown model '{}'", summary.model));
+  }
   if (spec.models.empty()) diagnostics.error(spec.topology.where, "E0402", "no model is declared");
 }
 

@@ -158,6 +158,7 @@ void add_turn(PlanText& out, const TurnInfo& turn, const TurnPreview* shown, con
   out.add(Style::plain, fmt::format("  after    {}\n", turn.needs.empty() ? "nothing" : names_of(turn.needs, turns)));
   if (!turn.tools.empty()) out.add(Style::plain, fmt::format("  tools    {}\n", fmt::join(turn.tools, ", ")));
   if (!turn.calls.empty()) out.add(Style::plain, fmt::format("  calls    {}\n", fmt::join(turn.calls, ", ")));
+  if (!turn.summaries.empty()) out.add(Style::plain, fmt::format("  summary  by {}\n", turn.summaries));
   if (turn.tools_answer)
     out.add(Style::plain, turn.asks            ? "  output   the answer to its question\n"
                           : turn.calls.empty() ? "  output   what the tools return\n"
@@ -224,6 +225,7 @@ OrderedJson json_of(const Workflow& workflow, const std::optional<Preview>& prev
         {"agent", turn.agent},       {"role", turn.role},   {"round", turn.round},     {"needs", turn.needs},
         {"tools", turn.tools},       {"model", turn.model}, {"decides", turn.decides}, {"max_tokens", turn.max_tokens},
         {"slots", std::move(slots)}, {"order", turn.order}, {"calls", turn.calls}};
+    if (!turn.summaries.empty()) one["summaries"] = turn.summaries;
     if (preview) {
       OrderedJson parts = OrderedJson::array();
       for (const auto& part : preview->turns[i].prompt) {

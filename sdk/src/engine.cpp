@@ -82,17 +82,18 @@ struct Engine::Impl {
   OpenPlan open(std::shared_ptr<const Plan> plan, const Inputs* inputs, const std::stop_token& stop) {
     OpenPlan open;
     std::set<const InferenceEngine*> counted;
-    for (const PlannedTurn& turn : plan->turns) {
-      if (!turn.has_prompt() || open.engines.count(turn.model) != 0) continue;
+    const auto open_model_of = [&](const PlannedTurn& turn) {
+      if (turn.model.empty() || open.engines.count(turn.model) != 0) return;
       if (turn.served) {
         const auto located = locate_model(*plan->spec, turn.model, options.model);
         open.servers[turn.model] = served.open(located, options.slowdown, stop);
-        continue;
+        return;
       }
       const OpenModel model = open_model(*plan->spec, turn.model, stop);
       if (counted.insert(model.engine.get()).second) open.load_ms += model.load_ms;
       open.engines.emplace(turn.model, model.engine);
-    }
+    };
+    for (const PlannedTurn& turn : plan->turns) open_model_of(turn);
     for (const auto& [name, engine] : open.engines) check_layers(*plan->spec, name, engine->model());
     const auto begin = Clock::now();
     if (uses_levels(*plan->reuse.method))
@@ -102,8 +103,11 @@ struct Engine::Impl {
     for (const auto& [name, engine] : open.engines) {
       if (!stop.stop_requested()) check_reuse(*plan->spec, plan->reuse, name, *engine);
     }
-    open.plan = needs_group(*plan->reuse.method) ? with_group(*plan, open) : std::move(plan);
     open.measure_ms = std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
+    for (const PlannedTurn& turn : plan->turns) {  // last: a model that summarises alone hands nothing over
+      if (turn.summary && !stop.stop_requested()) open_model_of(*turn.summary);
+    }
+    open.plan = needs_group(*plan->reuse.method) ? with_group(*plan, open) : std::move(plan);
     return open;
   }
 

@@ -180,6 +180,9 @@ std::vector<TurnInfo> Workflow::turns() const {
     turn.decides = planned.decides;
     turn.asks = planned.asks();
     turn.order = planned.order;
+    if (const PlannedTurn* writer = planned.summary.get())
+      turn.summaries = fmt::format(
+          "{}model '{}'", writer->agent.empty() ? "" : fmt::format("agent '{}', ", writer->agent), writer->model);
     turn.answers = answering == static_cast<int>(turns.size());
     turns.push_back(std::move(turn));
   }

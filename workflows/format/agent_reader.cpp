@@ -79,15 +79,34 @@ AgentSpec AgentReader::agent(const YamlEntry& entry) {
                        fmt::format("{}: 'feedback' has no effect without {}", owner,
                                    prompts ? "'output', which can fail" : "'prompt'"));
   }
-  if (const auto word = fields.text("overflow"))
-    agent.overflow = *word == "error"         ? Overflow::error
-                     : *word == "drop_oldest" ? Overflow::drop_oldest
-                     : *word == "summarise"   ? Overflow::summarise
-                                              : Overflow::cut_result;
+  if (const YamlNode* node = fields.get("overflow")) read_overflow(*node, owner, agent);
   agent.exact = fields.boolean("exact").value_or(false);
   if (const auto runs = fields.integer("remember")) agent.remember = static_cast<int>(*runs);
   if (!fields.has("prompt")) check_tools_only(fields, owner);
   return agent;
+}
+
+void AgentReader::read_overflow(const YamlNode& node, const std::string& owner, AgentSpec& agent) {
+  const Fields fields(node);
+  const std::string word = fields.text("policy").value_or("");
+  agent.overflow = word == "error"         ? Overflow::error
+                   : word == "drop_oldest" ? Overflow::drop_oldest
+                   : word == "summarise"   ? Overflow::summarise
+                                           : Overflow::cut_result;
+  agent.summary = {fields.text("agent").value_or(""), fields.text("model").value_or(""), node.where()};
+  const char* last = nullptr;
+  for (const char* key : {"agent", "model"}) {
+    if (!fields.has(key)) continue;
+    agent.summary.where = fields.where(key);
+    if (agent.overflow != Overflow::summarise && fields.get("policy") != nullptr)
+      diagnostics_.error(
+          fields.where(key), "E0409",
+          fmt::format("{}: overflow: '{}' has no effect with policy '{}'; expected 'summarise'", owner, key, word));
+    if (last != nullptr)
+      diagnostics_.error(fields.where(key), "E0409",
+                         fmt::format("{}: overflow: '{}' and '{}' exclude each other", owner, last, key));
+    last = key;
+  }
 }
 
 /// A step that asks is one with a tool that asks.

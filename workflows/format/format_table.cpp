@@ -19,6 +19,7 @@ FormatType text() { return either({prompt(), object("text"), list(either({prompt
 FormatType dtype() { return choice({"bf16", "f32"}); }
 FormatType on_error() { return choice({"fail", "skip", "fallback"}); }
 FormatType condition() { return object_or(string(), "condition", "holds"); }
+FormatType overflow_policy() { return choice({"error", "cut_result", "drop_oldest", "summarise"}); }
 FormatType retry() { return object_or(integer(1, 100), "retry", "attempts"); }
 
 /// Settings of a generation stand in `defaults` and in each agent.
@@ -175,13 +176,9 @@ std::vector<FormatKey> make_keys(bool laboratory) {
           {"agent", "remember", integer(0), false, "what fits the context",
            "Sessions: how many earlier runs the agent remembers at most; `0`: each run begins anew. Where there are "
            "more, or where they no longer fit, the older half is forgotten."},
-          {"agent", "overflow", choice({"error", "cut_result", "drop_oldest", "summarise"}), false, "cut_result",
-           "What happens if results of tools, or what is remembered, would leave no room for the answer in "
-           "the context: nothing is done, and the turn fails if the prompt does not fit at all (`error`), the "
-           "newest results are cut in their middle (`cut_result`), or the oldest results of the turn are left "
-           "out before that (`drop_oldest`), or the model summarises the longest results before that, each in "
-           "a request of its own (`summarise`). With all but `error` the older half of what is remembered is "
-           "forgotten. There is a warning each time; an input is never cut."},
+          {"agent", "overflow", object_or(overflow_policy(), "overflow", "policy"), false, "cut_result",
+           "What happens if results of tools, or what is remembered, would leave no room for the answer in the "
+           "context; the short form is the `policy`. There is a warning each time; an input is never cut."},
           {"agent", "on_error", on_error(), false, "fail",
            "What happens when a turn fails: the run ends (`fail`), the output is empty (`skip`), or the text "
            "of `fallback` replaces the output."},
@@ -219,6 +216,19 @@ std::vector<FormatKey> make_keys(bool laboratory) {
           {"text", "for", choice({"peers", "previous"}), false, "once",
            "Repeat the text for each agent that this one sees in this round (`peers`), or for each agent of the last "
            "round (`previous`). The text names it as `{{ it.name }}`, `{{ it.role }}` and `{{ it.output }}`."},
+
+          {"overflow", "policy", overflow_policy(), true, "",
+           "Nothing is done, and the turn fails if the prompt does not fit at all (`error`), the "
+           "newest results are cut in their middle (`cut_result`), or the oldest results of the turn are left "
+           "out before that (`drop_oldest`), or a model summarises the longest results before that, each in "
+           "a request of its own (`summarise`). With all but `error` the older half of what is remembered is "
+           "forgotten."},
+          {"overflow", "agent", id(), false, "none",
+           "With `summarise`: the agent that writes the summaries, with its model, its settings and its system "
+           "message, which may hold inputs. It needs no turn of its own; the topology names the agents that have one."},
+          {"overflow", "model", id(), false, "the agent's own",
+           "With `summarise`: the model of `models` that writes the summaries. A result that does not fit its context "
+           "either is summarised without its middle, or cut."},
 
           {"calls", "max", integer(1, 1000), false, "8", "Maximum number of calls in one turn."},
           {"calls", "timeout", time_limit(), false, "10s", "Time limit of one call."},

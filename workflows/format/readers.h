@@ -95,6 +95,7 @@ class AgentReader {
   std::string pattern(const Fields& fields, const char* key, const std::string& owner);
 
  private:
+  void read_overflow(const YamlNode& node, const std::string& owner, AgentSpec& agent);
   ToolSpec ask(const YamlNode& question, const Fields& fields, const std::string& owner);
   void check_tools_only(const Fields& fields, const std::string& owner);
   std::vector<TemplatePiece> feedback(const YamlNode& text, const std::string& owner);

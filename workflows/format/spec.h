@@ -151,6 +151,13 @@ enum class OnError : std::uint8_t { fail, skip, fallback };
 /// cut, the oldest results and exchanges are left out first, or the model summarises results first.
 enum class Overflow : std::uint8_t { error, cut_result, drop_oldest, summarise };
 
+/// Who writes the summaries of Overflow::summarise; both empty: the model of the turn.
+struct SummarySpec {
+  std::string agent;     // with its model, its settings and its system message
+  std::string model;     // a name of `models`
+  SourceLocation where;  // place of the name
+};
+
 struct RetrySpec {
   int attempts = 1;  // in all
   Milliseconds backoff{0};
@@ -171,6 +178,7 @@ struct AgentSpec {
   std::string fallback;  // text that stands in for the output when on_error is fallback
   RetrySpec retry;
   Overflow overflow = Overflow::cut_result;
+  SummarySpec summary = {};
   std::vector<std::pair<std::string, std::string>> template_variables = {};  // as the model's, and over these
   bool exact = false;                                                        // reads exact KV only
   std::optional<int> remember = {};  // maximum earlier runs of a session; none given: what fits the context

@@ -417,6 +417,18 @@ class SpecReader {
                          diagnostics_.suggestion(name->text, names));
     };
     if (const YamlNode* defaults = file.get("defaults")) check(Fields(*defaults), "defaults");
+    for_each(file, "agents", [&](const YamlEntry& entry) {
+      const YamlNode* overflow = Fields(entry.value).get("overflow");
+      if (overflow == nullptr) return;
+      const std::string owner = fmt::format("agent '{}': overflow", entry.key.text);
+      check(Fields(*overflow), owner);
+      const YamlNode* writer = Fields(*overflow).get("agent");
+      if (writer == nullptr || spec_.agent(writer->text) != nullptr) return;
+      std::vector<std::string> ids;
+      for (const AgentSpec& agent : spec_.agents) ids.push_back(agent.id);
+      diagnostics_.error(writer->where(), "E0201", fmt::format("{}: unknown agent '{}'", owner, writer->text),
+                         diagnostics_.suggestion(writer->text, ids));
+    });
     const bool any_default =
         names.size() == 1 || (file.get("defaults") != nullptr && Fields(*file.get("defaults")).has("model"));
     for_each(file, "agents", [&](const YamlEntry& entry) {

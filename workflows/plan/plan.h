@@ -30,6 +30,9 @@ struct SlotSource {
   bool is_member() const;
 };
 
+/// The maximum of a summary (Overflow::summarise), but for an agent with a limit of its own.
+inline constexpr std::int32_t kSummaryTokens = 160;
+
 struct PlannedTurn {
   std::string id;  // "analyst", in later rounds "analyst#2"
   std::string agent;
@@ -59,6 +62,9 @@ struct PlannedTurn {
   bool decides = false;                    // the `then` agent
   bool exact = false;                      // nothing is handed over approximately
   Overflow overflow = Overflow::cut_result;
+  /// Who writes the summaries of Overflow::summarise: an agent with its system messages, or (`agent` is empty) a model.
+  /// Null: the model of the turn.
+  std::shared_ptr<const PlannedTurn> summary;
   OnError on_error = OnError::fail;
   std::optional<int> remember;       // AgentSpec::remember
   ThinkSpec think;                   // with what `defaults` say

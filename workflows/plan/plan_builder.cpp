@@ -160,6 +160,7 @@ class PlanBuilder {
       set_template_variables(turn, agent);
     }
     set_constraint(turn, agent);
+    turn.summary = summary_of(agent);
     plan_bytes_ += bytes_of_settings(turn);
     int depth = 0;
     for (const int need : turn.needs) depth = std::max(depth, depth_[static_cast<std::size_t>(need)]);
@@ -378,6 +379,52 @@ class PlanBuilder {
     }
   }
 
+  /// All turns of an agent share it.
+  std::shared_ptr<const PlannedTurn> summary_of(const AgentSpec& agent) {
+    const SummarySpec& wanted = agent.summary;
+    if (agent.overflow != Overflow::summarise || (wanted.agent.empty() && wanted.model.empty())) return nullptr;
+    const auto [found, added] = summary_of_.try_emplace(agent.id);
+    if (!added) return found->second;
+    const std::string owner = fmt::format("agent '{}': overflow", agent.id);
+    auto writer = std::make_shared<PlannedTurn>();
+    AgentSpec any;
+    any.generation.model = wanted.model;
+    const AgentSpec* by = wanted.agent.empty() ? &any : spec_.agent(wanted.agent);
+    if (by == nullptr) return nullptr;  // which was reported
+    if (by != &any && by->messages.empty()) {
+      diagnostics_.error(wanted.where, "E0409",
+                         fmt::format("{}: agent '{}' has no prompt, so that it writes nothing", owner, by->id));
+      return nullptr;
+    }
+    writer->id = writer->agent = wanted.agent;
+    for (const MessageSpec& message : by->messages) {
+      if (message.role == "system") writer->messages.push_back(system_message(message, owner, *by));
+    }
+    set_generation(*writer, by->generation);
+    if (by == &any) writer->sampling = {};  // settings of `defaults` are those of agents
+    if (!by->generation.max_tokens) writer->max_tokens = kSummaryTokens;
+    set_template_variables(*writer, *by);
+    writer->think.enabled = false;
+    return found->second = std::move(writer);
+  }
+
+  PromptMessage system_message(const MessageSpec& message, const std::string& owner, const AgentSpec& by) {
+    PromptMessage out{"system", {}};
+    for (const PromptItem& item : message.items) {
+      add_pieces(out, item, by.id, 0);
+      for (std::size_t i = 0; i < item.pieces.size(); ++i) {
+        const std::string& name = item.pieces[i].placeholder;
+        const std::optional<Placeholder> known = name.empty() ? std::nullopt : names_.find(name);
+        if (name.empty() || (known && known->kind == Placeholder::Kind::input)) continue;
+        diagnostics_.error(item.place(i), "E0304",
+                           fmt::format("{}: agent '{}' writes summaries, for which its system message has '{}'; only "
+                                       "inputs are known there",
+                                       owner, by.id, name));
+      }
+    }
+    return out;
+  }
+
   void set_generation(PlannedTurn& turn, const GenerationSpec& own) const {
     const auto choose = [](const auto& first, const auto& second, auto otherwise) {
       return first ? *first : second.value_or(otherwise);
@@ -437,7 +484,8 @@ class PlanBuilder {
   std::vector<std::string> members_;  // members of a round, in the order of their turns
   GraphNode decision_;                // sees all of them; runs if the workflow has a `then`
   std::vector<PlannedTurn> turns_;
-  std::map<std::string, std::shared_ptr<const Grammar>> grammar_of_;  // the output, by agent
+  std::map<std::string, std::shared_ptr<const Grammar>> grammar_of_;      // the output, by agent
+  std::map<std::string, std::shared_ptr<const PlannedTurn>> summary_of_;  // who writes summaries, by agent
   std::vector<int> depth_;  // for each step the longest chain of turns that ends with it
   std::size_t plan_bytes_ = 0;
 };

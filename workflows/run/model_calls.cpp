@@ -12,6 +12,7 @@
 #include "engine/base/json/json_reader.h"
 #include "engine/base/utf8.h"
 #include "engine/text/schema/schema.h"
+#include "workflows/run/record.h"
 
 namespace baton {
 namespace {
@@ -113,13 +114,20 @@ void CallRound::finish_results() {
                 make_task([this, made] { on_results(std::move(*made)); }));
 }
 
-/// The turn's own model summarises a result for which there is no room.
+/// A model summarises a result for which there is no room: the turn's own, or that of PlannedTurn::summary.
 void CallRound::on_results(PreparedTurn made) {
   if (!made.to_summarise || run_.ending) return end(std::move(made));
   const std::size_t outcome = *made.to_summarise;
   GenerationRequest request;
   request.prompt = std::move(made.summary_prompt);
   request.max_tokens = kSummaryTokens;
+  if (const PlannedTurn* writer = turn().summary.get()) {
+    request.max_tokens = writer->max_tokens;
+    request.stop = writer->stop;
+    request.sampling = writer->sampling;
+    request.sampling.seed = attempt_seed(run_.request.seed.value_or(writer->sampling.seed),
+                                         call_name(turn().id + "/summary", number(outcome)), 1);
+  }
   auto result = std::make_shared<GenerationResult>();
   auto reply =
       std::make_shared<std::unique_ptr<Task>>(make_task([this, outcome, result] { on_summary(outcome, *result); }));
@@ -128,8 +136,9 @@ void CallRound::on_results(PreparedTurn made) {
     mailbox->post(std::move(*reply));
   };
   try {
-    const RequestId id = input_.engine->submit(std::move(request));
-    on_stop_.emplace(input_.stop, [engine = input_.engine, id] { engine->cancel(id); });
+    const std::shared_ptr<InferenceEngine>& engine = input_.summary_engine ? input_.summary_engine : input_.engine;
+    const RequestId id = engine->submit(std::move(request));
+    on_stop_.emplace(input_.stop, [engine, id] { engine->cancel(id); });
   } catch (const std::exception&) {  // the result is cut
     outcomes_[outcome].summary.emplace();
     finish_results();

@@ -453,10 +453,12 @@ RunRecord run_plan(const RunRequest& request) {
       request.stop.stop_requested() || (request.due && Clock::now() >= *request.due) || !request.unready.empty();
   for (const PlannedTurn& turn : request.plan->turns) {
     if (over) break;  // no turn starts
-    if (!turn.has_prompt()) continue;
-    const auto engine = request.engines.find(turn.model);
-    if (engine == request.engines.end() || !engine->second)
-      throw std::invalid_argument(fmt::format("run_plan: no engine for model '{}'", turn.model));
+    for (const PlannedTurn* one : {&turn, turn.summary.get()}) {
+      if (one == nullptr || one->model.empty()) continue;
+      const auto engine = request.engines.find(one->model);
+      if (engine == request.engines.end() || !engine->second)
+        throw std::invalid_argument(fmt::format("run_plan: no engine for model '{}'", one->model));
+    }
   }
   return RunLoop(request).run();
 }

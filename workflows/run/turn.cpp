@@ -283,24 +283,38 @@ std::size_t saved_by(const CallsInput& input, const PreparedTurn& prepared) {
   return saved;
 }
 
-/// The prompt by which the model summarises a result, as much of it as has room; empty: there is no room for any.
-std::vector<PromptPart> summary_prompt(const ModelText& model, const CallsInput& input, const ToolOutcome& outcome) {
+/// The prompt by which a model summarises a result, as much of it as has room; empty: there is no room for any.
+std::vector<PromptPart> summary_prompt(const ModelText& own_model, const CallsInput& input,
+                                       const ToolOutcome& outcome) {
   const std::string task = fmt::format(
       "Summarise this result of the tool '{}' for somebody who has to answer a question with it. Keep names, numbers "
       "and identifiers as they are. Write at most 100 words, and nothing but the summary.\n\n",
       outcome.tool);
+  const PlannedTurn* writer = input.turn->summary.get();
   PlannedTurn quick;  // without thinking
   quick.think.enabled = false;
+  quick.max_tokens = writer != nullptr ? writer->max_tokens : kSummaryTokens;
+  const ModelText model =
+      writer != nullptr ? text_for(input.summarising_engine().text(), *writer, input.local_seconds) : own_model;
+  const SlotValue value = [&](const std::string& name, PieceStart start) {
+    return ids_of_text(nullptr, model.tokenizer, input.inputs->at(name), TextIds::Kind::data, start, input.stop);
+  };
   for (std::size_t bytes = outcome.result.text.size(); bytes >= kLeastResult; bytes /= 2) {
-    const std::vector<PromptMessage> messages = {
-        {"user", {{task, ""}, {shown_result(outcome.result.text, bytes), "", true}}}};
-    std::vector<PromptPart> prompt = build_prompt(
-        model, messages, [](const std::string&, PieceStart) { return TokenText(); }, nullptr, input.stop);
+    std::vector<PromptMessage> messages = writer != nullptr ? writer->messages : std::vector<PromptMessage>();
+    messages.push_back({"user", {{task, ""}, {shown_result(outcome.result.text, bytes), "", true}}});
+    std::vector<PromptPart> prompt = build_prompt(model, messages, value, nullptr, input.stop);
     const AnswerStart start = answer_start(model, quick, false, prompt, nullptr, input.stop);
     append_text(model, start.text, prompt, nullptr, input.stop);
-    if (count_of(prompt) + kSummaryTokens < static_cast<std::size_t>(input.engine->info().context)) return prompt;
+    if (!is_too_long(count_of(prompt) + 1, quick, input.summarising_engine().info().context)) return prompt;
   }
   return {};
+}
+
+/// " by agent 'brief'"; empty: by the turn's own model.
+std::string by_whom(const PlannedTurn& turn) {
+  if (!turn.summary) return {};
+  const bool agent = !turn.summary->agent.empty();
+  return fmt::format(" by {} '{}'", agent ? "agent" : "model", agent ? turn.summary->agent : turn.summary->model);
 }
 
 /// Finds the longest result that was not summarised yet, and how to do so. Returns false if there is none.
@@ -372,8 +386,8 @@ PreparedTurn after_results(const ResultsInput& results) {
     for (std::size_t i = 0; i < results.outcomes.size(); ++i) {
       const ToolOutcome& outcome = results.outcomes[i];
       if (outcome.summary && !outcome.summary->empty())
-        prepared.warnings.push_back(fmt::format("the {} bytes of the result of '{}' were summarised",
-                                                outcome.result.text.size(), outcome.tool));
+        prepared.warnings.push_back(fmt::format("the {} bytes of the result of '{}' were summarised{}",
+                                                outcome.result.text.size(), outcome.tool, by_whom(*input.turn)));
       else if (prepared.left_out[i] > 0)
         prepared.warnings.push_back(fmt::format("{} of the {} bytes of the result of '{}' were left out",
                                                 prepared.left_out[i], results.outcomes[i].result.text.size(),

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <chrono>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <stop_token>
@@ -103,7 +104,7 @@ struct PreparedTurn {
   std::vector<std::int64_t> left_out;            // bytes of each of the tools' results that the model does not get
   std::vector<std::vector<PromptPart>> shorter;  // what takes the places of the oldest results of the turn
   std::vector<std::string> warnings;             // of what did not fit
-  std::optional<std::size_t> to_summarise;       // a result that has to be summarised first, by the model of the turn
+  std::optional<std::size_t> to_summarise;       // a result that has to be summarised first
   std::vector<PromptPart> summary_prompt;
   std::string error;       // why there is no prompt
   bool may_retry = false;  // another attempt may have no such error
@@ -123,7 +124,9 @@ struct EarlierResults {
 struct CallsInput {
   const PlannedTurn* turn = nullptr;
   std::shared_ptr<InferenceEngine> engine;
-  std::optional<std::int64_t> local_seconds;  // for text_for
+  std::shared_ptr<InferenceEngine> summary_engine;             // of PlannedTurn::summary; null: `engine`
+  const std::map<std::string, std::string>* inputs = nullptr;  // the run's, for its system messages
+  std::optional<std::int64_t> local_seconds;                   // for text_for
   ToolFormat format;
   std::vector<ModelCall> calls;
   std::vector<ToolInput> tools;                  // one for each call
@@ -134,6 +137,8 @@ struct CallsInput {
   PieceStart start;                              // of a text behind the calls
   std::shared_ptr<TextIds> texts;                // the run's
   std::stop_token stop;
+
+  InferenceEngine& summarising_engine() const { return summary_engine ? *summary_engine : *engine; }
 
   /// All calls were made before.
   bool goes_in_circles() const {
@@ -151,9 +156,6 @@ struct ResultsInput {
 };
 /// `prompt` of the result is what follows the calls. Never throws. If all calls were made before, no more are allowed.
 PreparedTurn after_results(const ResultsInput& input);
-
-/// The maximum of a summary (Overflow::summarise).
-inline constexpr std::int32_t kSummaryTokens = 160;
 
 /// Why a tool that failed ends an attempt (CallLimits::fail).
 std::string failure_of(const ToolOutcome& outcome);

@@ -475,6 +475,8 @@ bool TurnAttempt::call_tools(const GenerationResult& result) {
   input->used = static_cast<std::size_t>(token_count(submitted_)) + result.tokens.size();
   input->earlier = calls_.earlier();
   input->local_seconds = run_.request.local_seconds;
+  input->inputs = &run_.request.inputs;
+  if (planned_.summary) input->summary_engine = run_.request.engines.at(planned_.summary->model);
   GenerationResult prompt_only = result;  // nobody reads calls
   prompt_only.output = nullptr;
   if (run_.plan.reuse.record) run_.segments.take(turn_, engine_.get(), submitted_, prompt_only, {});

@@ -39,11 +39,13 @@ struct TurnInfo {
   bool tools_answer = false;       // the output is what they return, not what a model writes
   std::string model;
   int max_tokens = 0;
-  bool decides = false;   // the `then` agent
-  bool asks = false;      // it waits for an answer of the host's (`ask`)
-  bool may_fail = false;  // its failure does not end the run (`on_error`)
-  bool answers = false;   // its agent's tokens, as they come, are the text of the workflow's only output
-  std::string order;      // of a prompt with `order: free`: the order that was chosen and its gain; otherwise empty
+  bool decides = false;     // the `then` agent
+  bool asks = false;        // it waits for an answer of the host's (`ask`)
+  bool may_fail = false;    // its failure does not end the run (`on_error`)
+  bool answers = false;     // its agent's tokens, as they come, are the text of the workflow's only output
+  std::string summaries{};  // who writes summaries of results that do not fit: "agent 'brief', model 'small'"; empty:
+                            // nobody, or its own model
+  std::string order;        // of a prompt with `order: free`: the order that was chosen and its gain; otherwise empty
 };
 
 }  // namespace baton::inline v1

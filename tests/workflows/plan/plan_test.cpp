@@ -330,5 +330,49 @@ workflow: {topology: chain, rounds: 2, until: "'done' in agent_b_current"}
   CHECK(c.slot("agent_a_current")->kind == SlotSource::Kind::agent_output);
 }
 
+TEST_CASE("a plan has whoever writes summaries of results that do not fit") {
+  const std::string team =
+      "version: 1\n"
+      "models: {main: nano, small: {path: nano, template: {style: terse}}}\n"
+      "inputs: {user_question: string, tone: string}\n"
+      "defaults: {model: main, temperature: 0.7, max_tokens: 99}\n"
+      "agents:\n"
+      "  worker: {prompt: \"{{ user_question }}\", tools: [{call: python}], overflow: OVERFLOW}\n"
+      "  brief: {model: small, temperature: 0.2, prompt: {system: [\"Be {{ tone }}.\"], user: \"unused\"}}\n"
+      "workflow: {topology: chain, agents: [worker], rounds: 2}\n";
+  const auto planned = [&](const std::string& overflow) {
+    std::string yaml = team;
+    yaml.replace(yaml.find("OVERFLOW"), 8, overflow);
+    return plan(yaml);
+  };
+  for (const char* own : {"summarise", "{policy: summarise}", "drop_oldest", "{policy: cut_result}"}) {
+    INFO(own);
+    CHECK(planned(own).turns[0].summary == nullptr);
+  }
+  const Plan by_model = planned("{policy: summarise, model: small}");
+  REQUIRE(by_model.turns.size() == 2);
+  REQUIRE(by_model.turns[0].summary != nullptr);
+  CHECK(by_model.turns[0].summary == by_model.turns[1].summary);
+  CHECK(by_model.turns[0].overflow == Overflow::summarise);
+  CHECK(by_model.turns[0].summary->agent.empty());
+  CHECK(by_model.turns[0].summary->model == "small");
+  CHECK(by_model.turns[0].summary->template_variables.size() == 1);
+  CHECK(by_model.turns[0].summary->max_tokens == kSummaryTokens);
+  CHECK(by_model.turns[0].summary->sampling.temperature == 0.0f);
+  CHECK(by_model.turns[0].summary->messages.empty());
+
+  const Plan by_agent = planned("{policy: summarise, agent: brief}");
+  const PlannedTurn& writer = *by_agent.turns[0].summary;
+  CHECK(writer.agent == "brief");
+  CHECK(writer.model == "small");
+  CHECK(writer.sampling.temperature == 0.2f);
+  CHECK(writer.max_tokens == kSummaryTokens);
+  CHECK(writer.think.enabled == false);
+  REQUIRE(writer.messages.size() == 1);
+  CHECK(writer.messages[0].role == "system");
+  REQUIRE(writer.messages[0].pieces.size() == 3);
+  CHECK(writer.messages[0].pieces[1].slot == "tone");
+}
+
 }  // namespace
 }  // namespace baton::test::plan_test

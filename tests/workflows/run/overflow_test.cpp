@@ -122,6 +122,98 @@ TEST_CASE("the model summarises a result for which there is no room") {
   }
 }
 
+/// A second model that summarises, and what it was asked.
+struct Writer {
+  Writer(Loop& loop, std::int32_t context, Scripted answer) : loop_(loop) {
+    engine = std::make_shared<ScriptedEngine>([answer](const std::string&) { return answer; }, model_of(context));
+    planned.model = "small";
+    planned.max_tokens = kSummaryTokens;
+    planned.think.enabled = false;
+  }
+
+  RunRecord run() {
+    loop_.builder.plan.turns[0].summary = std::make_shared<const PlannedTurn>(planned);
+    RunRequest request = loop_.builder.request(loop_.engine);
+    request.engines["small"] = engine;
+    request.inputs["question"] = kQuestion;
+    request.seed = 7;
+    request.on_event = [this](const Event& event) {
+      if (const auto* one = std::get_if<Warning>(&event)) loop_.warnings.push_back(one->message);
+    };
+    return run_plan(request);
+  }
+
+  PlannedTurn planned;
+  std::shared_ptr<ScriptedEngine> engine;
+
+ private:
+  Loop& loop_;
+};
+
+TEST_CASE("another model, or an agent with its system message, writes the summary") {
+  for (const bool agent : {false, true}) {
+    INFO("agent " << agent);
+    Loop loop(1024, {text_of_size(5000, 'x')}, Overflow::summarise);
+    Writer writer(loop, 8192, {.text = "five thousand x"});
+    if (agent) {
+      writer.planned.agent = "brief";
+      writer.planned.messages = {{"system", {{"You keep what answers: ", ""}, {"", "question"}}}};
+      writer.planned.max_tokens = 33;
+      writer.planned.sampling.temperature = 0.5f;
+      writer.planned.stop = {"END"};
+    }
+    const RunRecord record = writer.run();
+    REQUIRE(record.state == RunState::ok);
+    CHECK(record.agents.size() == 1);  // nobody's turn
+    CHECK(record.agents[0].output == "Done.");
+    REQUIRE(loop.engine->prompts.size() == 2);
+    CHECK_THAT(loop.engine->prompts[1], Contains("[a summary of 5000 bytes]\nfive thousand x") && !Contains("xxxx"));
+    REQUIRE(writer.engine->prompts.size() == 1);  // whose context has room for all of it
+    CHECK_THAT(writer.engine->prompts[0],
+               Contains("Summarise this result of the tool 'read'") && Contains(text_of_size(5000, 'x')));
+    const GenerationRequest& asked = writer.engine->requests[0];
+    const bool has_system = writer.engine->prompts[0].find(std::string("answers: ") + kQuestion) != std::string::npos;
+    CHECK(has_system == agent);
+    CHECK(asked.max_tokens == (agent ? 33 : kSummaryTokens));
+    CHECK(asked.sampling.temperature == (agent ? 0.5f : 0.0f));
+    CHECK(asked.stop.size() == (agent ? 1 : 0));
+    CHECK(record.agents[0].tools[0].summary == "five thousand x");
+    CHECK(record.agents[0].tools[0].left_out == 5000);
+    REQUIRE(loop.warnings.size() == 1);
+    CHECK_THAT(loop.warnings[0],
+               Contains(agent ? "were summarised by agent 'brief'" : "were summarised by model 'small'"));
+  }
+}
+
+TEST_CASE("a result is cut if whoever was to summarise it cannot") {
+  const std::vector<std::pair<std::int32_t, Scripted>> kinds = {
+      {256, {.text = "never asked"}},                                                // no room for any of it
+      {8192, {.text = "half a", .reason = FinishReason::error, .error = "broken"}},  // it fails
+      {8192, {.text = "", .refused = "no memory"}},                                  // it does not begin
+      {8192, {.text = " \n"}},                                                       // it writes nothing
+      {8192, {.text = text_of_size(4000, 's')}},                                     // its summary does not fit
+  };
+  for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
+    INFO("kind " << kind);
+    Loop loop(1024, {text_of_size(5000, 'x')}, Overflow::summarise);
+    Writer writer(loop, kinds[kind].first, kinds[kind].second);
+    const RunRecord record = writer.run();
+    REQUIRE(record.state == RunState::ok);
+    CHECK_THAT(loop.engine->prompts.back(), Contains("bytes left out ...]"));
+    CHECK(tokens_of(loop.engine->requests.back()) <= 1024 - 64);
+    CHECK(loop.warnings.size() == 1);
+    CHECK(writer.engine->requests.size() == (kind == 0 || kind == 2 ? 0 : 1));
+  }
+}
+
+TEST_CASE("a run without the engine that is to summarise does not begin") {
+  Loop loop(1024, {text_of_size(5000, 'x')}, Overflow::summarise);
+  PlannedTurn writer;
+  writer.model = "small";
+  loop.builder.plan.turns[0].summary = std::make_shared<const PlannedTurn>(writer);
+  CHECK_THROWS_WITH(loop.run(), Contains("no engine for model 'small'"));
+}
+
 TEST_CASE("with the policy `error` a turn fails whose results do not fit") {
   Loop loop(1024, {text_of_size(5000, 'x')}, Overflow::error);
   const RunRecord record = loop.run();
