@@ -69,6 +69,9 @@ struct GenerationResult {
   bool thought = false;                 // GenerationRequest::thinking: the model began to think; `text` is what it
                                         // thought, without the markers, which are in `tokens`
   std::string thinking_rest;            // ThinkingReader::rest
+  std::string thinking;                 // what the model thought in front of the answer, as a server separates it; it
+                                        // is not in `text`
+  std::int64_t thinking_tokens = 0;     // of `thinking`; not in `output_tokens`
   std::vector<double> choices;          // probabilities of GenerationRequest::choices (ChoiceScores)
   float expected_nats = -1.0f;          // ReuseDecision::predicted, if texts were handed over
   float guard_left = -1.0f;             // Guard::left of the prompt; below 0: nothing was measured
@@ -91,6 +94,8 @@ struct GenerationCallbacks {
   /// While a prompt takes longer than LocalEngineOptions::progress_ms: tokens of the prompt with KV so far, and all.
   std::function<void(std::int64_t tokens, std::int64_t prompt_tokens)> on_prefill_progress;
   std::function<void(TokenId id, const std::string& text)> on_token;
+  /// The next text of GenerationResult::thinking.
+  std::function<void(const std::string& text)> on_thinking;
   /// Method verified: tokens that are checked later. When they have been, on_confirmed comes, with the number of first
   /// tentative tokens that stay, and then the answer from its first token on with on_token.
   std::function<void(TokenId id, const std::string& text)> on_tentative_token;

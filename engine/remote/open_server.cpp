@@ -451,6 +451,7 @@ class ServerOpening {
     if (!source.empty()) text.chat_template = ChatTemplate::parse(source, "its chat template");
     text.chat_options.bos_token = props.text_or("bos_token", "");
     text.chat_options.eos_token = props.text_or("eos_token", "");
+    if (text.chat_template) text.thinking = thinking_form_of(*text.chat_template, text.chat_options, stop_);
     text.fingerprint = fmt::format("{:016x}", tokenizer->identity());
     return with_address(std::move(text));
   }

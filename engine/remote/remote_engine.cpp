@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "engine/base/errors.h"
+#include "engine/base/utf8.h"
 #include "engine/local_engine.h"
 #include "engine/remote/server_api.h"
 
@@ -209,19 +210,134 @@ class AnswerTimes {
 
 }  // namespace
 
+namespace {
+
+/// What of an answer is thinking: all of it if the request is for thinking alone; otherwise, of a server that takes
+/// messages, what the server or known markers separate from the answer.
+class AnswerThinking {
+ public:
+  AnswerThinking(const GenerationRequest& request, bool ids) {
+    if (request.thinking)
+      reader_.emplace(*request.thinking);
+    else if (!ids)
+      splitter_.emplace();
+  }
+
+  /// Leaves the answer's text alone in the piece. Returns the new text of the thinking.
+  std::string separate(ServerPiece& piece) {
+    if (!splitter_ || (piece.text.empty() && piece.thinking.empty())) return {};
+    std::string thinking = std::move(piece.thinking);
+    if (!thinking.empty()) splitter_->thought_elsewhere();
+    ThinkingSplitter::Texts texts = splitter_->push(piece.text);
+    piece.text = std::move(texts.answer);
+    thinking += texts.thinking;
+    ++(splitter_->answers() && !piece.text.empty() ? answer_events_ : thinking_events_);
+    text_ += thinking;
+    return thinking;
+  }
+
+  /// Takes text of a request for thinking alone. Returns what of it is certain.
+  std::string read(std::string_view text) {
+    std::string certain;
+    while (!text.empty() && !reader_->over()) {  // an event may hold the end and the beginning of the answer
+      const std::size_t size = std::max<std::size_t>(utf8::scan(text, 0).bytes, 1);
+      certain += reader_->push(text.substr(0, size));
+      text.remove_prefix(std::min(size, text.size()));
+    }
+    text_ += certain;
+    return certain;
+  }
+
+  /// The answer ends. Returns what was held back, each for whom it is.
+  ThinkingSplitter::Texts finish() {
+    ThinkingSplitter::Texts texts;
+    if (reader_) texts.thinking = reader_->finish();
+    if (splitter_) texts = splitter_->finish();
+    text_ += texts.thinking;
+    return texts;
+  }
+
+  /// Leaves the tokens of the thinking alone in the answer to a request for it, and finds what is missing behind them.
+  void cut(ServerAnswer& answer, const ThinkingMarks& marks) {
+    const std::string text = answer.text();
+    if (!reader_->begun()) return answer.keep(0), void();
+    const std::size_t first = std::min(text.find_first_not_of(utf8::kBlanks), text.size());
+    const std::size_t begin = marks.begin.empty() ? 0 : first + marks.begin.size(), end = text.find(marks.end, begin);
+    rest_ = marks.end;
+    if (end == std::string::npos) return;
+    const std::size_t behind = end + marks.end.size();
+    std::size_t kept = answer.keep(std::min(text.find_first_not_of(utf8::kBlanks, behind), text.size()));
+    if (kept < begin) answer.append(std::string_view(text).substr(kept, begin - kept), SpecialTokens::recognise);
+    kept = std::max(kept, begin);
+    if (kept < end) answer.append(std::string_view(text).substr(kept, end - kept), SpecialTokens::as_text);
+    kept = std::max(kept, end);
+    rest_ = text.substr(std::min(kept, behind), behind - std::min(kept, behind));
+  }
+
+  bool alone() const { return reader_.has_value(); }
+  /// Thinking was asked for alone, and the last token belongs to the answer.
+  bool over() const { return reader_ && reader_->over(); }
+  /// Thinking was asked for alone, and its end was written.
+  bool ended() const { return reader_ && (reader_->over() || reader_->ended()); }
+  bool empty() const { return text_.empty(); }
+
+  /// `told`: tokens of the thinking by the server's count; below 0: it does not say.
+  void describe(GenerationResult& result, std::int64_t told) const {
+    if (reader_) {
+      result.text = text_;
+      result.thought = reader_->begun();
+      result.thinking_rest = rest_;
+    }
+    if (!splitter_) return;
+    const std::int64_t events = thinking_events_ + answer_events_;
+    if (result.output_tokens <= 0) result.output_tokens = events;
+    if (!splitter_->thought()) return;
+    const double share = events > 0 ? static_cast<double>(thinking_events_) / static_cast<double>(events) : 0.0;
+    const auto guess = static_cast<std::int64_t>(share * static_cast<double>(result.output_tokens) + 0.5);
+    result.thinking = text_;
+    result.thinking_tokens = std::clamp<std::int64_t>(told > 0 ? told : guess, 0, result.output_tokens);
+    result.output_tokens -= result.thinking_tokens;
+  }
+
+ private:
+  std::optional<ThinkingReader> reader_;
+  std::optional<ThinkingSplitter> splitter_;
+  std::string text_, rest_;
+  std::int64_t thinking_events_ = 0, answer_events_ = 0;
+};
+
+/// Ends a request while its answer still comes.
+class EnoughRead final : public std::exception {};
+
+}  // namespace
+
 /// A request that has not finished.
 struct RemoteEngine::Live {
   Live(RequestId of, GenerationRequest what, const Parts& parts)
       : id(of),
         request(std::move(what)),
         prompt(ids_of(request.prompt)),
-        answer(*parts.text->tokenizer, parts.on_plain,
-               parts.api->cuts_stops() ? std::vector<std::string>() : request.stop) {}
+        answer(*parts.text->tokenizer, parts.on_plain),
+        thinking(request, parts.api->ids()) {
+    begin(parts);
+  }
+
+  /// Nothing has been answered.
+  void begin(const Parts& parts) {
+    const bool cuts = own_stops.empty() && parts.api->cuts_stops();
+    const std::vector<std::string>& stops = own_stops.empty() ? request.stop : own_stops;
+    answer = ServerAnswer(*parts.text->tokenizer, parts.on_plain, cuts ? std::vector<std::string>() : stops);
+    thinking = AnswerThinking(request, parts.api->ids());
+    seen = {};
+  }
 
   RequestId id;
   GenerationRequest request;
   std::vector<TokenId> prompt;
+  std::vector<std::string> own_stops;  // found here, since the server would look for them in the thinking, too
   ServerAnswer answer;
+  AnswerThinking thinking;
+  enum class Next : std::uint8_t { read, end, again } next = Next::read;
   std::unique_ptr<EventStream> events;  // events of this attempt
   HttpLoop::CallId call = 0;
   AttemptPauses pauses;
@@ -235,6 +351,7 @@ struct RemoteEngine::Live {
   void note(const ServerPiece& piece) {
     const auto keep = [](auto& mine, auto theirs) { mine = theirs >= 0 ? theirs : mine; };
     keep(seen.prompt, piece.prompt);
+    keep(seen.thinking_tokens, piece.thinking_tokens);
     keep(seen.cached, piece.cached);
     keep(seen.prompt_ms, piece.prompt_ms);
     keep(seen.decode_ms, piece.decode_ms);
@@ -356,6 +473,8 @@ void RemoteEngine::start(Live& live) noexcept {
 
 /// `live` outlives the call: finish() cancels what is under way.
 void RemoteEngine::ask(Live& live) {
+  if (model_thinks_ && !live.request.stop.empty()) live.own_stops = std::exchange(live.request.stop, {});
+  live.begin(parts_);
   ServerRequest request = parts_.api->answer(live.request, live.prompt, live.warmth.slot);
   HttpCall call = parts_.server->call(request.path, std::move(request.body));
   live.times.ask();
@@ -372,7 +491,7 @@ void RemoteEngine::ask(Live& live) {
 
 /// What it throws ends the request; so does an error that the server sends in its stream.
 void RemoteEngine::take(Live& live, std::string_view event) {
-  if (live.seen.last) return;
+  if (live.seen.last || live.next != Live::Next::read) return;
   ServerPiece piece = parts_.api->read(event);
   const GenerationCallbacks& callbacks = live.request.callbacks;
   if (!piece.error.empty()) throw std::runtime_error("it sent an error: " + piece.error);
@@ -382,20 +501,45 @@ void RemoteEngine::take(Live& live, std::string_view event) {
       callbacks.on_prefill_progress(piece.processed, piece.prompt);
     return;
   }
-  const bool empty = piece.text.empty() && piece.ids.empty();
-  const std::string text = live.answer.add(std::move(piece));
+  const bool empty = piece.text.empty() && piece.ids.empty() && piece.thinking.empty();
+  const std::string thinking = live.thinking.separate(piece);
+  if (!thinking.empty() && ask_without_stops(live)) throw EnoughRead();
+  piece.spelled = live.thinking.alone();
+  std::string text = live.answer.add(std::move(piece));
+  if (live.thinking.alone()) text = live.thinking.read(text);
   if (empty) return;
   const Clock::time_point now = live.times.token();
   if (live.seen.cached >= 0) prefilled(live);
   pace_.token(live.id, now);
   try_to([&] { warm_ups_.decoded(live.id, live.answer.tokens()); });
-  if (!text.empty() && callbacks.on_token)
-    callbacks.on_token(live.answer.tokens().empty() ? 0 : live.answer.tokens().back(), text);
+  tell(live, {thinking, text});
   send_ahead();
+  if (!live.thinking.over() && (live.own_stops.empty() || !live.answer.stopped())) return;
+  live.next = Live::Next::end;
+  throw EnoughRead();
+}
+
+/// A server that takes messages looks for stop texts in the thinking, too. When it sends the first thinking, and
+/// nothing was told yet, it is asked again without them. Returns false if there is no need to.
+bool RemoteEngine::ask_without_stops(Live& live) {
+  model_thinks_ = true;
+  if (live.request.stop.empty() || !live.answer.text().empty()) return false;
+  live.next = Live::Next::again;
+  return true;
+}
+
+void RemoteEngine::tell(const Live& live, const ThinkingSplitter::Texts& texts) const {
+  const GenerationCallbacks& callbacks = live.request.callbacks;
+  if (!texts.thinking.empty() && callbacks.on_thinking) callbacks.on_thinking(texts.thinking);
+  if (!texts.answer.empty() && callbacks.on_token)
+    callbacks.on_token(live.answer.tokens().empty() ? 0 : live.answer.tokens().back(), texts.answer);
 }
 
 void RemoteEngine::ended(Live& live, const HttpEnd& end) noexcept {
   live.call = 0;
+  const Live::Next next = std::exchange(live.next, Live::Next::read);
+  if (next == Live::Next::again) return start(live);
+  if (next == Live::Next::end) return finish(live, FinishReason::stop);
   or_end(live, [&] {
     const bool whole = end.ok() && (live.seen.last || live.seen.reason);
     if (whole) return finish(live, live.seen.reason.value_or(FinishReason::eos));
@@ -446,7 +590,20 @@ void RemoteEngine::check_identity(Live& live) {
 void RemoteEngine::finish(Live& live, FinishReason reason, std::string_view error) noexcept {
   if (live.call != 0) loop_.cancel(live.call);
   pace_.ended(live.id);
-  try_to([&] { live.answer.end(); });
+  if (live.thinking.ended() && (reason == FinishReason::eos || reason == FinishReason::length))
+    reason = FinishReason::stop;
+  const bool whole = reason != FinishReason::error && reason != FinishReason::cancelled;
+  try_to([&] {
+    ThinkingSplitter::Texts held = live.thinking.finish();
+    ServerPiece piece;
+    piece.text = std::move(held.answer);
+    held.answer = live.answer.add(std::move(piece)) + live.answer.end();
+    if (live.thinking.alone()) {
+      held.answer = std::exchange(held.thinking, {});
+      live.thinking.cut(live.answer, *live.request.thinking);
+    }
+    if (whole) tell(live, held);
+  });
   GenerationResult result;
   const bool made = try_to([&] {
     result = live.result(parts_.api->ids());
@@ -457,7 +614,7 @@ void RemoteEngine::finish(Live& live, FinishReason reason, std::string_view erro
     try_to([&] { result.error = "out of memory"; });
   }
   result.reason = reason;
-  if (reason != FinishReason::error && reason != FinishReason::cancelled) prefilled(live);
+  if (whole) prefilled(live);
   const GenerationCallbacks callbacks = std::move(live.request.callbacks);
   live_.erase(live.id);
   if (callbacks.on_finished) try_to([&] { callbacks.on_finished(std::move(result)); });
@@ -478,6 +635,7 @@ GenerationResult RemoteEngine::Live::result(bool ids) const {
   made.text = answer.text();
   const auto length = static_cast<std::int64_t>(prompt.size());
   if (!ids) made.output_tokens = answer.generated();
+  thinking.describe(made, seen.thinking_tokens);
   made.prompt_tokens = seen.prompt > 0 ? seen.prompt : length;
   const std::int64_t cached = std::clamp<std::int64_t>(seen.cached, 0, made.prompt_tokens);
   const std::int64_t before = warmth.before < 0 ? cached : std::min(warmth.before, cached);

@@ -157,6 +157,8 @@ class RemoteEngine final : public InferenceEngine {
   void start(Live& live) noexcept;
   void ask(Live& live);
   void take(Live& live, std::string_view event);
+  bool ask_without_stops(Live& live);
+  void tell(const Live& live, const ThinkingSplitter::Texts& texts) const;
   void ended(Live& live, const HttpEnd& end) noexcept;
   void attempt_again(RequestId id, double pause);
   void check_identity(Live& live);
@@ -176,6 +178,7 @@ class RemoteEngine final : public InferenceEngine {
   DecodePace pace_;
   bool choosing_ = false;       // the server is being asked for its idle slots
   bool held_ = false;           // nothing is sent ahead for a moment
+  bool model_thinks_ = false;   // as a server that takes messages has shown
   bool warm_ups_yield_ = true;  // until the server refuses to be told so
   std::atomic<bool> closing_ = false;
   std::promise<void> closed_;

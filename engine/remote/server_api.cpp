@@ -81,6 +81,19 @@ std::optional<JsonDocument> read_event(std::string_view json, ServerPiece& piece
   return document;
 }
 
+namespace {
+
+/// Some servers send it by both names. Other things than a text are no thinking that is known.
+std::string thinking_of(const JsonFields& delta) {
+  for (const char* name : {"reasoning_content", "reasoning"}) {
+    const Json* text = delta.find(name);
+    if (text != nullptr && text->is_string() && *text != "") return text->get<std::string>();
+  }
+  return {};
+}
+
+}  // namespace
+
 ServerPiece read_completion(std::string_view json) {
   ServerPiece piece;
   const std::optional<JsonDocument> document = read_event(json, piece);
@@ -93,14 +106,19 @@ ServerPiece read_completion(std::string_view json) {
     piece.tokens = count(of, "completion_tokens");
     if (const Json* details = of.find("prompt_tokens_details"))
       piece.cached = count(JsonFields(*details, origin, "usage.prompt_tokens_details."), "cached_tokens");
+    if (const Json* details = of.find("completion_tokens_details"))
+      piece.thinking_tokens = count(JsonFields(*details, origin, "usage.completion_tokens_details."), "reasoning_tokens");
   }
   const Json* choices = fields.find("choices");
   if (choices == nullptr || !choices->is_array() || choices->empty()) return piece;
   const JsonFields choice(choices->front(), origin, "choices[0].");
-  if (const Json* delta = choice.find("delta"))
-    piece.text = JsonFields(*delta, origin, "choices[0].delta.").text_or("content", "");
-  else
+  if (const Json* delta = choice.find("delta")) {
+    const JsonFields of(*delta, origin, "choices[0].delta.");
+    piece.text = of.text_or("content", "");
+    piece.thinking = thinking_of(of);
+  } else {
     piece.text = choice.text_or("text", "");
+  }
   piece.ids = choice.integers("token_ids", 0, kMaxServerCount);
   const std::string reason = choice.text_or("finish_reason", "");
   if (reason.empty()) return piece;
@@ -155,6 +173,11 @@ class LlamaApi final : public ServerApi {
     body.set("seed", sampling.seed % kLlamaSeeds);
     body.set("stop", request.stop);
     if (request.constraint) body.set("grammar", gbnf_of(*request.constraint));
+    if (request.thinking) {  // markers that are special tokens would have no text
+      std::vector<std::string> marks = {request.thinking->begin, request.thinking->end};
+      std::erase(marks, "");
+      body.set("preserved_tokens", marks);
+    }
     return {"/completion", body.text()};
   }
 
@@ -328,7 +351,7 @@ class VllmApi final : public ServerApi {
     body.set("repetition_penalty", sampling.repetition_penalty);
     body.set("presence_penalty", 0.0);
     body.set("frequency_penalty", 0.0);
-    body.set("skip_special_tokens", true);
+    body.set("skip_special_tokens", !request.thinking);  // its markers may be special
     body.set("ignore_eos", false);
     body.set("seed", sampling.seed % kVllmSeeds);
     if (!request.stop.empty()) {
@@ -392,7 +415,8 @@ class SglangApi final : public ServerApi {
     params.set("max_new_tokens", request.max_tokens).set("temperature", sampling.temperature);
     params.set("top_k", sampling.top_k > 0 ? sampling.top_k : -1).set("top_p", sampling.top_p);
     params.set("min_p", sampling.min_p).set("repetition_penalty", sampling.repetition_penalty);
-    params.set("presence_penalty", 0.0).set("frequency_penalty", 0.0).set("skip_special_tokens", true);
+    params.set("presence_penalty", 0.0).set("frequency_penalty", 0.0);
+    params.set("skip_special_tokens", !request.thinking);  // its markers may be special
     params.set("ignore_eos", false).set("sampling_seed", sampling.seed % kSglangSeeds);
     if (!request.stop.empty()) {
       params.set("stop", request.stop).set("no_stop_trim", true);  // a part of it has been streamed by then
@@ -594,6 +618,11 @@ std::vector<TokenId> ServerAnswer::rest_of_answer(std::string_view text) const {
   return tokenizer_->encode_piece(text, SpecialTokens::as_text, start);
 }
 
+bool ServerAnswer::ends_with(std::string_view text, TokenId id) const {
+  const std::string spelling = tokenizer_->decode(std::array{id}, false);
+  return !spelling.empty() && text.ends_with(spelling);
+}
+
 std::string ServerAnswer::add(ServerPiece piece) {
   keep_new(piece);
   for (const TokenId id : piece.ids) {
@@ -612,7 +641,8 @@ std::string ServerAnswer::add(ServerPiece piece) {
   if (piece.text.empty()) return {};
   std::vector<TokenId> ids = std::exchange(waiting_, {});
   if (piece.reason)  // with the end's, which has no text
-    while (!ids.empty() && tokenizer_->is_special(ids.back())) ids.pop_back();
+    while (!ids.empty() && tokenizer_->is_special(ids.back()) && !(piece.spelled && ends_with(piece.text, ids.back())))
+      ids.pop_back();
   if (std::exchange(gap_, false) || ids.empty()) {
     ids = rest_of_answer(piece.text);
   } else if (ids.size() == 1 && on_plain_) {
@@ -626,15 +656,43 @@ std::string ServerAnswer::add(ServerPiece piece) {
   return certain;
 }
 
-void ServerAnswer::end() {
-  text_ += stops_.finish();
-  if (!stops_.found()) return;
+std::string ServerAnswer::end() {
+  std::string held = stops_.finish();
+  text_ += held;
+  if (!stops_.found()) return held;
   const auto kept = std::upper_bound(ends_.begin(), ends_.end(), text_.size()) - ends_.begin();
   tokens_.resize(static_cast<std::size_t>(kept));
   const std::size_t covered = kept == 0 ? 0 : ends_[static_cast<std::size_t>(kept) - 1];
-  if (covered == text_.size()) return;
+  if (covered == text_.size()) return held;
   const std::vector<TokenId> rest = rest_of_answer(text_.substr(covered));
   tokens_.insert(tokens_.end(), rest.begin(), rest.end());
+  return held;
+}
+
+std::size_t ServerAnswer::keep(std::size_t bytes) {
+  auto kept = static_cast<std::size_t>(std::upper_bound(ends_.begin(), ends_.end(), bytes) - ends_.begin());
+  std::size_t covered = kept == 0 ? 0 : ends_[kept - 1];
+  // Tokens of one event have one end; their own texts tell where each ends.
+  std::size_t end = covered;
+  for (std::size_t next = kept; next < tokens_.size() && end < bytes; ++next) {
+    const std::string own = tokenizer_->decode(std::array{tokens_[next]}, false);
+    if (own.empty() || own.size() > bytes - end || text_.compare(end, own.size(), own) != 0) break;
+    end += own.size();
+    const bool inside = end < text_.size() && (static_cast<unsigned char>(text_[end]) & 0xC0) == 0x80;
+    if (inside) continue;  // of a character
+    covered = end;
+    kept = next + 1;
+  }
+  tokens_.resize(kept);
+  ends_.resize(kept, covered);
+  return covered;
+}
+
+void ServerAnswer::append(std::string_view text, SpecialTokens special) {
+  const PieceStart start = tokens_.empty() ? tokenizer_->start_inside() : tokenizer_->start_after(tokens_.back());
+  const std::vector<TokenId> ids = tokenizer_->encode_piece(text, special, start);
+  tokens_.insert(tokens_.end(), ids.begin(), ids.end());
+  ends_.resize(tokens_.size(), bytes_);
 }
 
 }  // namespace baton

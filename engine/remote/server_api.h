@@ -96,9 +96,12 @@ struct ServerRequest {
 /// What an event of a stream, or the body of an answer, says.
 struct ServerPiece {
   std::string text;
+  std::string thinking;         // text that the server says is thinking
   std::vector<TokenId> ids;     // ids of the text, if the server gives them
+  bool spelled = false;         // special tokens are in the text, by their spelling
   bool whole = false;           // text and ids are those of the answer so far, and not of this event alone
   std::int64_t tokens = -1;     // generated so far; -1: not said
+  std::int64_t thinking_tokens = -1;  // of them for thinking; -1: not said
   bool progress = false;        // progress of the prompt alone
   std::int64_t processed = -1;  // tokens of the prompt with KV so far
   std::int64_t prompt = -1;     // tokens of the prompt
@@ -178,9 +181,16 @@ class ServerAnswer {
   /// it leaves out are those of the text, tokenized anew. Throws what the tokenizer throws, and ModelError for an
   /// id beyond the vocabulary and for an answer so far that has become shorter.
   std::string add(ServerPiece piece);
-  /// Nothing follows: the text that was held back is a part of the answer, or the ids of a stop text are none. Throws
-  /// what the tokenizer throws.
-  void end();
+  /// Nothing follows: the text that was held back, which this returns, is a part of the answer, or the ids of a stop
+  /// text are none. Throws what the tokenizer throws.
+  std::string end();
+  /// Keeps the tokens that end within the first bytes of the text. Returns the bytes that they are. Throws what the
+  /// tokenizer throws.
+  std::size_t keep(std::size_t bytes);
+  /// Adds the ids of a text behind the tokens. Throws what the tokenizer throws.
+  void append(std::string_view text, SpecialTokens special);
+  /// A stop text was found.
+  bool stopped() const { return stops_.found(); }
 
   const std::string& text() const { return text_; }
   /// The ids of `text()`; before the end of the answer, with those of a text that is held back.
@@ -191,6 +201,7 @@ class ServerAnswer {
  private:
   void keep_new(ServerPiece& piece) const;
   std::vector<TokenId> rest_of_answer(std::string_view text) const;
+  bool ends_with(std::string_view text, TokenId id) const;
 
   const Tokenizer* tokenizer_;
   std::function<void(TokenId)> on_plain_;

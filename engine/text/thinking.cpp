@@ -13,6 +13,7 @@ namespace baton {
 namespace {
 
 constexpr std::size_t kMaxBlankTokens = 8;  // tokens
+constexpr std::size_t kMaxBlankBytes = 64;  // in front of thinking
 constexpr const char* kThought = "\uE0B1";
 constexpr const char* kContent = "\uE0B2";  // stand in no template
 
@@ -120,6 +121,67 @@ std::string ThinkingReader::finish() {
 }
 
 std::string ThinkingReader::rest() const { return ended() ? rest_ : begun() ? marks_.end : std::string(); }
+
+ThinkingSplitter::Texts ThinkingSplitter::push(std::string_view text) {
+  Texts texts;
+  held_ += text;
+  if (stage_ == Stage::opening) open();
+  if (stage_ == Stage::inside) think(texts.thinking);
+  if (stage_ == Stage::behind) begin_answer();
+  if (stage_ == Stage::answer) texts.answer = std::exchange(held_, {});
+  return texts;
+}
+
+ThinkingSplitter::Texts ThinkingSplitter::finish() {
+  Texts texts;
+  (stage_ == Stage::inside ? texts.thinking : texts.answer) = std::exchange(held_, {});
+  return texts;
+}
+
+void ThinkingSplitter::thought_elsewhere() {
+  thought_ = true;
+  if (stage_ == Stage::opening) stage_ = Stage::behind;
+}
+
+/// Reads the marker of the beginning, or finds that there is none.
+void ThinkingSplitter::open() {
+  const std::size_t first = std::min(held_.find_first_not_of(utf8::kBlanks), held_.size());
+  const std::string_view said = std::string_view(held_).substr(first);
+  bool may_begin = said.empty() && first <= kMaxBlankBytes;
+  for (const KnownForm& form : kForms) {
+    may_begin = may_begin || (!said.empty() && form.begin.starts_with(said));
+    if (!said.starts_with(form.begin)) continue;
+    end_ = form.end;
+    header_ = std::string(form.behind) + std::string(form.no_thinking);
+    held_.erase(0, first + form.begin.size());
+    stage_ = Stage::inside;
+    thought_ = true;
+    return;
+  }
+  if (!may_begin) stage_ = Stage::answer;
+}
+
+void ThinkingSplitter::think(std::string& thinking) {
+  const std::size_t end = held_.find(end_);
+  if (end != std::string::npos) {
+    thinking += held_.substr(0, end);
+    held_.erase(0, end + end_.size());
+    stage_ = Stage::behind;
+    return;
+  }
+  std::size_t kept = std::min(end_.size() - 1, held_.size());
+  while (!held_.ends_with(std::string_view(end_).substr(0, kept))) --kept;
+  thinking += held_.substr(0, held_.size() - kept);
+  held_.erase(0, held_.size() - kept);
+}
+
+void ThinkingSplitter::begin_answer() {
+  held_.erase(0, std::min(held_.find_first_not_of(utf8::kBlanks), held_.size()));
+  const bool whole = held_.starts_with(header_);
+  if (held_.empty() || (!whole && header_.starts_with(held_))) return;
+  if (whole) held_.erase(0, header_.size());
+  stage_ = Stage::answer;
+}
 
 std::optional<ThinkingForm> thinking_form_of(const ChatTemplate& chat, const ChatOptions& options,
                                              const std::stop_token& stop) {

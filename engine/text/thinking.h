@@ -64,6 +64,37 @@ class ThinkingReader {
   std::string rest_;
 };
 
+/// Separates thinking from the answer behind it if the model's form is unknown: the text may begin with any known form,
+/// however it is split. Text that begins otherwise is the answer, unchanged.
+class ThinkingSplitter {
+ public:
+  struct Texts {
+    std::string thinking, answer;
+  };
+  /// Takes the next text. Returns what is certain by now.
+  Texts push(std::string_view text);
+  /// The text ends here. Returns what was held back.
+  Texts finish();
+  /// Thinking has come without markers in another way: what follows is an answer behind it.
+  void thought_elsewhere();
+
+  bool thought() const { return thought_; }
+  bool answers() const { return stage_ == Stage::answer; }
+
+ private:
+  enum class Stage { opening, inside, behind, answer };
+
+  void open();
+  void think(std::string& thinking);
+  void begin_answer();
+
+  Stage stage_ = Stage::opening;
+  bool thought_ = false;
+  std::string held_;    // text that may be a part of a marker
+  std::string end_;     // the marker of the end
+  std::string header_;  // what may stand between thinking and an answer, but for blanks
+};
+
 /// How a model's chat template writes thinking.
 struct ThinkingForm {
   ThinkingMarks marks;      // `begin` is never empty

@@ -38,7 +38,7 @@ struct ServeArguments {
   InputArguments inputs;
   EngineArguments engine;
   serve::ServeOptions server;
-  std::string key_file, timeout = "10m", drain = "30s", trace;
+  std::string key_file, timeout = "10m", drain = "30s", approval = "10m", trace;
   bool quiet = false;
 };
 
@@ -129,6 +129,8 @@ int serve_workflows(const ServeArguments& arguments) {
   options.run_timeout =
       arguments.timeout == "0" ? std::chrono::milliseconds(0) : duration_of_option(arguments.timeout, "--timeout");
   options.drain_timeout = duration_of_option(arguments.drain, "--drain");
+  options.approval_timeout = arguments.approval == "0" ? std::chrono::milliseconds(0)
+                                                       : duration_of_option(arguments.approval, "--approval-timeout");
   if (!arguments.quiet) options.on_log = [](const std::string& line) { note(printable(line, Lines::fold) + "\n"); };
   std::optional<TraceQueue> traces;
   if (!arguments.trace.empty()) {
@@ -196,11 +198,16 @@ void add_serve(CommandLine& line) {
   verb->add_option("--drain", arguments->drain, "How long running requests may go on after SIGTERM or Ctrl-C")
       ->type_name("TIME")
       ->capture_default_str();
+  verb->add_option("--approval-timeout", arguments->approval,
+                   "How long a call that has to be approved waits for its answer; 0: nobody is asked")
+      ->type_name("TIME")
+      ->capture_default_str();
   verb->add_option("--trace", arguments->trace, "Send a trace of each run to a collector, or write it into a file")
       ->type_name("otlp|URL|FILE");
   verb->add_flag("-q,--quiet", arguments->quiet, "No line on each request");
   verb->footer(
-      "Paths: / (a page to run workflows), /v1/models, /v1/chat/completions, /v1/completions, /health, /metrics.\n"
+      "Paths: / (a page to run workflows), /v1/models, /v1/chat/completions, /v1/completions, /v1/approvals (calls\n"
+      "that wait for an approval), /health, /metrics.\n"
       "The user's last message fills the workflow's input; earlier ones fill an input of type messages, if there is\n"
       "one. Ctrl-C or SIGTERM ends the server once running requests have ended; a second one ends it at once.\n\n"
       "Examples:\n"

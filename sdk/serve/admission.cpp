@@ -114,8 +114,15 @@ int RateLimit::wait_seconds(const std::string& client, Clock::time_point now) {
 namespace {
 
 constexpr std::array<std::string_view, kEndpoints> kPaths = {
-    "/", "/health", "/metrics", "/v1/models", "/v1/models/{model}", "/v1/chat/completions", "/v1/completions"};
-constexpr std::string_view kModelPath = "/v1/models/";
+    "/",
+    "/health",
+    "/metrics",
+    "/v1/models",
+    "/v1/models/{model}",
+    "/v1/chat/completions",
+    "/v1/completions",
+    "/v1/approvals",
+    "/v1/approvals/{id}"};
 
 std::string lower(std::string_view text) {
   std::string out(text);
@@ -148,10 +155,12 @@ void check_site(const RequestHead& head, const ApiKeys& keys) {
 Admitted find_endpoint(std::string_view target) {
   const std::string_view path = target.substr(0, target.find('?'));
   for (std::size_t i = 0; i < kPaths.size(); ++i) {
-    if (path == kPaths[i] && static_cast<Endpoint>(i) != Endpoint::model) return {static_cast<Endpoint>(i), {}, 0};
+    const std::string_view known = kPaths[i];
+    const std::size_t name = std::min(known.find('{'), known.size());
+    const bool named = name < known.size() && path.starts_with(known.substr(0, name)) && path.size() > name;
+    if (named || (name == known.size() && path == known))
+      return {static_cast<Endpoint>(i), std::string(path.substr(name)), 0};
   }
-  if (path.starts_with(kModelPath) && path.size() > kModelPath.size())
-    return {Endpoint::model, std::string(path.substr(kModelPath.size())), 0};
   throw ApiError(404, "not_found", fmt::format("there is nothing at {}", beginning(path, 60)));
 }
 
@@ -171,7 +180,7 @@ Admitted admit(const RequestHead& head, const ApiKeys& keys, const ServeOptions&
   }
   Admitted admitted = find_endpoint(head.target);
   admitted.key = key;
-  const bool is_post = runs(admitted.endpoint);
+  const bool is_post = takes_body(admitted.endpoint);
   const bool fits = is_post ? head.method == "POST" : head.method == "GET" || head.method == "HEAD";
   if (!fits)
     throw ApiError(405, "method_not_allowed",
@@ -189,7 +198,7 @@ Admitted admit(const RequestHead& head, const ApiKeys& keys, const ServeOptions&
 }
 
 std::string_view methods_of(std::string_view target) {
-  return runs(find_endpoint(target).endpoint) ? "POST" : "GET, HEAD";
+  return takes_body(find_endpoint(target).endpoint) ? "POST" : "GET, HEAD";
 }
 
 std::string_view challenge_of(std::string_view target) {

@@ -57,8 +57,8 @@ class RateLimit {
   std::map<std::string, Bucket> buckets_;
 };
 
-enum class Endpoint : std::uint8_t { page, health, metrics, models, model, chat, completion };
-inline constexpr std::size_t kEndpoints = 7;
+enum class Endpoint : std::uint8_t { page, health, metrics, models, model, chat, completion, approvals, approval };
+inline constexpr std::size_t kEndpoints = 9;
 
 /// The path, "/v1/models/{model}" for that of one model.
 std::string_view path_of(Endpoint endpoint);
@@ -71,7 +71,7 @@ struct RequestHead {
 
 struct Admitted {
   Endpoint endpoint = Endpoint::health;
-  std::string model;    // for Endpoint::model
+  std::string name;     // that of the model or the approval for Endpoint::model and Endpoint::approval
   std::size_t key = 0;  // which one the request carries if there are keys
 };
 
@@ -84,6 +84,11 @@ std::string_view methods_of(std::string_view target);
 
 /// The value of WWW-Authenticate in an answer with the status 401: a browser then asks for the key.
 std::string_view challenge_of(std::string_view target);
+
+/// True if requests for a path have a body.
+constexpr bool takes_body(Endpoint endpoint) {
+  return endpoint == Endpoint::chat || endpoint == Endpoint::completion || endpoint == Endpoint::approval;
+}
 
 /// True if a path is one whose requests run a workflow.
 constexpr bool runs(Endpoint endpoint) { return endpoint == Endpoint::chat || endpoint == Endpoint::completion; }

@@ -264,7 +264,7 @@ void Connection::dispatch() {
     case Endpoint::models:
       return reply(200, models_json(core_.workflows, core_.started));
     case Endpoint::model: {
-      const ServedWorkflow* workflow = core_.workflows.find(admitted_.model);
+      const ServedWorkflow* workflow = core_.workflows.find(admitted_.name);
       if (workflow == nullptr)
         throw ApiError(404, "model_not_found",
                        fmt::format("unknown model; expected one of: {}", core_.workflows.names()));
@@ -274,6 +274,10 @@ void Connection::dispatch() {
       return run(read_chat(reader_.parser().get().body(), core_.workflows));
     case Endpoint::completion:
       return run(read_completion(reader_.parser().get().body(), core_.workflows));
+    case Endpoint::approvals:
+      return reply(200, core_.approvals.list_json());
+    case Endpoint::approval:
+      return reply(200, core_.approvals.answer(admitted_.name, reader_.parser().get().body()));
   }
 }
 
@@ -309,7 +313,7 @@ void Connection::run(ChatRequest request) {
       return sink.reply(503, error_json({503, "cancelled", "the server stops, and did not begin the run"}));
     ++core.running;
     try {
-      answer(core.engine, request, settings, core.metrics, sink);
+      answer(core.engine, request, settings, core.metrics, core.approvals, sink);
     } catch (const std::exception& error) {  // out of memory: what is left to send is lost
       core.log(error.what());
       to_connection([](Connection& self) { self.close(); });

@@ -80,7 +80,68 @@ function finish() {
   if (find("answer").textContent) asMarkdown(find("answer"));
 }
 
+// Calls that wait for an approval, of all runs of this server.
+let looking = 0;
+
+async function lookForApprovals() {
+  clearTimeout(looking);
+  try {
+    const response = await fetch("/v1/approvals");
+    if (response.ok) showApprovals((await response.json()).data);
+  } catch { /* the next look may succeed */ }
+  if (stopper || find("approvals").children.length > 0) looking = setTimeout(lookForApprovals, 3000);
+}
+
+function showApprovals(open) {
+  const shown = new Map([...find("approvals").children].map((card) => [card.dataset.id, card]));
+  for (const one of open) {
+    if (!shown.delete(one.id)) find("approvals").append(approvalCard(one));  // what was typed into a card stays
+  }
+  for (const card of shown.values()) card.remove();
+  find("asking").hidden = find("approvals").children.length === 0;
+}
+
+function approvalCard(one) {
+  const card = make("div", "approval"), changed = make("textarea", "other"), reason = make("textarea", "other");
+  const allow = make("button", "", "Allow"), deny = make("button", "second", "Deny"), problem = make("p", "failed");
+  let given = one.arguments;
+  try { given = JSON.stringify(JSON.parse(one.arguments), null, 2); } catch { /* shown as it is */ }
+  card.dataset.id = one.id;
+  changed.value = given;
+  changed.name = "arguments";
+  reason.name = "reason";
+  problem.setAttribute("role", "alert");
+  const what = make("p", "", `${one.model}: `);
+  what.append(make("b", "", one.turn), " wants to call ", make("b", "", one.tool));
+  const labels = [[changed, "Its arguments, which may be changed"], [reason, "If it is denied: a reason for the model"]];
+  card.append(what, ...labels.map(([area, text]) => { const label = make("label", "", text); label.append(area); return label; }),
+              allow, " ", deny, problem);
+  const send = async (answer) => {
+    allow.disabled = deny.disabled = true;
+    const response = await fetch(`/v1/approvals/${encodeURIComponent(one.id)}`, {
+      method: "POST", headers: {"Content-Type": "application/json"}, body: JSON.stringify(answer)});
+    if (!response.ok) throw new Error(await errorOf(response));
+    card.remove();
+  };
+  const decide = (answer) => send(answer).catch((error) => {
+    problem.textContent = error.message;
+    allow.disabled = deny.disabled = false;
+  }).finally(lookForApprovals);
+  allow.onclick = () => {
+    if (changed.value === given) return decide({decision: "allow"});
+    try {
+      decide({decision: "allow", arguments: JSON.parse(changed.value)});
+    } catch (error) { problem.textContent = `The arguments are no JSON: ${error.message}`; }
+  };
+  deny.onclick = () => decide(reason.value === "" ? {decision: "deny"} : {decision: "deny", reason: reason.value});
+  return card;
+}
+
 const handlers = {
+  approval(event) {
+    say(cardOf(event), "busy", `waits for an approval to call ${event.tool}`);
+    lookForApprovals();
+  },
   agent_started(event) { say(cardOf(event), "busy", `reads ${event.prompt_tokens} tokens`); },
   prefill(event) {
     const card = cardOf(event);
@@ -167,9 +228,11 @@ async function run() {
     stopper = null;
     find("run").disabled = false;
     find("stop").disabled = true;
+    lookForApprovals();
   }
 }
 
 find("form").onsubmit = (event) => { event.preventDefault(); if (!stopper) run(); };
 find("stop").onclick = () => stopper?.abort();
+lookForApprovals();
 load().catch((error) => { find("error").textContent = error.message; });

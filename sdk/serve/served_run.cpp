@@ -10,6 +10,7 @@
 #include <baton/errors.h>
 #include <baton/run.h>
 
+#include "engine/base/json/json_parts.h"
 #include "engine/base/json/json_reader.h"
 #include "sdk/serve/chat_request.h"
 #include "sdk/serve/metrics.h"
@@ -19,10 +20,55 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-std::string new_id(bool chat) {
+std::string new_id(std::string_view kind) {
   std::random_device random;
-  return fmt::format("{}-{:08x}{:08x}{:08x}", chat ? "chatcmpl" : "cmpl", random(), random(), random());
+  return fmt::format("{}-{:08x}{:08x}{:08x}", kind, random(), random(), random());
 }
+
+long long seconds_now() { return std::chrono::system_clock::to_time_t(std::chrono::system_clock::now()); }
+
+/// The members of a question that its client and the list have alike.
+OrderedJson question_json(const std::string& id, const Asked& asked) {
+  return {{"id", id},           {"agent", asked.agent},         {"round", asked.round},      {"turn", asked.turn},
+          {"tool", asked.tool}, {"arguments", asked.arguments}, {"question", asked.question}};
+}
+
+/// A person's answer as RunOptions::on_ask gives it. Throws ApiError.
+std::string read_approval(std::string_view body) {
+  const auto wrong = [](const char* param, const std::string& message) {
+    return ApiError(400, "invalid_value", message, param);
+  };
+  JsonDocument document;
+  try {
+    document = read_json(body);
+  } catch (const JsonError& error) {
+    throw ApiError(400, "invalid_json", fmt::format("the body is no JSON: {}", error.what()));
+  }
+  if (!document->is_object()) throw wrong("", "expected an object with the member decision");
+  for (const auto& [name, value] : document->items()) {
+    if (name != "decision" && name != "reason" && name != "arguments")
+      throw wrong("", fmt::format("unknown member '{}'; expected decision, reason or arguments", beginning(name, 60)));
+  }
+  const auto member = [&](const char* name) {
+    const auto found = document->find(name);
+    return found == document->end() || found->is_null() ? nullptr : &*found;
+  };
+  const auto* decision = member("decision");
+  const auto* reason = member("reason");
+  const auto* arguments = member("arguments");
+  if (decision == nullptr) throw ApiError(400, "missing_value", "decision: expected allow or deny", "decision");
+  const bool allows = *decision == "allow";
+  if (!allows && *decision != "deny") throw wrong("decision", "decision: expected allow or deny");
+  if (reason != nullptr && (allows || !reason->is_string()))
+    throw wrong("reason", allows ? "reason: expected only with decision deny" : "reason: expected a text");
+  if (arguments != nullptr && (!allows || !arguments->is_object()))
+    throw wrong("arguments", allows ? "arguments: expected an object" : "arguments: expected only with decision allow");
+  if (arguments != nullptr) return json_text(*arguments);
+  if (allows) return "allow";
+  return reason == nullptr ? "deny" : "deny: " + reason->get<std::string>();
+}
+
+constexpr std::size_t kMaxOver = 1024;  // questions that are not open any more and are remembered
 
 /// Returns "length" if the answer of the last agent that wrote was cut off.
 const char* finish_reason(const RunRecord& record) {
@@ -82,8 +128,108 @@ std::string answer_of(const RunRecord& record) {
   return text;
 }
 
+std::string Approvals::open(const Question& question) {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [id, entry] : entries_) {
+    const Question& known = entry.question;
+    if (known.run == question.run && known.asked.turn == question.asked.turn && known.number == question.number)
+      return id;
+  }
+  const std::string id = new_id("appr");
+  Entry& entry = entries_[id];
+  entry.question = question;
+  entry.order = ++opened_;
+  entry.created = seconds_now();
+  if (stopped_) end(id, entry, State::closed);
+  return id;
+}
+
+std::optional<std::string> Approvals::wait(const std::string& id, const std::stop_token& stop) {
+  std::unique_lock lock(mutex_);
+  const auto over = [&] {
+    const auto found = entries_.find(id);
+    return found == entries_.end() || found->second.state != State::open;
+  };
+  changed_.wait_for(lock, stop, patience_, over);
+  const auto found = entries_.find(id);
+  if (found == entries_.end()) return std::nullopt;
+  if (found->second.state == State::answered) return found->second.answer;
+  if (found->second.state == State::open) end(id, found->second, State::closed);
+  return std::nullopt;
+}
+
+/// Its texts are dropped, but for what find the question again.
+void Approvals::end(const std::string& id, Entry& entry, State state) {
+  entry.state = state;
+  entry.question.asked.question.clear();
+  entry.question.asked.arguments.clear();
+  over_.push_back(id);
+  changed_.notify_all();
+}
+
+void Approvals::close(const std::string& run) {
+  const std::lock_guard lock(mutex_);
+  for (auto& [id, entry] : entries_) {
+    if (entry.question.run == run && entry.state == State::open) end(id, entry, State::closed);
+    if (entry.question.run == run) entry.question.run.clear();  // from here on it may be forgotten
+  }
+  for (std::size_t i = 0; i < over_.size() && over_.size() > kMaxOver;) {
+    const auto found = entries_.find(over_[i]);
+    if (found != entries_.end() && !found->second.question.run.empty()) {
+      ++i;
+      continue;
+    }
+    if (found != entries_.end()) entries_.erase(found);
+    over_.erase(over_.begin() + static_cast<std::ptrdiff_t>(i));
+  }
+}
+
+void Approvals::stop() {
+  const std::lock_guard lock(mutex_);
+  stopped_ = true;
+  for (auto& [id, entry] : entries_) {
+    if (entry.state == State::open) end(id, entry, State::closed);
+  }
+}
+
+bool Approvals::is_stopped() const {
+  const std::lock_guard lock(mutex_);
+  return stopped_;
+}
+
+std::string Approvals::list_json() const {
+  const std::lock_guard lock(mutex_);
+  std::map<std::uint64_t, OrderedJson> open;
+  for (const auto& [id, entry] : entries_) {
+    if (entry.state != State::open) continue;
+    OrderedJson one = question_json(id, entry.question.asked);
+    one["object"] = "approval";
+    one["created"] = entry.created;
+    one["model"] = entry.question.model;
+    one["run"] = entry.question.run;
+    open[entry.order] = std::move(one);
+  }
+  OrderedJson list = OrderedJson::array();
+  for (auto& [order, one] : open) list.push_back(std::move(one));
+  return json_text(OrderedJson{{"object", "list"}, {"data", std::move(list)}});
+}
+
+std::string Approvals::answer(const std::string& id, std::string_view body) {
+  std::string answer = read_approval(body);
+  const std::lock_guard lock(mutex_);
+  const auto found = entries_.find(id);
+  if (found == entries_.end()) throw ApiError(404, "approval_not_found", "unknown question");
+  Entry& entry = found->second;
+  if (entry.state == State::answered) throw ApiError(409, "approval_answered", "the question has an answer already");
+  if (entry.state == State::closed)
+    throw ApiError(410, "approval_closed", "nobody waits for the answer any more: the run has ended, or its time has");
+  entry.answer = std::move(answer);
+  end(id, entry, State::answered);
+  return json_text(OrderedJson{{"id", id}, {"object", "approval"}, {"state", "answered"}});
+}
+
 Completion::Completion(const ChatRequest& request, long long created)
-    : request_(request), id_(new_id(request.chat)), created_(created) {}
+    : request_(request), id_(new_id(request.chat ? "chatcmpl" : "cmpl")), created_(created) {}
 
 std::string Completion::whole(const RunRecord& record) const {
   OrderedJson json = reply(request_, id_, created_, false);
@@ -145,12 +291,21 @@ std::string Completion::event(const Event& event, double t_ms) const {
   return text + ",\"baton\":" + to_json(event, t_ms) + "}";
 }
 
+std::string Completion::approval(const std::string& question, const Asked& asked) const {
+  OrderedJson json = reply(request_, id_, created_, true), told = {{"type", "approval"}};
+  json["choices"] = OrderedJson::array();
+  told.update(question_json(question, asked));
+  json["baton"] = std::move(told);
+  return json_text(json);
+}
+
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
 /// Why a run that has ended has no answer; nothing: it has one.
-std::optional<ApiError> error_of(const RunRecord& record, const std::function<void(const std::string&)>& log) {
+std::optional<ApiError> error_of(const RunRecord& record, const Approvals& approvals,
+                                 const std::function<void(const std::string&)>& log) {
   switch (record.state) {
     case RunState::ok:
       return std::nullopt;
@@ -159,8 +314,12 @@ std::optional<ApiError> error_of(const RunRecord& record, const std::function<vo
     case RunState::cancelled:
       return ApiError(503, "cancelled", "the server ended the run, since it shuts down");
     case RunState::suspended:
+      if (approvals.is_stopped())
+        return ApiError(503, "cancelled", record.error + ": the server shuts down, and nobody can give it any more");
       return ApiError(409, "suspended",
-                      record.error + ": a step asks, or a call has to be approved, and a served run has nobody to ask");
+                      record.error + (approvals.asks() ? fmt::format(": none came within {} s",
+                                                                     std::chrono::duration<double>(approvals.patience()).count())
+                                                       : std::string(": this server asks nobody")));
     case RunState::failed:
       break;
   }
@@ -190,15 +349,21 @@ ApiError current_error(const std::function<void(const std::string&)>& log) {
 
 class ServedRun {
  public:
-  ServedRun(const ChatRequest& request, const RunSettings& settings, Metrics& metrics, const ReplySink& sink)
+  ServedRun(const ChatRequest& request, const RunSettings& settings, Metrics& metrics, Approvals& approvals,
+            const ReplySink& sink)
       : request_(request),
         settings_(settings),
         metrics_(metrics),
+        approvals_(approvals),
         sink_(sink),
-        completion_(request, std::chrono::system_clock::to_time_t(std::chrono::system_clock::now())) {
+        completion_(request, seconds_now()) {
     if (request.workflow->answer >= 0)
       answering_ = request.workflow->workflow.turns()[static_cast<std::size_t>(request.workflow->answer)];
   }
+
+  ~ServedRun() { approvals_.close(completion_.id()); }
+  ServedRun(const ServedRun&) = delete;
+  ServedRun& operator=(const ServedRun&) = delete;
 
   void run(const Engine& engine) {
     try {
@@ -207,6 +372,10 @@ class ServedRun {
       options.seed = request_.seed;
       options.timeout = settings_.timeout;
       options.stop = settings_.stop;
+      if (approvals_.asks())
+        options.on_ask = [this](const Asked& asked, const std::stop_token& stop) {
+          return approvals_.wait(approvals_.open(question(asked, waited_)), stop);
+        };
       if (settings_.follow_run) options.on_event = settings_.follow_run();
       const Run run = engine.start(request_.workflow->workflow, options);
       begin_ = Clock::now();
@@ -218,6 +387,12 @@ class ServedRun {
   }
 
  private:
+  /// The n-th event about a call and the n-th wait for its answer are one question; they are on different threads.
+  Approvals::Question question(const Asked& asked, std::map<std::string, int>& counts) {
+    const std::lock_guard lock(mutex_);
+    return {completion_.id(), request_.workflow->name, asked, ++counts[asked.turn]};
+  }
+
   void follow(const Event& event) {
     if (request_.stream && !streams_) {  // not before, so that what is refused at once has a status of its own
       streams_ = true;
@@ -226,6 +401,10 @@ class ServedRun {
     }
     const std::chrono::duration<double, std::milli> since = Clock::now() - begin_;
     if (request_.events) sink_.data(completion_.event(event, since.count()));
+    if (const auto* asked = std::get_if<Asked>(&event); asked != nullptr && approvals_.asks()) {
+      const std::string id = approvals_.open(question(*asked, told_));
+      if (request_.stream) sink_.data(completion_.approval(id, *asked));
+    }
     const auto* thought = std::get_if<ThinkingToken>(&event);
     const Token* token = thought != nullptr ? thought : std::get_if<Token>(&event);
     if (token == nullptr || !answering_ || token->agent != answering_->agent || token->round != answering_->round)
@@ -244,7 +423,7 @@ class ServedRun {
 
   void finish(const RunRecord& record) {
     metrics_.count_tokens(request_.workflow->name, tokens_of(record));
-    if (const std::optional<ApiError> error = error_of(record, settings_.on_log)) return fail(*error);
+    if (const std::optional<ApiError> error = error_of(record, approvals_, settings_.on_log)) return fail(*error);
     count_first_token();
     if (!request_.stream) return sink_.reply(200, completion_.whole(record));
     const std::string all = answer_of(record);
@@ -271,6 +450,7 @@ class ServedRun {
   const ChatRequest& request_;
   const RunSettings& settings_;
   Metrics& metrics_;
+  Approvals& approvals_;
   const ReplySink& sink_;
   Completion completion_;
   std::optional<TurnInfo> answering_;
@@ -278,13 +458,15 @@ class ServedRun {
   std::string said_;
   bool streams_ = false;
   bool counted_ = false;
+  std::mutex mutex_;
+  std::map<std::string, int> told_, waited_;  // questions so far, by call
 };
 
 }  // namespace
 
 void answer(const Engine& engine, const ChatRequest& request, const RunSettings& settings, Metrics& metrics,
-            const ReplySink& sink) {
-  ServedRun(request, settings, metrics, sink).run(engine);
+            Approvals& approvals, const ReplySink& sink) {
+  ServedRun(request, settings, metrics, approvals, sink).run(engine);
 }
 
 }  // namespace baton::serve

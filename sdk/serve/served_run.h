@@ -3,7 +3,13 @@
 #pragma once
 
 #include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
 #include <functional>
+#include <map>
+#include <mutex>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <string_view>
@@ -18,6 +24,61 @@ namespace baton::serve {
 
 /// The text that answers: the only output, or "name: text" for each of several.
 std::string answer_of(const RunRecord& record);
+
+/// The calls of all runs that wait for an approval; of those that did, what became of them, for a while. All members are
+/// safe from any thread.
+class Approvals {
+ public:
+  /// `patience`: for the answer to a question; 0: nobody is asked.
+  explicit Approvals(std::chrono::milliseconds patience) : patience_(patience) {}
+
+  bool asks() const { return patience_.count() > 0; }
+  std::chrono::milliseconds patience() const { return patience_; }
+
+  /// A question of a run.
+  struct Question {
+    std::string run;    // id of the completion
+    std::string model;  // name of the workflow
+    Asked asked;
+    int number = 1;  // of the questions about this call, from 1
+  };
+  /// Returns the id of a question, which is open from the first call with it on.
+  std::string open(const Question& question);
+  /// Waits for the answer, as RunOptions::on_ask gives it. Nothing, and the question is closed: the time has passed, a
+  /// stop was requested, or close() was called.
+  std::optional<std::string> wait(const std::string& id, const std::stop_token& stop);
+  /// Closes the open questions of a run that is over.
+  void close(const std::string& run);
+  /// Closes all, and what is opened from now on: nobody can answer any more.
+  void stop();
+  bool is_stopped() const;
+
+  /// The open questions, the oldest first.
+  std::string list_json() const;
+  /// Takes the body of an answer. Returns the reply. Throws ApiError: 400, 404, 409 for a question that has an answer,
+  /// 410 for one that is closed.
+  std::string answer(const std::string& id, std::string_view body);
+
+ private:
+  enum class State : std::uint8_t { open, answered, closed };
+  struct Entry {
+    Question question;
+    State state = State::open;
+    std::string answer;
+    std::uint64_t order = 0;
+    long long created = 0;  // seconds since 1970
+  };
+
+  void end(const std::string& id, Entry& entry, State state);
+
+  const std::chrono::milliseconds patience_;
+  mutable std::mutex mutex_;
+  std::condition_variable_any changed_;
+  std::map<std::string, Entry> entries_;  // by id
+  std::deque<std::string> over_;          // ids that are not open, the oldest first
+  std::uint64_t opened_ = 0;
+  bool stopped_ = false;
+};
 
 /// Of one request. Its members return JSON on one line.
 class Completion {
@@ -36,6 +97,10 @@ class Completion {
   std::string usage(const RunRecord& record) const;
   /// A chunk without choices, whose member `baton` is the event, without the path of the model.
   std::string event(const Event& event, double t_ms) const;
+  /// A chunk without choices, whose member `baton` is a question that Approvals::answer can answer.
+  std::string approval(const std::string& question, const Asked& asked) const;
+
+  const std::string& id() const { return id_; }
 
  private:
   const ChatRequest& request_;
@@ -62,6 +127,6 @@ struct RunSettings {
 
 /// Runs the workflow to its end on the calling thread. Whatever fails is told to the client in the form of an error.
 void answer(const Engine& engine, const ChatRequest& request, const RunSettings& settings, Metrics& metrics,
-            const ReplySink& sink);
+            Approvals& approvals, const ReplySink& sink);
 
 }  // namespace baton::serve

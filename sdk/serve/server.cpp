@@ -111,6 +111,7 @@ struct Server::Core : ServerCore {
     Error ignored;
     acceptor.close(ignored);
     pause.cancel();
+    approvals.stop();
     for_each_connection(&Connection::drain);
     if (connections.empty()) return;
     log(fmt::format("stopping: {} requests may end within {} s", running + waiting,

@@ -36,6 +36,7 @@ struct ServeOptions {
   std::chrono::milliseconds write_timeout = std::chrono::seconds(30);   // for what is sent at a time
   std::chrono::milliseconds keep_alive = std::chrono::seconds(15);      // between signs of life in a stream
   std::chrono::milliseconds drain_timeout = std::chrono::seconds(30);   // for running requests once a stop is requested
+  std::chrono::milliseconds approval_timeout = std::chrono::minutes(10);  // for an answer; 0: nobody is asked
 
   /// Called with a line on each request and on what went wrong inside, never with keys or texts; from any thread, one
   /// call at a time.

@@ -20,6 +20,7 @@
 #include "sdk/serve/admission.h"
 #include "sdk/serve/chat_request.h"
 #include "sdk/serve/metrics.h"
+#include "sdk/serve/served_run.h"
 #include "sdk/serve/server.h"
 
 namespace baton::serve {
@@ -33,6 +34,7 @@ struct ServerCore {
         options(std::move(settings)),
         keys(options.keys),
         rate(options.requests_per_minute),
+        approvals(options.approval_timeout),
         pool(static_cast<std::size_t>(options.max_running)) {}
 
   /// Any thread.
@@ -50,6 +52,7 @@ struct ServerCore {
   const long long started = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
   RateLimit rate;
   Metrics metrics;                    // any thread
+  Approvals approvals;                // any thread
   std::atomic<int> running = 0;       // runs
   std::atomic<int> waiting = 0;       // requests in the pool's queue
   bool draining = false;              // connections close after the reply that they are at

@@ -286,6 +286,22 @@ class Reports(Pages):
         self.assertNotIn("Search texts", json.dumps(shown))
 
 
+CLEANER = """version: 1
+models: {main: {path: MODEL}}
+defaults: {max_tokens: 40}
+tools:
+  remove:
+    description: Removes a file.
+    parameters: {properties: {path: {enum: [a.txt, b.txt]}}, required: [path], additionalProperties: false}
+    python: print("removed " + arguments["path"])
+agents:
+  cleaner:
+    prompt: "Remove the file a.txt.\\n{{ user_question }}"
+    tools: [{call: remove}]
+    calls: {max: 1, direct: true, approve: always, tool_choice: required, text: forbidden}
+"""
+
+
 class ServePage(Pages):
     def serve(self, *files):
         server = subprocess.Popen([RUNNER, "serve", *files, "--port", "0", "--relay", "exact"], cwd=self.folder, env=self.environment(),
@@ -328,6 +344,31 @@ class ServePage(Pages):
         self.assertTrue(self.browser.wait("document.getElementById('error').textContent === 'Stopped.'"))
         self.assertEqual(self.browser.errors, [])
 
+    def test_asks_for_approvals(self):
+        self.write("cleaner.yaml", CLEANER.replace("MODEL", str(ROOT / "samples/models/nano")))
+        url = self.serve("cleaner.yaml")
+        for width, dark in SCREENS[:2]:
+            for button in (0, 1):
+                with self.subTest(width=width, dark=dark, button=button):
+                    self.browser.show(url, width, dark=dark)
+                    self.assertTrue(self.browser.wait("document.querySelectorAll('textarea').length === 1"))
+                    self.assertTrue(self.value("document.getElementById('asking').hidden"))
+                    self.value("document.querySelector('textarea').value = 'x'; document.getElementById('run').click()")
+                    self.assertTrue(self.browser.wait("document.querySelectorAll('.approval').length === 1"))
+                    self.assertFalse(self.value("document.getElementById('asking').hidden"))
+                    self.assertLessEqual(self.value("document.documentElement.scrollWidth"), width)
+                    self.assertEqual(self.value(FAINT), [])
+                    if button == 0:
+                        self.value("document.querySelector('.approval [name=arguments]').value = '{\"path\": \"b.txt\"}'")
+                    else:
+                        self.value("document.querySelector('.approval [name=reason]').value = 'not today'")
+                    self.value(f"document.querySelectorAll('.approval button')[{button}].click()")
+                    self.assertTrue(self.browser.wait("!document.getElementById('run').disabled"))
+                    self.assertTrue(self.browser.wait("document.getElementById('asking').hidden"))
+                    events = self.value("document.getElementById('events').textContent")
+                    self.assertIn("removed b.txt" if button == 0 else "not today", events)
+        self.assertEqual(self.browser.errors, [])
+
     def test_hostile_texts_do_nothing(self):
         self.browser.show(self.serve(self.team), 390)
         self.assertTrue(self.browser.wait("document.querySelectorAll('textarea').length === 1"))
@@ -335,6 +376,7 @@ class ServePage(Pages):
         events = [{"type": "agent_started", "agent": EVIL, "round": 1, "prompt_tokens": 1}, {"type": "token", "agent": EVIL, "round": 1, "text": EVIL},
                   {"type": "tool_called", "agent": EVIL, "round": 1, "tool": EVIL, "ok": False, "arguments": EVIL, "result": EVIL, "wall_ms": 1},
                   {"type": "agent_finished", "record": finished}]
+        self.value(f"showApprovals([{json.dumps({name: EVIL for name in ('id', 'model', 'turn', 'tool', 'arguments')})}])")
         chunks = [{"choices": [], "baton": event} for event in events] + [{"choices": [{"delta": {"content": EVIL}}]}]
         stream = "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in chunks) + "data: [DONE]\n\n"
         self.value(f"follow(new Blob([{json.dumps(stream)}]).stream()).then(finish)")

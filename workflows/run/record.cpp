@@ -149,9 +149,9 @@ void fill_record(AgentRecord& record, const GenerationResult& result, const Turn
     record.ttft_ms = milliseconds(times.submitted - times.ready) + result.ttft_ms;
   }
   // decode_ms runs from the first token to the last: one token less than there are.
-  if (record.output_tokens > 1 && record.decode_ms > 0.0) {
-    record.tokens_per_s = static_cast<double>(record.output_tokens - 1) * 1000.0 / record.decode_ms;
-  }
+  const std::int64_t decoded = record.output_tokens + result.thinking_tokens;
+  if (decoded > 1 && record.decode_ms > 0.0)
+    record.tokens_per_s = static_cast<double>(decoded - 1) * 1000.0 / record.decode_ms;
 }
 
 void add_earlier(AgentRecord& record, const AgentRecord& earlier, int generations) {

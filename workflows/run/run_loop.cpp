@@ -146,6 +146,7 @@ class RunLoop final : public TurnHost {
   void schedule() override;
   void submit_held() override;
   void wake_at(Clock::time_point due) override { wake_ = wake_ ? std::min(*wake_, due) : due; }
+  void asking(bool asks) override;
   void close(std::size_t turn, TurnState turn_state) override;
   void attempt_failed(const AttemptFailure& failure, const std::string& message) override;
   const std::string& error() const override { return record_.error; }
@@ -170,6 +171,8 @@ class RunLoop final : public TurnHost {
   std::vector<std::unique_ptr<TurnAttempt>> attempts_;  // one of each turn
   RunSnapshot snapshot_;                                // as of the last call of snapshot()
   std::optional<Clock::time_point> run_due_;            // the run's timeout
+  std::optional<Clock::duration> run_left_;             // of it, while it stands still
+  int asking_ = 0;                                      // calls that wait for the host
   std::optional<Clock::time_point> wake_;               // no timer is due before
   bool finished_ = false;
   RunParts parts_;  // its workers end before the members above are destroyed
@@ -231,6 +234,18 @@ void RunLoop::run_timers() {
     attempt->on_timer();
   }
   if (run_due_) wake_at(*run_due_);
+}
+
+void RunLoop::asking(bool asks) {
+  asking_ += asks ? 1 : -1;
+  if (asks && asking_ == 1 && run_due_) {
+    run_left_ = *run_due_ - Clock::now();
+    run_due_.reset();
+  }
+  if (asking_ > 0 || !run_left_) return;
+  run_due_ = Clock::now() + *run_left_;
+  run_left_.reset();
+  wake_at(*run_due_);
 }
 
 /// Ends the run because of an unexpected error, and the turns that it left without anything that would end them.

@@ -87,8 +87,9 @@ std::size_t room_for_answer(const PlannedTurn& turn, std::int32_t context) {
   return static_cast<std::size_t>(std::min(turn.max_tokens, context / 2));
 }
 
-/// True if a prompt of `length` tokens leaves no room for the answer.
+/// True if a prompt of `length` tokens leaves no room for the answer. `context`: 0 if a server does not tell it.
 bool is_too_long(std::size_t length, const PlannedTurn& turn, std::int32_t context) {
+  if (context <= 0) return false;
   return length + room_for_answer(turn, context) > static_cast<std::size_t>(context);
 }
 

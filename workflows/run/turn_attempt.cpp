@@ -129,9 +129,13 @@ std::shared_ptr<ThinkingReader> header_of_answer(const PlannedTurn& turn, const 
 }
 
 /// The engine generates fewer tokens than the turn may have if the context ends before.
-std::string truncation(const PlannedTurn& turn, const AgentRecord& record) {
-  return fmt::format("agent '{}': the answer was cut off after {} tokens, {}", turn.id, record.output_tokens,
-                     record.output_tokens >= turn.max_tokens ? "its max_tokens" : "where the model's context ends");
+std::string truncation(const PlannedTurn& turn, const AgentRecord& record, bool messages) {
+  const std::int64_t thinking = messages ? record.thinking_tokens : 0;  // the server counts it, too
+  return fmt::format("agent '{}': the answer was cut off after {} tokens, {}{}", turn.id,
+                     record.output_tokens + thinking,
+                     thinking > 0 ? fmt::format("{} of them for thinking, ", thinking) : "",
+                     record.output_tokens + thinking >= turn.max_tokens ? "its max_tokens"
+                                                                        : "where the model's context ends");
 }
 
 /// What was left out of the prompt. `engine`: null for a turn without a prompt, which has no warnings.
@@ -381,6 +385,12 @@ GenerationCallbacks TurnAttempt::callbacks() {
       run_.events.emit(thinks ? Event(ThinkingToken{std::move(token)}) : Event(std::move(token)));
     }));
   };
+  callbacks.on_thinking = [this, mailbox = run_.mailbox](const std::string& text) {
+    mailbox->post(make_task([this, text, when = Clock::now()] {
+      if (times_.first_token == Clock::time_point{}) times_.first_token = when;
+      run_.events.emit(ThinkingToken{{state_.record.agent, state_.record.round, 0, text}});
+    }));
+  };
   if (!thinks) {
     callbacks.on_tentative_token = [this, mailbox = run_.mailbox](TokenId id, const std::string& text) {
       mailbox->post(make_task([this, id, text] {
@@ -425,6 +435,10 @@ void TurnAttempt::on_finished(GenerationResult result) {
   const bool header = planned_.calls && !prepared_->format.syntax.text_open.empty() && !thinking.is_asked();
   if (header) result.text = text_of_answer(marked_answer(*engine_->text().tokenizer, result.tokens), prepared_->format);
   fill_record(record, result, times_);
+  if (!thinking.is_asked() && !thinking.is_done()) {  // what a server has separated
+    record.thinking = utf8::trimmed(result.thinking);
+    record.thinking_tokens = result.thinking_tokens;
+  }
   if (record.history && calls_.generations() == 0 && !thinking.is_done())
     record.history->continued = std::min(result.continued_tokens, record.history->tokens);
   if (thinking.is_asked()) {
@@ -488,6 +502,7 @@ bool TurnAttempt::call_tools(const GenerationResult& result) {
   hooks.on_outcome = [this](const ToolOutcome& outcome, int call) { report(outcome, call); };
   hooks.on_asking = [this](bool asking) {
     asking ? limit_.pause() : limit_.go_on();
+    host_.asking(asking);
     if (limit_.due()) host_.wake_at(*limit_.due());
   };
   hooks.on_end = [this](PreparedTurn called) { on_called(std::move(called)); };
@@ -550,7 +565,8 @@ void TurnAttempt::report(const ToolOutcome& tool, int call) {
 
 /// `answer`: the ids of the result; `prompt`: that of the last generation.
 void TurnAttempt::accept(GenerationResult result, const TokenText& answer, const std::vector<PromptPart>& prompt) {
-  if (state_.record.truncated) run_.events.warn(truncation(planned_, state_.record));
+  if (state_.record.truncated)
+    run_.events.warn(truncation(planned_, state_.record, !result.thinking.empty()));
   if (!fits(result)) return;
   state_.has_output = true;
   if (engine_) {

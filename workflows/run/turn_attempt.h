@@ -30,6 +30,8 @@ class TurnHost {
   virtual void submit_held() = 0;
   /// Calls TurnAttempt::on_timer at `due`.
   virtual void wake_at(Clock::time_point due) = 0;
+  /// The host takes its time for an answer, and then no more: the run's time stands still.
+  virtual void asking(bool asks) = 0;
   /// The turn is over.
   virtual void close(std::size_t turn, TurnState state) = 0;
   /// Ends the run because of a turn that failed: no new turn starts, and the running ones stop.

@@ -2,6 +2,7 @@
 #include "workflows/run/turn_thinking.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "engine/base/errors.h"
 #include "engine/base/utf8.h"
@@ -126,7 +127,8 @@ void TurnThinking::begin(AnswerStart start, const std::vector<PromptPart>& more)
 
 bool TurnThinking::ask(GenerationRequest& request, const PlannedTurn& turn, const InferenceEngine& engine,
                        TextIds* texts) {
-  const std::int32_t context = engine.info().context;
+  const std::int32_t known = engine.info().context;  // 0: a server does not tell it
+  const std::int32_t context = known > 0 ? known : std::numeric_limits<std::int32_t>::max();
   std::int64_t room = context - std::min(turn.max_tokens, context / 2) - kRoomForMarkers;
   for (const PromptPart& part : request.prompt) room -= static_cast<std::int64_t>(part.tokens.size());
   if (room < 1) {

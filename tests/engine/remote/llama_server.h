@@ -149,7 +149,9 @@ class LlamaServer {
            {"return_progress", "samplers", "top_k", "top_p", "min_p", "repeat_penalty", "repeat_last_n",
             "presence_penalty", "frequency_penalty", "dynatemp_range", "mirostat", "ignore_eos", "seed", "stop"})
         fields.insert(field);
-      if (body.contains("grammar")) fields.insert("grammar");
+      for (const char* field : {"grammar", "preserved_tokens"}) {
+        if (body.contains(field)) fields.insert(field);
+      }
     }
     if (body.contains("id_slot")) fields.insert("id_slot");
     expect(body, fields);

@@ -98,6 +98,28 @@ TEST_CASE("a llama-server ends an answer for a stop text or for its length") {
   CHECK(limit.wait().text == "abc");
 }
 
+TEST_CASE("a llama-server is asked for thinking alone, and the request ends where the answer begins") {
+  LlamaServer server;
+  const auto engine = open(server);
+  for (const std::vector<int>& hidden : {std::vector<int>{}, std::vector<int>{9, 10}, std::vector<int>{20}}) {
+    server.script = [hidden](const std::string&) {
+      return LlamaServer::Script{
+          .text = "<think>Rome? No.</think>\n\nParis", .per_token = 1ms, .hidden = hidden};
+    };
+    GenerationRequest request = asking(*engine, "x");
+    request.thinking = ThinkingMarks{"<think>", "</think>"};
+    AskedServer asked(*engine, request);
+    const GenerationResult& result = asked.wait();
+    CHECK(result.error.empty());
+    CHECK(result.thought);
+    CHECK(result.reason == FinishReason::stop);
+    CHECK(result.text == "Rome? No.");
+    CHECK(engine->text().tokenizer->decode(result.tokens, false) == "<think>Rome? No.</think>\n\n");
+    CHECK(server.completions().back().body.at("preserved_tokens") == Json{"<think>", "</think>"});
+  }
+  CHECK(server.faults().empty());
+}
+
 TEST_CASE("a llama-server gets the constraint of an answer as GBNF") {
   LlamaServer server;
   const auto engine = open(server);

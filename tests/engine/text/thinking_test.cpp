@@ -184,5 +184,86 @@ TEST_CASE("a template that fails for a probe has the form that its text names") 
   CHECK(thinking_start(*form, *strict, {}) == ThinkingStart::begun);
 }
 
+/// What the splitter makes of a text that comes in pieces.
+ThinkingSplitter::Texts separated(const std::vector<std::string>& pieces, bool elsewhere = false) {
+  ThinkingSplitter splitter;
+  if (elsewhere) splitter.thought_elsewhere();
+  ThinkingSplitter::Texts all;
+  const auto add = [&](const ThinkingSplitter::Texts& some) {
+    all.thinking += some.thinking;
+    all.answer += some.answer;
+  };
+  for (const std::string& piece : pieces) add(splitter.push(piece));
+  add(splitter.finish());
+  return all;
+}
+
+TEST_CASE("thinking of an unknown form is separated from the answer at every split of the text") {
+  const std::string thought = "\nIs it 7 < 8? </thin <think a_\n", answer = "Yes </think> é\n";
+  std::vector<std::string> texts;
+  for (const Form& form : forms()) {
+    if (form.marks.begin.empty()) continue;
+    for (const char* blanks : {"", "\n", "\n\n "})
+      texts.push_back(form.marks.begin + thought + form.marks.end + blanks + answer);
+  }
+  texts.push_back("<|channel|>analysis<|message|>" + thought +
+                  "<|end|><|start|>assistant<|channel|>final<|message|>" + answer);
+  texts.push_back(" \n<think>" + thought + "</think>" + answer);
+  for (const std::string& text : texts) {
+    INFO(text);
+    for (std::size_t at = 0; at <= text.size(); ++at) {
+      const ThinkingSplitter::Texts out = separated({text.substr(0, at), text.substr(at)});
+      REQUIRE(out.thinking == thought);
+      REQUIRE(out.answer == answer);
+    }
+    for (std::uint64_t seed = 0; seed < 50; ++seed) {
+      const ThinkingSplitter::Texts out = separated(split(text, seed));
+      REQUIRE(out.thinking == thought);
+      REQUIRE(out.answer == answer);
+    }
+  }
+}
+
+TEST_CASE("a text that does not begin with thinking is the answer, byte for byte") {
+  for (const std::string text :
+       {"Yes.", "<b>think</b>", "\n\n<thin", "", "x<think>y</think>z", "  \n a", "[THI", "<", "</think>", " "}) {
+    INFO(text);
+    for (std::size_t at = 0; at <= text.size(); ++at) {
+      const ThinkingSplitter::Texts out = separated({text.substr(0, at), text.substr(at)});
+      REQUIRE(out.thinking.empty());
+      REQUIRE(out.answer == text);
+    }
+  }
+}
+
+TEST_CASE("thinking without an end is no answer, and an answer behind thinking from elsewhere has no blanks in front") {
+  for (const std::string end : {"", "<", "</think"}) {
+    const ThinkingSplitter::Texts out = separated({"<think>so long", end});
+    CHECK(out.thinking == "so long" + end);
+    CHECK(out.answer.empty());
+  }
+  const ThinkingSplitter::Texts out = separated({"\n", "\n <think>", "x"}, true);
+  CHECK(out.thinking.empty());
+  CHECK(out.answer == "<think>x");
+  CHECK(separated({"<|channel|>analysis<|message|>a<|end|><|start|>assistant<|chan"}).answer ==
+        "<|start|>assistant<|chan");
+}
+
+TEST_CASE("long hostile texts are separated in linear time, with little held back") {
+  ThinkingSplitter splitter;
+  std::size_t told = 0;
+  const auto push = [&](const std::string& text) {
+    const ThinkingSplitter::Texts some = splitter.push(text);
+    told += some.thinking.size() + some.answer.size();
+  };
+  push("<think>");
+  for (int i = 0; i < 200'000; ++i) push("</think");
+  CHECK(told + 7 == 200'000u * 7);
+  ThinkingSplitter blanks;
+  std::size_t answer = 0;
+  for (int i = 0; i < 100'000; ++i) answer += blanks.push(" ").answer.size();
+  CHECK(answer > 99'000);
+}
+
 }  // namespace
 }  // namespace baton::test::thinking_test
