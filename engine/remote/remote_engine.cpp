@@ -344,7 +344,6 @@ struct RemoteEngine::Live {
   EarlyId early = 0;
   WarmUps::Warmth warmth;
   ServerPiece seen;  // the counts and times that the server told last
-  std::string problem;
   bool prefilled = false;
   AnswerTimes times;
 
@@ -357,6 +356,19 @@ struct RemoteEngine::Live {
     keep(seen.decode_ms, piece.decode_ms);
     if (piece.reason) seen.reason = piece.reason;
     seen.last = seen.last || piece.last;
+  }
+  /// A server that takes messages looks for stop texts in the thinking, too. When it sends the first thinking, and
+  /// nothing was told yet, it is asked again without them. Returns false if there is no need to.
+  bool ask_without_stops() {
+    if (request.stop.empty() || !answer.text().empty()) return false;
+    next = Next::again;
+    return true;
+  }
+  void tell(const ThinkingSplitter::Texts& texts) const {
+    const GenerationCallbacks& callbacks = request.callbacks;
+    if (!texts.thinking.empty() && callbacks.on_thinking) callbacks.on_thinking(texts.thinking);
+    if (!texts.answer.empty() && callbacks.on_token)
+      callbacks.on_token(answer.tokens().empty() ? 0 : answer.tokens().back(), texts.answer);
   }
   /// `ids`: the server takes and tells the ids of tokens.
   GenerationResult result(bool ids) const;
@@ -478,7 +490,6 @@ void RemoteEngine::ask(Live& live) {
   ServerRequest request = parts_.api->answer(live.request, live.prompt, live.warmth.slot);
   HttpCall call = parts_.server->call(request.path, std::move(request.body));
   live.times.ask();
-  live.problem.clear();
   live.events = std::make_unique<EventStream>([this, &live](std::string_view event) { take(live, event); });
   call.on_bytes = [&live](std::string_view bytes) {
     live.events->add(bytes);
@@ -503,7 +514,8 @@ void RemoteEngine::take(Live& live, std::string_view event) {
   }
   const bool empty = piece.text.empty() && piece.ids.empty() && piece.thinking.empty();
   const std::string thinking = live.thinking.separate(piece);
-  if (!thinking.empty() && ask_without_stops(live)) throw EnoughRead();
+  model_thinks_ = model_thinks_ || !thinking.empty();
+  if (!thinking.empty() && live.ask_without_stops()) throw EnoughRead();
   piece.spelled = live.thinking.alone();
   std::string text = live.answer.add(std::move(piece));
   if (live.thinking.alone()) text = live.thinking.read(text);
@@ -512,27 +524,11 @@ void RemoteEngine::take(Live& live, std::string_view event) {
   if (live.seen.cached >= 0) prefilled(live);
   pace_.token(live.id, now);
   try_to([&] { warm_ups_.decoded(live.id, live.answer.tokens()); });
-  tell(live, {thinking, text});
+  live.tell({thinking, text});
   send_ahead();
   if (!live.thinking.over() && (live.own_stops.empty() || !live.answer.stopped())) return;
   live.next = Live::Next::end;
   throw EnoughRead();
-}
-
-/// A server that takes messages looks for stop texts in the thinking, too. When it sends the first thinking, and
-/// nothing was told yet, it is asked again without them. Returns false if there is no need to.
-bool RemoteEngine::ask_without_stops(Live& live) {
-  model_thinks_ = true;
-  if (live.request.stop.empty() || !live.answer.text().empty()) return false;
-  live.next = Live::Next::again;
-  return true;
-}
-
-void RemoteEngine::tell(const Live& live, const ThinkingSplitter::Texts& texts) const {
-  const GenerationCallbacks& callbacks = live.request.callbacks;
-  if (!texts.thinking.empty() && callbacks.on_thinking) callbacks.on_thinking(texts.thinking);
-  if (!texts.answer.empty() && callbacks.on_token)
-    callbacks.on_token(live.answer.tokens().empty() ? 0 : live.answer.tokens().back(), texts.answer);
 }
 
 void RemoteEngine::ended(Live& live, const HttpEnd& end) noexcept {
@@ -548,9 +544,9 @@ void RemoteEngine::ended(Live& live, const HttpEnd& end) noexcept {
       how.problem = "its answer ended before it was complete";
       how.passing = true;
     }
-    live.problem = parts_.server->problem(how);
+    const std::string problem = parts_.server->problem(how);
     const std::optional<double> pause = live.times.has_begun() ? std::nullopt : live.pauses.next(how);
-    if (!pause) return finish(live, FinishReason::error, live.problem);
+    if (!pause) return finish(live, FinishReason::error, problem);
     attempt_again(live.id, *pause);
   });
 }
@@ -578,9 +574,9 @@ void RemoteEngine::check_identity(Live& live) {
     or_end(live, [&] {
       std::string now;
       if (try_to([&] { now = parts_.identity_of(*body); }) && now == parts_.identity) return start(live);
-      live.problem =
+      const std::string problem =
           parts_.server->problem(fmt::format("it has another model now: '{}'; expected '{}'", now, parts_.identity));
-      finish(live, FinishReason::error, live.problem);
+      finish(live, FinishReason::error, problem);
     });
   };
   live.call = loop_.start(std::move(call));
@@ -602,7 +598,7 @@ void RemoteEngine::finish(Live& live, FinishReason reason, std::string_view erro
       held.answer = std::exchange(held.thinking, {});
       live.thinking.cut(live.answer, *live.request.thinking);
     }
-    if (whole) tell(live, held);
+    if (whole) live.tell(held);
   });
   GenerationResult result;
   const bool made = try_to([&] {
@@ -734,7 +730,8 @@ void RemoteEngine::warm(EarlyId id) {
         return hold();
       }
       for (const auto& [request_id, live] : live_) {  // which may have taken the prompt over meanwhile
-        if (live->early == id && live->warmth.before < 0) live->warmth.before = std::max<std::int64_t>(piece.cached, 0);
+        if (live->early == id && live->warmth.before < 0)
+          live->warmth.before = std::max<std::int64_t>(piece.cached, 0);
       }
       warm_ups_.arrived(id, piece.cached, piece.slot, milliseconds(Clock::now() - since));
       send_ahead();

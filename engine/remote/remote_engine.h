@@ -157,8 +157,6 @@ class RemoteEngine final : public InferenceEngine {
   void start(Live& live) noexcept;
   void ask(Live& live);
   void take(Live& live, std::string_view event);
-  bool ask_without_stops(Live& live);
-  void tell(const Live& live, const ThinkingSplitter::Texts& texts) const;
   void ended(Live& live, const HttpEnd& end) noexcept;
   void attempt_again(RequestId id, double pause);
   void check_identity(Live& live);

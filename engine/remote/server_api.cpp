@@ -107,7 +107,8 @@ ServerPiece read_completion(std::string_view json) {
     if (const Json* details = of.find("prompt_tokens_details"))
       piece.cached = count(JsonFields(*details, origin, "usage.prompt_tokens_details."), "cached_tokens");
     if (const Json* details = of.find("completion_tokens_details"))
-      piece.thinking_tokens = count(JsonFields(*details, origin, "usage.completion_tokens_details."), "reasoning_tokens");
+      piece.thinking_tokens =
+          count(JsonFields(*details, origin, "usage.completion_tokens_details."), "reasoning_tokens");
   }
   const Json* choices = fields.find("choices");
   if (choices == nullptr || !choices->is_array() || choices->empty()) return piece;

@@ -96,16 +96,16 @@ struct ServerRequest {
 /// What an event of a stream, or the body of an answer, says.
 struct ServerPiece {
   std::string text;
-  std::string thinking;         // text that the server says is thinking
-  std::vector<TokenId> ids;     // ids of the text, if the server gives them
-  bool spelled = false;         // special tokens are in the text, by their spelling
-  bool whole = false;           // text and ids are those of the answer so far, and not of this event alone
-  std::int64_t tokens = -1;     // generated so far; -1: not said
+  std::string thinking;               // text that the server says is thinking
+  std::vector<TokenId> ids;           // ids of the text, if the server gives them
+  bool spelled = false;               // special tokens are in the text, by their spelling
+  bool whole = false;                 // text and ids are those of the answer so far, and not of this event alone
+  std::int64_t tokens = -1;           // generated so far; -1: not said
   std::int64_t thinking_tokens = -1;  // of them for thinking; -1: not said
-  bool progress = false;        // progress of the prompt alone
-  std::int64_t processed = -1;  // tokens of the prompt with KV so far
-  std::int64_t prompt = -1;     // tokens of the prompt
-  std::int64_t cached = -1;     // tokens of the prompt that were in the server's cache
+  bool progress = false;              // progress of the prompt alone
+  std::int64_t processed = -1;        // tokens of the prompt with KV so far
+  std::int64_t prompt = -1;           // tokens of the prompt
+  std::int64_t cached = -1;           // tokens of the prompt that were in the server's cache
   double prompt_ms = -1.0, decode_ms = -1.0;
   int slot = -1;
   std::optional<FinishReason> reason;  // the answer has ended

@@ -113,16 +113,15 @@ int RateLimit::wait_seconds(const std::string& client, Clock::time_point now) {
 
 namespace {
 
-constexpr std::array<std::string_view, kEndpoints> kPaths = {
-    "/",
-    "/health",
-    "/metrics",
-    "/v1/models",
-    "/v1/models/{model}",
-    "/v1/chat/completions",
-    "/v1/completions",
-    "/v1/approvals",
-    "/v1/approvals/{id}"};
+constexpr std::array<std::string_view, kEndpoints> kPaths = {"/",
+                                                             "/health",
+                                                             "/metrics",
+                                                             "/v1/models",
+                                                             "/v1/models/{model}",
+                                                             "/v1/chat/completions",
+                                                             "/v1/completions",
+                                                             "/v1/approvals",
+                                                             "/v1/approvals/{id}"};
 
 std::string lower(std::string_view text) {
   std::string out(text);

@@ -207,8 +207,8 @@ void Connection::on_admitted() {
                                  core_.options.requests_per_minute, seconds),
                      "", seconds);
     if (core_.waiting >= core_.options.max_waiting)
-      throw ApiError(503, "overloaded", fmt::format("{} requests wait already; try again later", core_.waiting.load()),
-                     "", 1);
+      throw ApiError(503, "overloaded",
+                     fmt::format("{} requests wait already; try again later", core_.waiting.load()), "", 1);
   }
   reader_.parser().body_limit(core_.options.max_body_bytes);
   if (reader_.parser().is_done()) return on_body({});
@@ -258,7 +258,7 @@ void Connection::dispatch() {
     case Endpoint::page:
       return reply(200, std::string(page()), "text/html; charset=utf-8");
     case Endpoint::health:
-      return reply(core_.draining ? 503 : 200, core_.draining ? R"({"status":"stopping"})" : R"({"status":"ok"})");
+      return reply(core_.draining() ? 503 : 200, core_.draining() ? R"({"status":"stopping"})" : R"({"status":"ok"})");
     case Endpoint::metrics:
       return reply(200, core_.metrics.text(core_.load()), "text/plain; version=0.0.4; charset=utf-8");
     case Endpoint::models:
@@ -372,7 +372,7 @@ void Connection::reply(int status, std::string body, std::string_view type, int 
   log_.count(status);
   phase_ = Phase::replying;
   waits_for_run_.reset();
-  keep_ = keep_ && whole_ && !core_.draining;
+  keep_ = keep_ && whole_ && !core_.draining();
   http::response<http::empty_body> response = response_of(status, type);
   if (status == 401) {
     const std::string_view challenge = challenge_of(reader_.target());
@@ -396,7 +396,7 @@ void Connection::begin_stream() {
   const bool chunked = reader_.parser().get().version() >= 11;
   events_.begin(chunked);
   response.chunked(chunked);
-  keep_ = keep_ && chunked && !core_.draining;
+  keep_ = keep_ && chunked && !core_.draining();
   response.keep_alive(keep_);
   send(text_of(response));
   tick();
@@ -458,7 +458,7 @@ void Connection::next() {
   if (phase_ != Phase::replying) return;
   Error ignored;
   stream_.socket().cancel(ignored);  // watch()
-  if (keep_ && !core_.draining) return start();
+  if (keep_ && !core_.draining()) return start();
   // Bytes that nobody reads would make the system drop the reply together with the connection.
   stream_.socket().shutdown(net::ip::tcp::socket::shutdown_send, ignored);
   if (whole_) return close();

@@ -316,10 +316,11 @@ std::optional<ApiError> error_of(const RunRecord& record, const Approvals& appro
     case RunState::suspended:
       if (approvals.is_stopped())
         return ApiError(503, "cancelled", record.error + ": the server shuts down, and nobody can give it any more");
-      return ApiError(409, "suspended",
-                      record.error + (approvals.asks() ? fmt::format(": none came within {} s",
-                                                                     std::chrono::duration<double>(approvals.patience()).count())
-                                                       : std::string(": this server asks nobody")));
+      return ApiError(
+          409, "suspended",
+          record.error + (approvals.asks() ? fmt::format(": none came within {} s",
+                                                         std::chrono::duration<double>(approvals.patience()).count())
+                                           : std::string(": this server asks nobody")));
     case RunState::failed:
       break;
   }

@@ -25,8 +25,8 @@ namespace baton::serve {
 /// The text that answers: the only output, or "name: text" for each of several.
 std::string answer_of(const RunRecord& record);
 
-/// The calls of all runs that wait for an approval; of those that did, what became of them, for a while. All members are
-/// safe from any thread.
+/// The calls of all runs that wait for an approval; of those that did, what became of them, for a while. All members
+/// are safe from any thread.
 class Approvals {
  public:
   /// `patience`: for the answer to a question; 0: nobody is asked.

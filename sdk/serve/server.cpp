@@ -77,11 +77,11 @@ struct Server::Core : ServerCore {
   }
 
   void accept() {
-    if (accepting || draining || static_cast<int>(connections.size()) >= options.max_connections) return;
+    if (accepting || draining() || static_cast<int>(connections.size()) >= options.max_connections) return;
     accepting = true;
     acceptor.async_accept([this](const Error& error, tcp::socket socket) {
       accepting = false;
-      if (draining) return;
+      if (draining()) return;
       if (error) {
         pause.expires_after(kPauseAfterError);
         pause.async_wait([this](const Error& cancelled) {
@@ -95,7 +95,7 @@ struct Server::Core : ServerCore {
   }
 
   void connection_closed() {
-    if (draining && connections.empty()) timer.cancel();
+    if (draining() && connections.empty()) timer.cancel();
     accept();
   }
 
@@ -107,11 +107,11 @@ struct Server::Core : ServerCore {
   }
 
   void drain() {
-    if (std::exchange(draining, true)) return;
+    if (draining()) return;
+    approvals.stop();
     Error ignored;
     acceptor.close(ignored);
     pause.cancel();
-    approvals.stop();
     for_each_connection(&Connection::drain);
     if (connections.empty()) return;
     log(fmt::format("stopping: {} requests may end within {} s", running + waiting,

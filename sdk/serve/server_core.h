@@ -43,6 +43,8 @@ struct ServerCore {
     const std::lock_guard lock(log_mutex);
     options.on_log(line);
   }
+  /// Connections close after the reply that they are at, and nobody is asked any more.
+  bool draining() const { return approvals.is_stopped(); }
   ServerLoad load() const { return {running, waiting, static_cast<int>(connections.size())}; }
 
   const Engine engine;
@@ -55,7 +57,6 @@ struct ServerCore {
   Approvals approvals;                // any thread
   std::atomic<int> running = 0;       // runs
   std::atomic<int> waiting = 0;       // requests in the pool's queue
-  bool draining = false;              // connections close after the reply that they are at
   std::function<void()> on_closed{};  // a connection has ended
   std::set<Connection*> connections;
   std::mutex log_mutex;

@@ -288,7 +288,7 @@ class Reports(Pages):
 
 CLEANER = """version: 1
 models: {main: {path: MODEL}}
-defaults: {max_tokens: 40}
+defaults: {max_tokens: 300}
 tools:
   remove:
     description: Removes a file.

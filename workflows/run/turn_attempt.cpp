@@ -131,11 +131,10 @@ std::shared_ptr<ThinkingReader> header_of_answer(const PlannedTurn& turn, const 
 /// The engine generates fewer tokens than the turn may have if the context ends before.
 std::string truncation(const PlannedTurn& turn, const AgentRecord& record, bool messages) {
   const std::int64_t thinking = messages ? record.thinking_tokens : 0;  // the server counts it, too
-  return fmt::format("agent '{}': the answer was cut off after {} tokens, {}{}", turn.id,
-                     record.output_tokens + thinking,
-                     thinking > 0 ? fmt::format("{} of them for thinking, ", thinking) : "",
-                     record.output_tokens + thinking >= turn.max_tokens ? "its max_tokens"
-                                                                        : "where the model's context ends");
+  return fmt::format(
+      "agent '{}': the answer was cut off after {} tokens, {}{}", turn.id, record.output_tokens + thinking,
+      thinking > 0 ? fmt::format("{} of them for thinking, ", thinking) : "",
+      record.output_tokens + thinking >= turn.max_tokens ? "its max_tokens" : "where the model's context ends");
 }
 
 /// What was left out of the prompt. `engine`: null for a turn without a prompt, which has no warnings.
@@ -565,8 +564,7 @@ void TurnAttempt::report(const ToolOutcome& tool, int call) {
 
 /// `answer`: the ids of the result; `prompt`: that of the last generation.
 void TurnAttempt::accept(GenerationResult result, const TokenText& answer, const std::vector<PromptPart>& prompt) {
-  if (state_.record.truncated)
-    run_.events.warn(truncation(planned_, state_.record, !result.thinking.empty()));
+  if (state_.record.truncated) run_.events.warn(truncation(planned_, state_.record, !result.thinking.empty()));
   if (!fits(result)) return;
   state_.has_output = true;
   if (engine_) {

@@ -56,10 +56,10 @@ struct RunOptions {
   std::optional<std::uint64_t> seed{};          // takes precedence over the workflow's
   /// What chat templates show as now: "2026-01-31T13:00:00", as RunRecord::local_time; empty: the host's local time.
   std::string local_time{};
-  /// Limit of the whole run, with opening its models (state "timeout"); 0: none. It stands still while a call of a model
-  /// waits for on_ask.
+  /// Limit of the whole run, with opening its models (state "timeout"); 0: none. It stands still while a call of a
+  /// model waits for on_ask.
   std::chrono::milliseconds timeout{0};
-  std::stop_token stop{};                // a request has the effect of Run::stop()
+  std::stop_token stop{};  // a request has the effect of Run::stop()
   /// Called in order on a thread of the library; must return soon. An exception stops the run; Run::get() rethrows it.
   EventCallback on_event{};
   /// Called once, after the last event, when the run is over and get() waits no more, also if no event said so

@@ -103,8 +103,7 @@ TEST_CASE("a llama-server is asked for thinking alone, and the request ends wher
   const auto engine = open(server);
   for (const std::vector<int>& hidden : {std::vector<int>{}, std::vector<int>{9, 10}, std::vector<int>{20}}) {
     server.script = [hidden](const std::string&) {
-      return LlamaServer::Script{
-          .text = "<think>Rome? No.</think>\n\nParis", .per_token = 1ms, .hidden = hidden};
+      return LlamaServer::Script{.text = "<think>Rome? No.</think>\n\nParis", .per_token = 1ms, .hidden = hidden};
     };
     GenerationRequest request = asking(*engine, "x");
     request.thinking = ThinkingMarks{"<think>", "</think>"};

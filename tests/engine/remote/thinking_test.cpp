@@ -133,9 +133,8 @@ TEST_CASE("thinking that a server separates is no part of the answer, by whichev
       server.deltas.push_back(delta);
     }
     for (const char* text : {"\n", "\nYes ", "</think> \xC3\xA9."}) server.deltas.push_back({{"content", text}});
-    server.usage = {{"prompt_tokens", 12},
-                    {"completion_tokens", 20},
-                    {"completion_tokens_details", {{"reasoning_tokens", 15}}}};
+    server.usage = {
+        {"prompt_tokens", 12}, {"completion_tokens", 20}, {"completion_tokens_details", {{"reasoning_tokens", 15}}}};
     const auto engine = server.open();
     const Heard heard = ask(*engine);
     check(heard, kThought, kAnswer);
@@ -225,7 +224,8 @@ TEST_CASE("thinking that ends with the answer's length leaves no answer") {
 
 TEST_CASE("what is no text is no thinking, and does not end the request") {
   ChatServer server;
-  server.deltas = Json::array({{{"reasoning", {{"a", 1}}}, {"content", "Y"}}, {{"reasoning_content", 7}},
+  server.deltas = Json::array({{{"reasoning", {{"a", 1}}}, {"content", "Y"}},
+                               {{"reasoning_content", 7}},
                                {{"reasoning", nullptr}, {"reasoning_content", ""}, {"content", "es"}}});
   const auto engine = server.open();
   check(ask(*engine), "", "Yes");
@@ -238,8 +238,11 @@ TEST_CASE("stop texts count in the answer alone") {
     if (tags)
       server.deltas = contents({"<think>", "no STOP", " yet", "</think>", "\n\n", "one ST", "OP two", " three"});
     else
-      server.deltas = Json::array({{{"reasoning", "no STOP"}}, {{"reasoning", " yet"}}, {{"content", "\n\none ST"}},
-                                   {{"content", "OP two"}}, {{"content", " three"}}});
+      server.deltas = Json::array({{{"reasoning", "no STOP"}},
+                                   {{"reasoning", " yet"}},
+                                   {{"content", "\n\none ST"}},
+                                   {{"content", "OP two"}},
+                                   {{"content", " three"}}});
     const auto engine = server.open();
     const auto stop = [](GenerationRequest& request) { request.stop = {"STOP"}; };
     for (int request = 1; request <= 2; ++request) {
@@ -328,8 +331,7 @@ TEST_CASE("SGLang is asked for thinking alone, and the request ends where the an
     SglangServer server;
     server.deltas = deltas;
     check_alone(server, "sglang");
-    for (const auto& asked : server.asked())
-      CHECK(asked.body.at("sampling_params").at("skip_special_tokens") == false);
+    for (const auto& asked : server.asked()) CHECK(asked.body.at("sampling_params").at("skip_special_tokens") == false);
   }
 }
 

@@ -206,8 +206,8 @@ TEST_CASE("thinking of an unknown form is separated from the answer at every spl
     for (const char* blanks : {"", "\n", "\n\n "})
       texts.push_back(form.marks.begin + thought + form.marks.end + blanks + answer);
   }
-  texts.push_back("<|channel|>analysis<|message|>" + thought +
-                  "<|end|><|start|>assistant<|channel|>final<|message|>" + answer);
+  texts.push_back("<|channel|>analysis<|message|>" + thought + "<|end|><|start|>assistant<|channel|>final<|message|>" +
+                  answer);
   texts.push_back(" \n<think>" + thought + "</think>" + answer);
   for (const std::string& text : texts) {
     INFO(text);

@@ -50,7 +50,7 @@ version: 1
 name: cleaner
 inputs: {question: {type: string, required: true}}
 models: {main: {path: nano}}
-defaults: {max_tokens: 40}
+defaults: {max_tokens: 300}
 agents:
   cleaner:
     prompt: "Remove the file a.txt.\n{{ question }}"
@@ -104,7 +104,8 @@ TEST_CASE("a streaming client hears of a call that waits, and an answer lets the
   Cleaner cleaner;
   const RunningServer server({}, cleaner.served());
   HttpClient client(server.port());
-  client.send(HttpClient::request("POST", kChat, chat_body("cleaner", {{"stream", true}, {"baton", {{"events", true}}}})));
+  client.send(
+      HttpClient::request("POST", kChat, chat_body("cleaner", {{"stream", true}, {"baton", {{"events", true}}}})));
   std::string stream;
   const json question = question_in(client, stream);
   CHECK(question["agent"] == "cleaner");
@@ -160,10 +161,10 @@ TEST_CASE("what is no answer is refused, and the question stays open") {
   HttpClient client(server.port());
   client.send(HttpClient::request("POST", kChat, chat_body("cleaner")));
   const std::string id = wait_for(server, 1)[0]["id"];
-  for (const char* body : {"{", "[]", "{}", R"({"decision": "maybe"})", R"({"decision": 1})",
-                           R"({"decision": "allow", "reason": "x"})", R"({"decision": "deny", "reason": 1})",
-                           R"({"decision": "deny", "arguments": {}})", R"({"decision": "allow", "arguments": "x"})",
-                           R"({"decision": "allow", "more": 1})", "\"allow\"", "null"}) {
+  for (const char* body :
+       {"{", "[]", "{}", R"({"decision": "maybe"})", R"({"decision": 1})", R"({"decision": "allow", "reason": "x"})",
+        R"({"decision": "deny", "reason": 1})", R"({"decision": "deny", "arguments": {}})",
+        R"({"decision": "allow", "arguments": "x"})", R"({"decision": "allow", "more": 1})", "\"allow\"", "null"}) {
     INFO(body);
     CHECK(server.ask("POST", "/v1/approvals/" + id, body).status == 400);
   }
@@ -173,7 +174,8 @@ TEST_CASE("what is no answer is refused, and the question stays open") {
   CHECK(decide(server, "appr-0", {{"decision", "allow"}}).status == 404);
   const std::string plain = "{\"decision\": \"allow\"}";
   HttpClient form(server.port());  // as a page of another site could send it
-  form.send("POST /v1/approvals/" + id + " HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: text/plain\r\nContent-Length: " +
+  form.send("POST /v1/approvals/" + id +
+            " HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: text/plain\r\nContent-Length: " +
             std::to_string(plain.size()) + "\r\n\r\n" + plain);
   CHECK(form.receive().status == 415);
   CHECK(server.ask("POST", "/v1/approvals/" + id, plain, "Origin: http://elsewhere.example\r\n").status == 403);

@@ -77,11 +77,10 @@ struct Team {
   std::vector<std::string> warnings;
 };
 
-const Json kThinks = Json::array({{{"reasoning_content", "Rome? "}},
-                                  {{"reasoning_content", "No."}},
-                                  {{"content", "\n\nPar"}},
-                                  {{"content", "is"}}});
-const Json kTags = Json::array({{{"content", "<thi"}}, {{"content", "nk>Rome? No.</th"}}, {{"content", "ink>\nParis"}}});
+const Json kThinks = Json::array(
+    {{{"reasoning_content", "Rome? "}}, {{"reasoning_content", "No."}}, {{"content", "\n\nPar"}}, {{"content", "is"}}});
+const Json kTags =
+    Json::array({{{"content", "<thi"}}, {{"content", "nk>Rome? No.</th"}}, {{"content", "ink>\nParis"}}});
 const Json kReads = Json::array({{{"content", "read"}}});
 
 TEST_CASE("what a model on a server thinks is in the record and the events, and its reader gets the answer") {
@@ -118,7 +117,7 @@ TEST_CASE("an answer of a server is checked without the thinking, and another at
   CHECK(record.agents[0].output == "42");
   CHECK(record.agents[0].thinking == "again");
   CHECK(team.thought == "42 it isagain");
-  CHECK_THAT(server.bodies.at(1).dump(), Contains("I do not know") && !Contains("42 it is"));
+  CHECK_THAT(server.bodies.at(1).dump(), Contains("does not match") && !Contains("42 it is"));
 }
 
 TEST_CASE("a model on vLLM thinks first and then obeys the constraint of its answer") {
@@ -159,7 +158,7 @@ TEST_CASE("a model on vLLM thinks first and then obeys the constraint of its ans
 
 TEST_CASE("results of tools fit a server that does not tell its context") {
   // Without a context there is no measure for what is too long.
-  ChatServer server({kReads});
+  ChatServer server(std::vector<Json>{kReads});
   PlanBuilder builder;
   struct Fetch final : Tool {
     std::string name() const override { return "fetch"; }
