@@ -8,6 +8,7 @@
 
 #include "tests/support/function_tool.h"
 #include "tests/support/plans.h"
+#include "tests/support/thread_time.h"
 #include "workflows/run/executor.h"
 #include "workflows/run/model_calls.h"
 
@@ -272,17 +273,23 @@ TEST_CASE("a host that fails, or has no answer, makes no call") {
   CHECK(silent.made.empty());
 }
 
-TEST_CASE("the time of an attempt stands still while the host decides, and a stop ends the wait") {
-  Cleaner slow({call_of("remove", "x"), "Done."});
-  slow.builder.plan.turns[0].timeout = 300ms;
-  RunRecord record = slow.run([](RunRequest& request) {
-    request.on_ask = [](const Asked&, const std::stop_token&) {
-      std::this_thread::sleep_for(500ms);
-      return std::optional<std::string>("allow");
-    };
-  });
-  CHECK(record.state == RunState::ok);
-  CHECK(slow.made.size() == 1);
+TEST_CASE("the time of an attempt and of the run stand still while the host decides, and a stop ends the wait") {
+  const auto limit = std::chrono::milliseconds(static_cast<int>(1000 * slowdown()));
+  RunRecord record;
+  for (const bool whole : {false, true}) {
+    INFO("of the run " << whole);
+    Cleaner slow({call_of("remove", "x"), "Done."});
+    if (!whole) slow.builder.plan.turns[0].timeout = limit;
+    record = slow.run([&](RunRequest& request) {
+      if (whole) request.timeout = limit;
+      request.on_ask = [&](const Asked&, const std::stop_token&) {
+        std::this_thread::sleep_for(limit + 300ms);
+        return std::optional<std::string>("allow");
+      };
+    });
+    CHECK(record.state == RunState::ok);
+    CHECK(slow.made.size() == 1);
+  }
 
   Cleaner stopped({call_of("remove", "x"), "Done."});
   std::stop_source stop;
