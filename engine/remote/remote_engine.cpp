@@ -730,8 +730,7 @@ void RemoteEngine::warm(EarlyId id) {
         return hold();
       }
       for (const auto& [request_id, live] : live_) {  // which may have taken the prompt over meanwhile
-        if (live->early == id && live->warmth.before < 0)
-          live->warmth.before = std::max<std::int64_t>(piece.cached, 0);
+        if (live->early == id && live->warmth.before < 0) live->warmth.before = std::max<std::int64_t>(piece.cached, 0);
       }
       warm_ups_.arrived(id, piece.cached, piece.slot, milliseconds(Clock::now() - since));
       send_ahead();

@@ -207,8 +207,8 @@ void Connection::on_admitted() {
                                  core_.options.requests_per_minute, seconds),
                      "", seconds);
     if (core_.waiting >= core_.options.max_waiting)
-      throw ApiError(503, "overloaded",
-                     fmt::format("{} requests wait already; try again later", core_.waiting.load()), "", 1);
+      throw ApiError(503, "overloaded", fmt::format("{} requests wait already; try again later", core_.waiting.load()),
+                     "", 1);
   }
   reader_.parser().body_limit(core_.options.max_body_bytes);
   if (reader_.parser().is_done()) return on_body({});
