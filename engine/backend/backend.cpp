@@ -480,8 +480,7 @@ void check_mix(const ConstTensorView& out, const ConstTensorView& x, const Const
 void check_correct(const ConstTensorView& out, const ConstTensorView& x, const ConstTensorView& in,
                    const ConstTensorView& weight, std::int32_t active) {
   check_shape("correct in", in, out.rows, in.cols);
-  if (in.cols < 1 || out.cols % in.cols != 0)
-    refuse("correct: {} columns are not streams of {}", out.cols, in.cols);
+  if (in.cols < 1 || out.cols % in.cols != 0) refuse("correct: {} columns are not streams of {}", out.cols, in.cols);
   const std::int64_t streams = out.cols / in.cols;
   if (active < 0 || active >= streams) refuse("correct: stream {} is outside [0, {})", active, streams);
   check_shape("correct out", out, out.rows, out.cols);

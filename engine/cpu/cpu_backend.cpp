@@ -234,8 +234,7 @@ class CpuStreams final : public StreamOperations {
   void scale_columns(TensorView out, ConstTensorView x, std::span<const float> weight) override {
     check_scale_columns(out, x, weight);
     for_rows(pool_, x.rows, x.cols, [&](std::int64_t row) {
-      for (std::int64_t c = 0; c < x.cols; ++c)
-        out.f32(row)[c] = x.f32(row)[c] * weight[static_cast<std::size_t>(c)];
+      for (std::int64_t c = 0; c < x.cols; ++c) out.f32(row)[c] = x.f32(row)[c] * weight[static_cast<std::size_t>(c)];
     });
   }
 

@@ -90,7 +90,8 @@ constexpr std::pair<std::string_view, std::string_view> kGemma3nTensors[] = {
     {"laurel.post_laurel_norm", "laurel_post_norm"}};
 /// The matrices of all further residual streams, in one tensor each.
 constexpr std::pair<std::string_view, std::string_view> kStreamTensors[] = {
-    {"model.altup_projections.", "altup_proj.weight"}, {"model.altup_unembed_projections.", "altup_unembd_proj.weight"}};
+    {"model.altup_projections.", "altup_proj.weight"},
+    {"model.altup_unembed_projections.", "altup_unembd_proj.weight"}};
 /// Tensors outside of the layers.
 constexpr std::pair<std::string_view, std::string_view> kTokenInputTensors[] = {
     {"model.embed_tokens_per_layer.weight", "per_layer_token_embd.weight"},
@@ -128,17 +129,17 @@ constexpr std::pair<std::string_view, std::string_view> kDeltaTensors[] = {
     {"linear_attn.out_proj", "ssm_out"}};
 
 /// Tensors whose names do not end in the kind that they have in checkpoints. "rate": files hold -exp(A_log).
-constexpr std::pair<std::string_view, std::string_view> kWholeNames[] = {{"linear_attn.rate", "ssm_a"},
-                                                                         {"linear_attn.dt_bias", "ssm_dt.bias"},
-                                                                         {"mamba.rate", "ssm_a"},
-                                                                         {"mamba.dt_bias", "ssm_dt.bias"},
-                                                                         {"mamba.D", "ssm_d"},
-                                                                         {"mlp.expert_bias", "exp_probs_b.bias"},
-                                                                         {"self_attn.sinks", "attn_sinks.weight"},
-                                                                         {"mlp.expert_scale", "ffn_down_exps.scale"},
-                                                                         {"layer_scalar", "layer_output_scale.weight"},
-                                                                         {"altup.correct_output_scale",
-                                                                          "altup_correct_scale.weight"}};
+constexpr std::pair<std::string_view, std::string_view> kWholeNames[] = {
+    {"linear_attn.rate", "ssm_a"},
+    {"linear_attn.dt_bias", "ssm_dt.bias"},
+    {"mamba.rate", "ssm_a"},
+    {"mamba.dt_bias", "ssm_dt.bias"},
+    {"mamba.D", "ssm_d"},
+    {"mlp.expert_bias", "exp_probs_b.bias"},
+    {"self_attn.sinks", "attn_sinks.weight"},
+    {"mlp.expert_scale", "ffn_down_exps.scale"},
+    {"layer_scalar", "layer_output_scale.weight"},
+    {"altup.correct_output_scale", "altup_correct_scale.weight"}};
 constexpr std::pair<std::string_view, std::string_view> kFalconNorm = {"post_attention_layernorm.weight", "ffn_norm"};
 
 struct Architecture {

@@ -560,8 +560,7 @@ LayerWeights load_layer(Loader& loader, const ModelConfig& config, std::int32_t 
         TokenInputWeights{loader.matrix({{prefix + "per_layer_input_gate.weight", width}}, config.width),
                           loader.matrix({{prefix + "per_layer_projection.weight", config.width}}, width),
                           loader.norm(prefix + "post_per_layer_input_norm.weight", config.width, config.norm_offset)});
-  if (config.altup.streams > 1)
-    layer.altup = std::make_unique<AltUpWeights>(load_altup(loader, config, prefix));
+  if (config.altup.streams > 1) layer.altup = std::make_unique<AltUpWeights>(load_altup(loader, config, prefix));
   if (config.mixture.in(index)) {
     load_mixture(loader, config, layer, prefix);
     if (!config.mixture.beside_mlp) return layer;

@@ -128,15 +128,15 @@ struct TokenInputWeights {
 
 /// What lies around the parts of a layer if there are several residual streams (engine/model/layers/altup.cpp).
 struct AltUpWeights {
-  std::vector<float> router_norm;         // [C], divided by C
-  std::unique_ptr<Matrix> router;         // [N, C]
-  std::unique_ptr<Matrix> predict;        // [N N, N]
-  std::unique_ptr<Matrix> correct;        // [N, N]
-  std::vector<float> correct_bias;        // [N] of ones
-  std::vector<float> scale;               // [C] of what token inputs read, or empty
-  std::unique_ptr<Matrix> laurel_in;      // [R, C]; null: there is no LAuReL
-  std::unique_ptr<Matrix> laurel_out;     // [C, R]
-  std::vector<float> laurel_norm;         // [C]
+  std::vector<float> router_norm;      // [C], divided by C
+  std::unique_ptr<Matrix> router;      // [N, C]
+  std::unique_ptr<Matrix> predict;     // [N N, N]
+  std::unique_ptr<Matrix> correct;     // [N, N]
+  std::vector<float> correct_bias;     // [N] of ones
+  std::vector<float> scale;            // [C] of what token inputs read, or empty
+  std::unique_ptr<Matrix> laurel_in;   // [R, C]; null: there is no LAuReL
+  std::unique_ptr<Matrix> laurel_out;  // [C, R]
+  std::vector<float> laurel_norm;      // [C]
 };
 
 struct LayerWeights {
@@ -180,13 +180,13 @@ struct LayerWeights {
 };
 
 struct Weights {
-  std::shared_ptr<const Matrix> embedding;   // [V, C]
-  std::vector<LayerWeights> layers;          // [L]
-  std::vector<float> final_norm;             // [C]
-  std::shared_ptr<const Matrix> lm_head;     // [V, C]; the embedding where tied
-  std::unique_ptr<Matrix> token_table;       // [tokens, L P] inputs of the layers; null: they have none
-  std::unique_ptr<Matrix> token_projection;  // [L P, C]
-  std::vector<float> token_norm;             // [P]
+  std::shared_ptr<const Matrix> embedding;          // [V, C]
+  std::vector<LayerWeights> layers;                 // [L]
+  std::vector<float> final_norm;                    // [C]
+  std::shared_ptr<const Matrix> lm_head;            // [V, C]; the embedding where tied
+  std::unique_ptr<Matrix> token_table;              // [tokens, L P] inputs of the layers; null: they have none
+  std::unique_ptr<Matrix> token_projection;         // [L P, C]
+  std::vector<float> token_norm;                    // [P]
   std::vector<std::unique_ptr<Matrix>> stream_in;   // [N - 1] of [C, C]: further residual streams, of the first one
   std::vector<std::unique_ptr<Matrix>> stream_out;  // [N - 1] of [C, C]: what is added of them to the first one
   std::size_t bytes = 0;

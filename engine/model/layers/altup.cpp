@@ -46,7 +46,8 @@ void AltUp::begin() {
 /// routed_ = tanh of the router's product with the normalised x.
 void AltUp::route(const AltUpWeights& weights, ConstTensorView x) {
   Backend& backend = context_.backend;
-  const TensorView normed = scratch_.view(DType::f32, x.rows, width_), routed = routed_.view(DType::f32, x.rows, streams_);
+  const TensorView normed = scratch_.view(DType::f32, x.rows, width_),
+                   routed = routed_.view(DType::f32, x.rows, streams_);
   backend.rms_norm(normed, x, weights.router_norm, context_.model.config.norm_eps);
   backend.matmul(routed, normed, *weights.router, {});
   backend.soft_cap(routed, 1.0f);

@@ -105,7 +105,8 @@ class Layer {
 };
 
 /// What lies around the parts of a layer if a row has several residual streams (AltUp), and the low-rank map alongside
-/// attention (LAuReL). Without AltUp all functions do nothing but add_token_input() and collapse(). Threads: the step's.
+/// attention (LAuReL). Without AltUp all functions do nothing but add_token_input() and collapse(). Threads: the
+/// step's.
 class AltUp {
  public:
   explicit AltUp(const LayerContext& context);

@@ -545,9 +545,8 @@ TEST_CASE("Gemma 3n: residual streams, sparse layers, MLPs and shared KV by laye
   CHECK(std::isnan(config.gate_deviations(0)));  // with more than ten layers the first ten are sparse
   CHECK(parse(without(plain, "layer_types")).window == Numbers{20, 20, 20, 20, 0, 20});
 
-  const ModelConfig sparse =
-      parse(with(plain, {{"activation_sparsity_pattern", {0.95, 0.5, 0.25, 0.0, 0.0, 0.0}},
-                         {"intermediate_size", {32, 48, 64, 80, 96, 112}}}));
+  const ModelConfig sparse = parse(with(plain, {{"activation_sparsity_pattern", {0.95, 0.5, 0.25, 0.0, 0.0, 0.0}},
+                                                {"intermediate_size", {32, 48, 64, 80, 96, 112}}}));
   CHECK(sparse.gate_deviations(0) == Approx(1.6448536));
   CHECK(std::abs(sparse.gate_deviations(1)) < 1e-6f);
   CHECK(sparse.gate_deviations(2) == Approx(-0.6744898));
@@ -640,8 +639,8 @@ TEST_CASE("the text model inside one that also sees or hears is read, and the re
 
   json other = gemma;
   other["text_config"]["model_type"] = "whisper";
-  CHECK_THAT(problem(other),
-             Contains("\"text_config.model_type\" is \"whisper\"") && Contains("gemma3_text, gemma3n_text, gemma4_text, mistral"));
+  CHECK_THAT(problem(other), Contains("\"text_config.model_type\" is \"whisper\"") &&
+                                 Contains("gemma3_text, gemma3n_text, gemma4_text, mistral"));
   other["text_config"]["model_type"] = "mistral";
   CHECK_THAT(problem(other), Contains("\"num_attention_heads\" is missing"));
 }

@@ -319,7 +319,8 @@ TEST_CASE("residual streams of random rows, of every width, are those of sums in
         const auto sum_at = [&, sources = sources](std::int64_t t, std::int64_t at, bool magnitude) {
           double sum = magnitude ? std::abs(x.at(t, at)) : x.at(t, at);
           for (std::int64_t i = 0; i < sources; ++i) {
-            const double part = static_cast<double>(weight.at(t, at / cols * sources + i)) * in.at(t, i * cols + at % cols);
+            const double part =
+                static_cast<double>(weight.at(t, at / cols * sources + i)) * in.at(t, i * cols + at % cols);
             sum += magnitude ? std::abs(part) : part;
           }
           return sum;
