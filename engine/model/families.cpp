@@ -46,7 +46,7 @@ std::vector<ModelFamily> model_families() {
        .classes = {"Gemma3nForCausalLM", "Gemma3nForConditionalGeneration"},
        .architectures = {"gemma3n"},
        .layers = "attention, some layers within a window, or reading the KV of others; four residual streams",
-       .proofs = {kGoldens, kTransformers, kLlamaCpp}},
+       .proofs = {kGoldens, kTransformers}},
       {.name = "Gemma 4",
        .classes = {"Gemma4ForCausalLM", "Gemma4ForConditionalGeneration"},
        .architectures = {"gemma4"},
