@@ -497,7 +497,7 @@ std::vector<bool> GgufMetadata::flags(std::string_view key) const {
   return flags;
 }
 
-std::vector<float> GgufMetadata::numbers(std::string_view key) const {
+std::vector<float> GgufMetadata::numbers(std::string_view key, bool finite) const {
   const GgufValue& value = array(key, "an array of numbers");
   if (!is_integer(value.element) && !is_float(value.element)) fail(key, "expected an array of numbers");
   std::vector<float> numbers;
@@ -505,7 +505,7 @@ std::vector<float> GgufMetadata::numbers(std::string_view key) const {
   const std::size_t width = size_of(value.element);
   for (std::size_t i = 0; i < value.count; ++i) {
     numbers.push_back(static_cast<float>(number_at(value.bytes.data() + i * width, value.element)));
-    if (!std::isfinite(numbers.back()))
+    if (finite && !std::isfinite(numbers.back()))
       fail(key, fmt::format("with {} at {}, expected finite numbers", numbers.back(), i));
   }
   return numbers;

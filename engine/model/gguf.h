@@ -61,7 +61,7 @@ class GgufMetadata {
   /// Elements of an array; views of the file's head.
   std::vector<std::string_view> texts(std::string_view key) const;
   std::vector<std::int64_t> integers(std::string_view key) const;
-  std::vector<float> numbers(std::string_view key) const;
+  std::vector<float> numbers(std::string_view key, bool finite = true) const;
   std::vector<bool> flags(std::string_view key) const;
 
   /// Throws ModelError.

@@ -460,7 +460,7 @@ void add_gemma(Json& config, const GgufMetadata& metadata, const std::string& pr
 /// The deviations of sparse layers; minus infinity: the layer is not sparse.
 Json sparse_deviations(const GgufMetadata& metadata, const std::string& key) {
   Json deviations = Json::array();
-  for (const float one : metadata.numbers(key)) {
+  for (const float one : metadata.numbers(key, false)) {
     const bool none = std::isinf(one) && one < 0.0f;
     if (!none && !std::isfinite(one)) metadata.fail(key, "expected finite numbers, or -inf for layers without");
     deviations.push_back(none ? Json() : Json(one));
