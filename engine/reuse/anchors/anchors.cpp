@@ -287,7 +287,12 @@ class AnchoredTexts : public PromptTexts {
     return true;
   }
   std::int32_t following(std::size_t part) const override {
-    return options_.text != AnchorOptions::Text::computed ? turn_.slots[part]->following : 0;
+    if (options_.text == AnchorOptions::Text::computed) return 0;
+    const AnchorSlot& slot = *turn_.slots[part];
+    // An anchor that was cut off has no KV of the text behind it.
+    const bool known = std::all_of(slot.choice.anchors.begin(), slot.choice.anchors.end(),
+                                   [&](const SharedAnchor& anchor) { return anchor->following == slot.following; });
+    return known ? slot.following : 0;
   }
   bool insert(RopeTable& angles, KvCache& cache, std::size_t part, const PlacedSegment& placed, std::int32_t first,
               LayerSpan layers) override {

@@ -85,6 +85,25 @@ TEST_CASE("anchors: the first prompt is computed in full, the same prompt again 
   }
 }
 
+TEST_CASE("anchors: after an answer that was cut off, the text behind a whole one is computed", "[anchors]") {
+  const auto engine = tiny_engine();
+  ReuseOptions reuse = anchors();
+  own<AnchorOptions>(reuse).text = AnchorOptions::Text::offset;
+  GenerationRequest request;
+  request.prompt = {text(20, 7)};
+  request.reuse = anchors();
+  request.output_readers = 4;
+  request.output_slot = "answer";
+  request.max_tokens = 24;  // the last token has no KV, so the anchor has none of the text behind it
+  const Run cut = start(*engine, std::move(request)).get();
+  REQUIRE(cut.result.output);
+  REQUIRE(engine->segment(cut.result.output)->length() == 23);
+  ask(*engine, {text(10, 1), {"answer", cut.result.tokens, cut.result.output, 0}, text(6, 3)}, reuse);
+  const Run whole = ask(*engine, {text(10, 1), answer(*engine, random_tokens(12, 9), 7), text(6, 3)}, reuse);
+  CHECK(whole.result.uses[1].method->name == "anchors");
+  CHECK(whole.result.kv_computed == (10 + 6) * 3);
+}
+
 TEST_CASE("anchors: no offsets are direct reuse, bit for bit", "[anchors]") {
   const auto engine = tiny_engine();
   const std::vector<PromptPart> prompt = prompt_of(*engine, 11, 12);
