@@ -212,17 +212,51 @@ RopeAngles RowAngles::of(std::int32_t layer, std::int64_t rows) const {
   return {cos_[rope].view(DType::f32, rows, half), sin_[rope].view(DType::f32, rows, half)};
 }
 
-void LayerRows::allocate(std::int64_t rows) {
-  const std::size_t bytes = static_cast<std::size_t>(rows * model_.config.width) * sizeof(float);
-  const std::size_t all_bytes = static_cast<std::size_t>(rows * model_.config.stream_width()) * sizeof(float);
-  x_ = backend_.allocate(all_bytes);
-  next_x_ = backend_.allocate_uninitialized(all_bytes);  // takes pages when it is used
-  normed_ = backend_.allocate(all_bytes);
-  delta_ = backend_.allocate(bytes);
-  if (model_.config.altup.streams > 1) {
-    active_x_ = backend_.allocate(bytes);
-    predictions_ = backend_.allocate(all_bytes);
+void ResidualStreams::allocate(std::int64_t rows) {
+  const auto bytes = [&](std::int64_t width) { return static_cast<std::size_t>(rows * width) * sizeof(float); };
+  all_ = backend_.allocate(bytes(all_width_));
+  next_ = backend_.allocate_uninitialized(bytes(all_width_));  // takes pages when it is used
+  if (!several()) return;
+  active_ = backend_.allocate(bytes(width_));
+  predictions_ = backend_.allocate(bytes(all_width_));
+}
+
+void ResidualStreams::begin() {
+  if (swapped_) swap();
+}
+
+void ResidualStreams::swap() {
+  std::swap(all_, next_);
+  swapped_ = !swapped_;
+}
+
+/// Moves the kept rows of a matrix to its beginning.
+void ResidualStreams::keep_of(const TensorView& memory, std::span<const std::int32_t> kept) {
+  const auto left = static_cast<std::int64_t>(kept.size());
+  std::vector<std::int32_t> in_order(kept.size());
+  std::iota(in_order.begin(), in_order.end(), 0);
+  const TensorView moved = next_.view(DType::f32, left, memory.cols);
+  backend_.gather_rows(moved, memory, kept);
+  TensorView first = memory;
+  first.rows = left;
+  backend_.gather_rows(first, moved, in_order);
+}
+
+void ResidualStreams::keep(std::int64_t rows, std::span<const std::int32_t> kept) {
+  if (several()) {  // the streams are made anew of the predictions
+    keep_of(predictions(rows), kept);
+    keep_of(of_parts(rows), kept);
+    return;
   }
+  backend_.gather_rows(next(static_cast<std::int64_t>(kept.size())), all(rows), kept);
+  swap();
+}
+
+void LayerRows::allocate(std::int64_t rows) {
+  const auto bytes = [&](std::int64_t width) { return static_cast<std::size_t>(rows * width) * sizeof(float); };
+  streams_.allocate(rows);
+  normed_ = backend_.allocate(bytes(model_.config.stream_width()));
+  delta_ = backend_.allocate(bytes(model_.config.width));
   angles_.allocate(rows);
 }
 
@@ -240,18 +274,13 @@ void LayerRows::begin(const StepRows& step) {
         changes_[static_cast<std::size_t>(layer)] = true;
     }
   }
-  if (swapped_) swap_residual();  // a replayed step needs all buffers at the same addresses
+  streams_.begin();
 }
 
 std::int32_t LayerRows::phase_end(std::int32_t begin) const {
   std::int32_t end = begin + 1;
   while (end < model_.config.layers && !changes_[static_cast<std::size_t>(end)]) ++end;
   return end;
-}
-
-void LayerRows::swap_residual() {
-  std::swap(x_, next_x_);
-  swapped_ = !swapped_;
 }
 
 void LayerRows::activate(const StepRows& rows, std::int32_t layer) {
@@ -290,7 +319,7 @@ void LayerRows::activate(const StepRows& rows, std::int32_t layer) {
   const std::int64_t width = model_.config.stream_width();
   const auto going_on = static_cast<std::int64_t>(from.size());
   const TensorView moved = normed_.view(DType::f32, going_on, width);
-  const TensorView target = next_x_.view(DType::f32, static_cast<std::int64_t>(next.size()), width);
+  const TensorView target = streams_.next(static_cast<std::int64_t>(next.size()));
   backend_.gather_rows(entering.empty() ? target : moved, streams(), from);
   if (!entering.empty()) backend_.scatter_rows(target, moved, to);
   for (std::size_t cache = 0; cache < rows.caches.size(); ++cache) {
@@ -307,7 +336,7 @@ void LayerRows::activate(const StepRows& rows, std::int32_t layer) {
     backend_.gather_rows(stored, rows.caches[cache]->hidden(), from);
     backend_.scatter_rows(target, stored, to);
   }
-  swap_residual();
+  streams_.swap();
   active_ = std::move(next);
   set_active(rows);
 }
@@ -323,24 +352,8 @@ void LayerRows::set_active(const StepRows& rows) {
   angles_.gather(position_);
 }
 
-/// Moves the kept rows of a matrix to its beginning.
-void LayerRows::keep_rows(const Buffer& memory, std::int64_t cols, std::span<const std::int32_t> kept) {
-  const auto left = static_cast<std::int64_t>(kept.size());
-  std::vector<std::int32_t> all(kept.size());
-  std::iota(all.begin(), all.end(), 0);
-  backend_.gather_rows(next_x_.view(DType::f32, left, cols), memory.view(DType::f32, count(), cols), kept);
-  backend_.gather_rows(memory.view(DType::f32, left, cols), next_x_.view(DType::f32, left, cols), all);
-}
-
 void LayerRows::keep(const StepRows& step, std::span<const std::int32_t> kept) {
-  if (model_.config.altup.streams > 1) {  // the streams are made anew of the predictions
-    keep_rows(predictions_, model_.config.stream_width(), kept);
-    keep_rows(active_x_, model_.config.width, kept);
-  } else {
-    backend_.gather_rows(next_x_.view(DType::f32, static_cast<std::int64_t>(kept.size()), model_.config.width),
-                         residual(), kept);
-    swap_residual();
-  }
+  streams_.keep(count(), kept);
   std::vector<std::int32_t> next;
   for (const std::int32_t index : kept) next.push_back(active_[static_cast<std::size_t>(index)]);
   active_ = std::move(next);

@@ -160,11 +160,50 @@ class RowAngles {
   std::vector<Buffer> sin_;  // [T, D/2]
 };
 
+/// The memory of the residual streams of a step's rows: N streams a row, of most models one. Threads: the step's.
+class ResidualStreams {
+ public:
+  ResidualStreams(Backend& backend, const ModelConfig& config)
+      : backend_(backend), width_(config.width), all_width_(config.stream_width()) {}
+
+  /// Makes room for so many rows.
+  void allocate(std::int64_t rows);
+  /// Puts the buffers back to where they were, since a replayed step needs all of them at the same addresses.
+  void begin();
+
+  /// All streams, [rows, N C].
+  TensorView all(std::int64_t rows) const { return all_.view(DType::f32, rows, all_width_); }
+  /// What is predicted for them behind the layer, [rows, N C], if there are several.
+  TensorView predictions(std::int64_t rows) const { return predictions_.view(DType::f32, rows, all_width_); }
+  /// The stream that the parts of a layer read and write, [rows, C].
+  TensorView of_parts(std::int64_t rows) const { return (several() ? active_ : all_).view(DType::f32, rows, width_); }
+
+  /// Room for the streams of other rows, which are those of the step after swap().
+  TensorView next(std::int64_t rows) const { return next_.view(DType::f32, rows, all_width_); }
+  void swap();
+  /// Keeps the rows of these indices, of `rows`, within a layer.
+  void keep(std::int64_t rows, std::span<const std::int32_t> kept);
+
+ private:
+  bool several() const { return all_width_ > width_; }
+  void keep_of(const TensorView& memory, std::span<const std::int32_t> kept);
+
+  Backend& backend_;
+  std::int64_t width_;      // C
+  std::int64_t all_width_;  // N C
+  Buffer all_;              // [T, N C]
+  Buffer next_;             // [T, N C]
+  Buffer active_;           // [T, C], if there are several
+  Buffer predictions_;      // [T, N C], if there are several
+  bool swapped_ = false;    // all_ and next_ have changed places
+};
+
 /// The rows of the current layer, the active ones, in the step's order, and their residual stream. Matrices hold the
 /// active rows without gaps. Threads: the step's.
 class LayerRows {
  public:
-  LayerRows(Backend& backend, const Model& model) : backend_(backend), model_(model), angles_(backend, model.ropes) {}
+  LayerRows(Backend& backend, const Model& model)
+      : backend_(backend), model_(model), angles_(backend, model.ropes), streams_(backend, model.config) {}
 
   /// Makes room for so many rows.
   void allocate(std::int64_t rows);
@@ -191,15 +230,12 @@ class LayerRows {
   RopeAngles angles(std::int32_t layer) const { return angles_.of(layer, count()); }
   RopeTable& table() { return angles_.table(); }
 
-  /// What passes from layer to layer, [T, N C]: all residual streams, of most models one.
-  TensorView streams() const { return x_.view(DType::f32, count(), model_.config.stream_width()); }
-  /// What is predicted for the streams behind the layer, [T, N C], of models with several.
-  TensorView predictions() const { return predictions_.view(DType::f32, count(), model_.config.stream_width()); }
+  /// What passes from layer to layer, [T, N C].
+  TensorView streams() const { return streams_.all(count()); }
+  /// See ResidualStreams.
+  TensorView predictions() const { return streams_.predictions(count()); }
   /// The residual stream that the parts of the layer read and write, [T, C].
-  TensorView residual() const {
-    const Buffer& memory = model_.config.altup.streams > 1 ? active_x_ : x_;
-    return memory.view(DType::f32, count(), model_.config.width);
-  }
+  TensorView residual() const { return streams_.of_parts(count()); }
   /// The input of a part of a layer, [rows, C] of the type.
   TensorView normed(DType type, std::int64_t rows) const { return normed_.view(type, rows, model_.config.width); }
   const Buffer& normed() const { return normed_; }
@@ -209,19 +245,13 @@ class LayerRows {
 
  private:
   void set_active(const StepRows& step);
-  void swap_residual();
-  void keep_rows(const Buffer& memory, std::int64_t cols, std::span<const std::int32_t> kept);
 
   Backend& backend_;
   const Model& model_;
   RowAngles angles_;
-  Buffer x_;              // [T, N C] residual streams
-  Buffer next_x_;         // [T, N C] residual streams after a change of the active rows
-  Buffer active_x_;       // [T, C] the stream of the layer's parts, if there are several
-  Buffer predictions_;    // [T, N C], if there are several
-  Buffer normed_;         // [T, C]; also [T, N C] while rows change
-  Buffer delta_;          // [T, C]
-  bool swapped_ = false;  // x_ and next_x_ have changed places
+  ResidualStreams streams_;
+  Buffer normed_;  // [T, C]; also [T, N C] while rows change
+  Buffer delta_;   // [T, C]
   bool whole_ = true;
   std::vector<bool> changes_;  // [L + 1] true where rows enter or leave
   std::vector<std::int32_t> active_;

@@ -97,6 +97,8 @@ class CudaDevice : public Backend {
   Shared& shared() { return shared_; }
   DeviceScratch& scratch() { return operand_; }
 
+  StreamOperations& streams() override;
+
  private:
   TransferId transfer(const Buffer& device, const Buffer& host, std::size_t begin, std::size_t bytes, bool is_upload) {
     if (begin + bytes > std::min(device.bytes(), host.bytes()))
@@ -116,6 +118,7 @@ class CudaDevice : public Backend {
   std::unique_ptr<Runtime> owned_;
   Shared shared_{*owned_};
   DeviceScratch operand_{*owned_};
+  std::unique_ptr<StreamOperations> streams_;  // made when they are first used
 };
 
 /// A RowSpan on the device, uploaded when it has changed.
@@ -408,6 +411,11 @@ class CudaStreams final : public StreamOperations {
   CudaDevice& device_;
 };
 
+StreamOperations& CudaDevice::streams() {
+  if (!streams_) streams_ = std::make_unique<CudaStreams>(*this);
+  return *streams_;
+}
+
 /// Products, and operations on rows of activations.
 class CudaBackend final : public CudaDevice {
  public:
@@ -415,7 +423,6 @@ class CudaBackend final : public CudaDevice {
 
   KvOperations& kv() override { return kv_; }
   Recurrence& recurrence() override { return recurrence_; }
-  StreamOperations& streams() override { return streams_; }
 
   std::unique_ptr<Matrix> load_matrix(std::span<const ConstTensorView> parts, DType dtype,
                                       Activations activations) override {
@@ -581,7 +588,6 @@ class CudaBackend final : public CudaDevice {
   const bool f32_gates_ = is_set("BATON_CUDA_GATES", "f32");
   CudaKv kv_{*this};
   CudaRecurrence recurrence_{*this};
-  CudaStreams streams_{*this};
 };
 
 }  // namespace
