@@ -170,7 +170,6 @@ std::optional<Decision> AnswerWriter::decision(std::span<const float> logits) {
   const TokenMask allowed = matcher_->allowed();
   std::size_t count = 0;
   for (const std::uint32_t word : allowed) count += static_cast<std::size_t>(std::popcount(word));
-  has_free_text_ = has_free_text_ || count > kFewTokens;
   if (count < 2 || count > kFewTokens) return std::nullopt;
   std::vector<std::pair<float, TokenId>> order;  // the most probable first, as the choice of a token takes them
   for (std::size_t word = 0; word < allowed.size(); ++word) {
@@ -185,8 +184,7 @@ std::optional<Decision> AnswerWriter::decision(std::span<const float> logits) {
   const std::string best = tokenizer_.token_bytes(order.front().second);
   for (const auto& [negative, id] : std::span(order).subspan(1)) {
     const std::string other = tokenizer_.token_bytes(id);
-    const bool alike = !best.empty() && !other.empty() && (best.starts_with(other) || other.starts_with(best));
-    if (alike && has_free_text_) continue;
+    if (!best.empty() && !other.empty() && (best.starts_with(other) || other.starts_with(best))) continue;
     return Decision{static_cast<std::size_t>(order.front().second),
                     static_cast<double>(negative - order.front().first)};
   }

@@ -111,8 +111,7 @@ class AnswerWriter {
   /// how unsure the model was by itself.
   float entropy_behind(std::span<const float> logits) const;
   /// What the next token, with these logits [V], decides; nothing unless it is the most probable one of at most
-  /// kFewTokens that the constraint allows. Behind free text, tokens that begin the same text are one alternative;
-  /// before it, what an answer decides may hang on how it is written.
+  /// kFewTokens that the constraint allows. Tokens that begin the same text are one alternative.
   std::optional<Decision> decision(std::span<const float> logits);
   static constexpr std::size_t kFewTokens = 64;
   /// Chooses the next token from its logits [V], which are overwritten. Throws when no token is possible.
@@ -143,7 +142,6 @@ class AnswerWriter {
   StopStrings stops_;
   std::optional<ThinkingReader> thinking_;  // set if the answer is thinking alone
   std::optional<ChoiceScores> scores_;
-  bool has_free_text_ = false;            // a token was chosen where the constraint allows many
   std::vector<std::size_t> text_length_;  // decoded bytes after each output token
   std::vector<float> entropy_;
   FinishReason reason_ = FinishReason::eos;
