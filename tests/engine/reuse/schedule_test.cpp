@@ -210,6 +210,7 @@ TEST_CASE("any schedule agrees with a dense oracle in double, for every family",
   for (const std::string& name : golden_names()) {
     const Model model = load_golden_model(*cpu, name);
     if (!model.config.mixers.empty()) continue;  // rows of layers with a state have one schedule: all layers, in order
+    if (model.config.altup.streams > 1) continue;  // the dense oracle has one residual stream
     check_schedules(*cpu, model, 90, 9, name);
     check_schedules(*reference, load_golden_model(*reference, name), 30, 3, name + ", reference");
     ++checked;
