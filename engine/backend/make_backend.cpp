@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <barrier>
 #include <charconv>
 #include <chrono>
 #include <cstring>
@@ -64,20 +63,31 @@ namespace {
 
 constexpr int kPasses = 10;
 
-/// Runs part(thread) on all threads at once; returns the seconds until the last has ended.
+/// Runs part(thread) on all threads at once; returns the seconds from the first one's begin to the last one's end,
+/// which the threads take themselves: the caller may be woken late.
 double seconds_of_all(std::size_t threads, const std::function<void(std::size_t)>& part) {
-  std::barrier together(static_cast<std::ptrdiff_t>(threads + 1));
+  using Clock = std::chrono::steady_clock;
+  std::vector<Clock::time_point> begin(threads), end(threads);
+  std::atomic<std::ptrdiff_t> missing = static_cast<std::ptrdiff_t>(threads);
   std::vector<std::jthread> running;
-  for (std::size_t t = 0; t < threads; ++t) {
-    running.emplace_back([&, t] {
-      together.arrive_and_wait();
-      part(t);
-    });
+  try {
+    for (std::size_t t = 0; t < threads; ++t) {
+      running.emplace_back([&, t] {
+        --missing;
+        while (missing > 0) std::this_thread::yield();
+        begin[t] = Clock::now();
+        part(t);
+        end[t] = Clock::now();
+      });
+    }
+  } catch (...) {
+    missing = 0;  // lets those go on that wait
+    throw;
   }
-  together.arrive_and_wait();
-  const auto begin = std::chrono::steady_clock::now();
   running.clear();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return std::chrono::duration<double>(*std::max_element(end.begin(), end.end()) -
+                                       *std::min_element(begin.begin(), begin.end()))
+      .count();
 }
 
 double products_per_second(Products kind, std::size_t threads) {

@@ -28,7 +28,7 @@ std::unique_ptr<Backend> make_backend(const BackendOptions& options);
 struct MachineLimits {
   double gemm_gflops = 0;    // of products, in GFLOP/s
   double bandwidth_gbs = 0;  // of memory, in GB/s
-  std::string products;      // what they are: "bytes (AMX)", "bf16 by cuBLAS"
+  std::string products;      // what they are: "bytes in tiles", "bf16 by cuBLAS"
 };
 
 /// What a model asks of a machine.

@@ -181,14 +181,19 @@ std::optional<Decision> AnswerWriter::decision(std::span<const float> logits) {
   }
   if (order.size() < 2) return std::nullopt;
   std::sort(order.begin(), order.end());
-  const std::string best = tokenizer_.token_bytes(order.front().second);
+  const auto best = static_cast<std::size_t>(order.front().second);
   for (const auto& [negative, id] : std::span(order).subspan(1)) {
-    const std::string other = tokenizer_.token_bytes(id);
-    if (!best.empty() && !other.empty() && (best.starts_with(other) || other.starts_with(best))) continue;
-    return Decision{static_cast<std::size_t>(order.front().second),
-                    static_cast<double>(negative - order.front().first)};
+    if (agree(best, static_cast<std::size_t>(id))) continue;
+    return Decision{best, static_cast<double>(negative - order.front().first)};
   }
   return std::nullopt;
+}
+
+bool AnswerWriter::agree(std::size_t best, std::size_t other) const {
+  if (best == other || scores_) return best == other;
+  const std::string one = tokenizer_.token_bytes(static_cast<TokenId>(best));
+  const std::string two = tokenizer_.token_bytes(static_cast<TokenId>(other));
+  return !one.empty() && !two.empty() && (one.starts_with(two) || two.starts_with(one));
 }
 
 ChosenToken AnswerWriter::choose(std::span<float> logits, std::span<const TokenId> tokens, float entropy) {

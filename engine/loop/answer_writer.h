@@ -114,6 +114,8 @@ class AnswerWriter {
   /// kFewTokens that the constraint allows. Tokens that begin the same text are one alternative.
   std::optional<Decision> decision(std::span<const float> logits);
   static constexpr std::size_t kFewTokens = 64;
+  /// True if these are one alternative; see Decision::best.
+  bool agree(std::size_t best, std::size_t other) const;
   /// Chooses the next token from its logits [V], which are overwritten. Throws when no token is possible.
   ChosenToken choose(std::span<float> logits, std::span<const TokenId> tokens, float entropy);
   /// Returns the first tokens of the draft that the constraint allows.

@@ -405,20 +405,22 @@ bool PromptProgress::fall_back(KvCache& cache) {
 }
 
 void PromptProgress::compute_exactly(std::int32_t length, const std::string& reason, KvCache& cache) {
-  assembly_->make_exact(length, layers_, reason);
   computed_.resize(static_cast<std::size_t>(length), layers_);
   recomputed_.resize(static_cast<std::size_t>(length), true);
+  cache.truncate(assembly_->exact_length);  // before it counts as exact, and what follows may throw
+  assembly_->make_exact(length, layers_, reason);
+  result_.uses = assembly_->uses;
   sparse_ = sparse_layers_of(assembly_->schedule, layers_);
   detection_ends_.clear();
   next_row_ = 0;
   result_.hops = 0;
-  cache.truncate(rows().front().position);
 }
 
 void PromptProgress::count() {
   result_.kv_computed = std::accumulate(computed_.begin(), computed_.begin() + length_, std::int64_t{0});
   assembly_->account(computed_, recomputed_, layers_);
   result_.uses = assembly_->uses;
+  result_.continued_tokens = assembly_->recordable();
 }
 
 void PromptProgress::on_step_begin(Clock::time_point now, Clock::time_point submitted) {
@@ -428,7 +430,7 @@ void PromptProgress::on_step_begin(Clock::time_point now, Clock::time_point subm
 }
 
 void PromptProgress::report(Clock::time_point now, int interval_ms, const KvCache& cache) {
-  if (is_complete() || next_row_ == 0 || !request_.callbacks.on_prefill_progress) return;
+  if (ended_ || is_complete() || next_row_ == 0 || !request_.callbacks.on_prefill_progress) return;
   if (now - std::max(reported_, first_step_) < std::chrono::milliseconds(interval_ms)) return;
   reported_ = now;
   request_.callbacks.on_prefill_progress(cache.length(), length_);
@@ -440,7 +442,6 @@ bool PromptProgress::end() {
   prefilled_at_ = Clock::now();
   result_.prefill_ms = milliseconds(prefilled_at_ - first_step_);
   count();
-  result_.continued_tokens = assembly_->recordable();
   assembly_->kv().release();
   return true;
 }

@@ -160,12 +160,12 @@ Sequence::Next Sequence::score(std::span<const float> logits) {
 /// Counts what is decided on handed-over KV. If the alternatives are too near, all that is not exact is computed anew,
 /// the answer so far included, and the logits come again.
 bool Sequence::must_decide_again(const std::optional<Decision>& decision) {
-  if (!decision) return false;
   GenerationResult& result = state.result;
-  if (doubted_) {
-    result.decisions_changed += *doubted_ == decision->best ? 0 : 1;
+  if (doubted_ && (decision || answer.scores() == nullptr)) {  // without a decision only what agrees is left
+    result.decisions_changed += !decision || answer.agree(*doubted_, decision->best) ? 0 : 1;
     doubted_.reset();
   }
+  if (!decision) return false;
   if (result.hops == 0 || state.decision.tie_factor <= 0.0f) return false;
   ++result.decisions;
   const float nats = result.guard_nats >= 0.0f ? result.guard_nats : result.expected_nats;
@@ -175,6 +175,9 @@ bool Sequence::must_decide_again(const std::optional<Decision>& decision) {
   doubted_ = decision->best;
   if (state.measured && !state.measured->has_answer()) state.measured->set_answer({});  // it is two turns in one now
   speculation.drop_draft();
+  for (SegmentHandle& segment : result.segments) {  // texts that others have taken already; exact ones follow
+    if (segment && segment->hops > 0) segment = nullptr;
+  }
   prompt.compute_exactly(
       static_cast<std::int32_t>(state.tokens.size()),
       fmt::format("a decision has a margin of {:.2g} nats; {:.2g} are expected to be safe", decision->gap, least),

@@ -275,6 +275,8 @@ class AnswerThinking {
   }
 
   bool alone() const { return reader_.has_value(); }
+  /// Thinking that was not asked for alone has begun, by its marker or in a field of its own.
+  bool has_begun() const { return splitter_ && splitter_->thought(); }
   /// Thinking was asked for alone, and the last token belongs to the answer.
   bool over() const { return reader_ && reader_->over(); }
   /// Thinking was asked for alone, and its end was written.
@@ -514,8 +516,9 @@ void RemoteEngine::take(Live& live, std::string_view event) {
   }
   const bool empty = piece.text.empty() && piece.ids.empty() && piece.thinking.empty();
   const std::string thinking = live.thinking.separate(piece);
-  model_thinks_ = model_thinks_ || !thinking.empty();
-  if (!thinking.empty() && live.ask_without_stops()) throw EnoughRead();
+  const bool thinks = live.thinking.has_begun();  // also if a stop text comes right behind the marker
+  model_thinks_ = model_thinks_ || thinks;
+  if (thinks && live.ask_without_stops()) throw EnoughRead();
   piece.spelled = live.thinking.alone();
   std::string text = live.answer.add(std::move(piece));
   if (live.thinking.alone()) text = live.thinking.read(text);

@@ -37,6 +37,9 @@ constexpr std::array kForms = {
     KnownForm{"<reasoning>", "</reasoning>", "", ""},
 };
 
+/// Words that a prompt may ask for: of an unknown model, they begin an answer.
+bool may_be_asked_for(const KnownForm& form) { return form.begin == "<thought>" || form.begin == "<reasoning>"; }
+
 bool is_blank(std::string_view text) { return utf8::trimmed(text).empty(); }
 
 /// What a template writes behind the end of an earlier thinking, up to the answer; nothing if it writes none.
@@ -149,6 +152,7 @@ void ThinkingSplitter::open() {
   const std::string_view said = std::string_view(held_).substr(first);
   bool may_begin = said.empty() && first <= kMaxBlankBytes;
   for (const KnownForm& form : kForms) {
+    if (may_be_asked_for(form)) continue;
     may_begin = may_begin || (!said.empty() && form.begin.starts_with(said));
     if (!said.starts_with(form.begin)) continue;
     end_ = form.end;

@@ -64,8 +64,9 @@ class ThinkingReader {
   std::string rest_;
 };
 
-/// Separates thinking from the answer behind it if the model's form is unknown: the text may begin with any known form,
-/// however it is split. Text that begins otherwise is the answer, unchanged.
+/// Separates thinking from the answer behind it if the model's form is unknown: the text may begin with any known form
+/// but `<thought>` and `<reasoning>`, which a prompt may ask for, however it is split. Text that begins otherwise is
+/// the answer, unchanged.
 class ThinkingSplitter {
  public:
   struct Texts {

@@ -89,7 +89,8 @@ async function lookForApprovals() {
     const response = await fetch("/v1/approvals");
     if (response.ok) showApprovals((await response.json()).data);
   } catch { /* the next look may succeed */ }
-  if (stopper || find("approvals").children.length > 0) looking = setTimeout(lookForApprovals, 3000);
+  // Questions of other clients may come at any time.
+  looking = setTimeout(lookForApprovals, stopper || find("approvals").children.length > 0 ? 3000 : 15000);
 }
 
 function showApprovals(open) {
@@ -104,8 +105,7 @@ function showApprovals(open) {
 function approvalCard(one) {
   const card = make("div", "approval"), changed = make("textarea", "other"), reason = make("textarea", "other");
   const allow = make("button", "", "Allow"), deny = make("button", "second", "Deny"), problem = make("p", "failed");
-  let given = one.arguments;
-  try { given = JSON.stringify(JSON.parse(one.arguments), null, 2); } catch { /* shown as it is */ }
+  const given = one.arguments;  // as it is: numbers of more than 53 bits would change in a script
   card.dataset.id = one.id;
   changed.value = given;
   changed.name = "arguments";
@@ -116,24 +116,25 @@ function approvalCard(one) {
   const labels = [[changed, "Its arguments, which may be changed"], [reason, "If it is denied: a reason for the model"]];
   card.append(what, ...labels.map(([area, text]) => { const label = make("label", "", text); label.append(area); return label; }),
               allow, " ", deny, problem);
-  const send = async (answer) => {
+  const send = async (body) => {
     allow.disabled = deny.disabled = true;
     const response = await fetch(`/v1/approvals/${encodeURIComponent(one.id)}`, {
-      method: "POST", headers: {"Content-Type": "application/json"}, body: JSON.stringify(answer)});
+      method: "POST", headers: {"Content-Type": "application/json"}, body});
     if (!response.ok) throw new Error(await errorOf(response));
     card.remove();
   };
-  const decide = (answer) => send(answer).catch((error) => {
+  const decide = (body) => send(body).catch((error) => {
     problem.textContent = error.message;
     allow.disabled = deny.disabled = false;
   }).finally(lookForApprovals);
   allow.onclick = () => {
-    if (changed.value === given) return decide({decision: "allow"});
+    if (changed.value === given) return decide('{"decision": "allow"}');
     try {
-      decide({decision: "allow", arguments: JSON.parse(changed.value)});
+      JSON.parse(changed.value);
+      decide(`{"decision": "allow", "arguments": ${changed.value}}`);
     } catch (error) { problem.textContent = `The arguments are no JSON: ${error.message}`; }
   };
-  deny.onclick = () => decide(reason.value === "" ? {decision: "deny"} : {decision: "deny", reason: reason.value});
+  deny.onclick = () => decide(JSON.stringify({decision: "deny", ...(reason.value === "" ? {} : {reason: reason.value})}));
   return card;
 }
 

@@ -3,9 +3,11 @@
 
 #include <fmt/format.h>
 
+#include <new>
 #include <optional>
 #include <random>
 #include <string_view>
+#include <utility>
 
 #include <baton/errors.h>
 #include <baton/run.h>
@@ -59,6 +61,9 @@ std::string read_approval(std::string_view body) {
   if (decision == nullptr) throw ApiError(400, "missing_value", "decision: expected allow or deny", "decision");
   const bool allows = *decision == "allow";
   if (!allows && *decision != "deny") throw wrong("decision", "decision: expected allow or deny");
+  constexpr std::size_t kMaxReason = 1000;  // bytes; more is not told to the model
+  if (reason != nullptr && reason->is_string() && reason->get_ref<const std::string&>().size() > kMaxReason)
+    throw wrong("reason", fmt::format("reason: expected at most {} bytes", kMaxReason));
   if (reason != nullptr && (allows || !reason->is_string()))
     throw wrong("reason", allows ? "reason: expected only with decision deny" : "reason: expected a text");
   if (arguments != nullptr && (!allows || !arguments->is_object()))
@@ -128,18 +133,32 @@ std::string answer_of(const RunRecord& record) {
   return text;
 }
 
-std::string Approvals::open(const Question& question) {
+std::string Approvals::open(const Question& question, Side side) {
   const std::lock_guard lock(mutex_);
-  for (const auto& [id, entry] : entries_) {
-    const Question& known = entry.question;
-    if (known.run == question.run && known.asked.turn == question.asked.turn && known.number == question.number)
-      return id;
+  const auto came = [side](Entry& entry) -> bool& { return side == Side::telling ? entry.told : entry.waited; };
+  std::pair<const std::string, Entry>* found = nullptr;  // the newest one that the side has not come to
+  for (auto& one : entries_) {
+    const Question& known = one.second.question;
+    if (known.run != question.run || known.asked.turn != question.asked.turn || came(one.second)) continue;
+    const bool same = known.asked.tool == question.asked.tool && known.asked.arguments == question.asked.arguments &&
+                      known.asked.question == question.asked.question;
+    if (same && (found == nullptr || one.second.order > found->second.order)) found = &one;
+  }
+  if (found != nullptr) {
+    came(found->second) = true;
+    return found->first;
+  }
+  for (auto& [id, entry] : entries_) {
+    const bool stale = side == Side::telling && entry.state == State::open && !entry.waited &&
+                       entry.question.run == question.run && entry.question.asked.turn == question.asked.turn;
+    if (stale) end(id, entry, State::closed);
   }
   const std::string id = new_id("appr");
   Entry& entry = entries_[id];
   entry.question = question;
   entry.order = ++opened_;
   entry.created = seconds_now();
+  came(entry) = true;
   if (stopped_) end(id, entry, State::closed);
   return id;
 }
@@ -153,17 +172,24 @@ std::optional<std::string> Approvals::wait(const std::string& id, const std::sto
   changed_.wait_for(lock, stop, patience_, over);
   const auto found = entries_.find(id);
   if (found == entries_.end()) return std::nullopt;
-  if (found->second.state == State::answered) return found->second.answer;
+  if (found->second.state == State::answered) {
+    drop_texts(found->second);
+    return std::exchange(found->second.answer, {});
+  }
   if (found->second.state == State::open) end(id, found->second, State::closed);
   return std::nullopt;
 }
 
-/// Its texts are dropped, but for what find the question again.
-void Approvals::end(const std::string& id, Entry& entry, State state) {
-  entry.state = state;
+void Approvals::drop_texts(Entry& entry) {
   entry.question.asked.question.clear();
   entry.question.asked.arguments.clear();
-  over_.push_back(id);
+}
+
+/// The texts of an answered question find it again until its answer is taken.
+void Approvals::end(const std::string& id, Entry& entry, State state) {
+  over_.push_back(id);  // may throw, so that the state comes behind it
+  entry.state = state;
+  if (state == State::closed) drop_texts(entry);
   changed_.notify_all();
 }
 
@@ -171,7 +197,10 @@ void Approvals::close(const std::string& run) {
   const std::lock_guard lock(mutex_);
   for (auto& [id, entry] : entries_) {
     if (entry.question.run == run && entry.state == State::open) end(id, entry, State::closed);
-    if (entry.question.run == run) entry.question.run.clear();  // from here on it may be forgotten
+    if (entry.question.run != run) continue;
+    drop_texts(entry);
+    entry.answer.clear();
+    entry.question.run.clear();  // from here on it may be forgotten
   }
   for (std::size_t i = 0; i < over_.size() && over_.size() > kMaxOver;) {
     const auto found = entries_.find(over_[i]);
@@ -188,7 +217,11 @@ void Approvals::stop() {
   const std::lock_guard lock(mutex_);
   stopped_ = true;
   for (auto& [id, entry] : entries_) {
-    if (entry.state == State::open) end(id, entry, State::closed);
+    if (entry.state != State::open) continue;
+    try {
+      end(id, entry, State::closed);
+    } catch (const std::bad_alloc&) {  // its run is about to end, which closes it, too
+    }
   }
 }
 
@@ -223,8 +256,8 @@ std::string Approvals::answer(const std::string& id, std::string_view body) {
   if (entry.state == State::answered) throw ApiError(409, "approval_answered", "the question has an answer already");
   if (entry.state == State::closed)
     throw ApiError(410, "approval_closed", "nobody waits for the answer any more: the run has ended, or its time has");
-  entry.answer = std::move(answer);
   end(id, entry, State::answered);
+  entry.answer = std::move(answer);
   return json_text(OrderedJson{{"id", id}, {"object", "approval"}, {"state", "answered"}});
 }
 
@@ -362,7 +395,12 @@ class ServedRun {
       answering_ = request.workflow->workflow.turns()[static_cast<std::size_t>(request.workflow->answer)];
   }
 
-  ~ServedRun() { approvals_.close(completion_.id()); }
+  ~ServedRun() {
+    try {
+      approvals_.close(completion_.id());
+    } catch (const std::bad_alloc&) {  // its questions stay listed; nobody can answer them with effect
+    }
+  }
   ServedRun(const ServedRun&) = delete;
   ServedRun& operator=(const ServedRun&) = delete;
 
@@ -375,7 +413,7 @@ class ServedRun {
       options.stop = settings_.stop;
       if (approvals_.asks())
         options.on_ask = [this](const Asked& asked, const std::stop_token& stop) {
-          return approvals_.wait(approvals_.open(question(asked, waited_)), stop);
+          return approvals_.wait(approvals_.open(question(asked), Approvals::Side::waiting), stop);
         };
       if (settings_.follow_run) options.on_event = settings_.follow_run();
       const Run run = engine.start(request_.workflow->workflow, options);
@@ -388,11 +426,7 @@ class ServedRun {
   }
 
  private:
-  /// The n-th event about a call and the n-th wait for its answer are one question; they are on different threads.
-  Approvals::Question question(const Asked& asked, std::map<std::string, int>& counts) {
-    const std::lock_guard lock(mutex_);
-    return {completion_.id(), request_.workflow->name, asked, ++counts[asked.turn]};
-  }
+  Approvals::Question question(const Asked& asked) const { return {completion_.id(), request_.workflow->name, asked}; }
 
   void follow(const Event& event) {
     if (request_.stream && !streams_) {  // not before, so that what is refused at once has a status of its own
@@ -403,7 +437,7 @@ class ServedRun {
     const std::chrono::duration<double, std::milli> since = Clock::now() - begin_;
     if (request_.events) sink_.data(completion_.event(event, since.count()));
     if (const auto* asked = std::get_if<Asked>(&event); asked != nullptr && approvals_.asks()) {
-      const std::string id = approvals_.open(question(*asked, told_));
+      const std::string id = approvals_.open(question(*asked), Approvals::Side::telling);
       if (request_.stream) sink_.data(completion_.approval(id, *asked));
     }
     const auto* thought = std::get_if<ThinkingToken>(&event);
@@ -459,8 +493,6 @@ class ServedRun {
   std::string said_;
   bool streams_ = false;
   bool counted_ = false;
-  std::mutex mutex_;
-  std::map<std::string, int> told_, waited_;  // questions so far, by call
 };
 
 }  // namespace

@@ -40,12 +40,15 @@ class Approvals {
     std::string run;    // id of the completion
     std::string model;  // name of the workflow
     Asked asked;
-    int number = 1;  // of the questions about this call, from 1
   };
-  /// Returns the id of a question, which is open from the first call with it on.
-  std::string open(const Question& question);
+  /// Who comes with a question: the run's event, which tells it, and the run's call of on_ask, which waits. They are on
+  /// different threads, and meet in one question if it is about the same call with the same arguments.
+  enum class Side : std::uint8_t { telling, waiting };
+  /// Returns the id of a question, which is open from the first call with it on. A question that is told closes those
+  /// of the same turn's earlier attempts for which nobody waits: an answer never counts for another call.
+  std::string open(const Question& question, Side side);
   /// Waits for the answer, as RunOptions::on_ask gives it. Nothing, and the question is closed: the time has passed, a
-  /// stop was requested, or close() was called.
+  /// stop was requested, or close() was called. An answer is given once.
   std::optional<std::string> wait(const std::string& id, const std::stop_token& stop);
   /// Closes the open questions of a run that is over.
   void close(const std::string& run);
@@ -64,12 +67,14 @@ class Approvals {
   struct Entry {
     Question question;
     State state = State::open;
+    bool told = false, waited = false;  // the sides that have come
     std::string answer;
     std::uint64_t order = 0;
     long long created = 0;  // seconds since 1970
   };
 
   void end(const std::string& id, Entry& entry, State state);
+  static void drop_texts(Entry& entry);
 
   const std::chrono::milliseconds patience_;
   mutable std::mutex mutex_;

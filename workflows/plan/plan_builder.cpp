@@ -401,7 +401,10 @@ class PlanBuilder {
       if (message.role == "system") writer->messages.push_back(system_message(message, owner, *by));
     }
     set_generation(*writer, by->generation);
-    if (by == &any) writer->sampling = {};  // settings of `defaults` are those of agents
+    if (by == &any) {  // settings of `defaults` are those of agents
+      writer->sampling = {};
+      writer->stop.clear();
+    }
     if (!by->generation.max_tokens) writer->max_tokens = kSummaryTokens;
     set_template_variables(*writer, *by);
     writer->think.enabled = false;

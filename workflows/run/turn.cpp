@@ -327,7 +327,13 @@ bool ask_for_summary(const ModelText& model, const ResultsInput& results, Prepar
   std::size_t longest = 0;
   for (std::size_t i = 1; i < results.outcomes.size(); ++i) longest = size(i) > size(longest) ? i : longest;
   if (size(longest) < kLeastSummarised) return false;
-  prepared.summary_prompt = summary_prompt(model, results.calls, results.outcomes[longest]);
+  try {
+    prepared.summary_prompt = summary_prompt(model, results.calls, results.outcomes[longest]);
+  } catch (const Interrupted&) {
+    throw;
+  } catch (const std::exception& error) {  // a template that refuses the writer's messages; the result is cut
+    prepared.warnings.push_back(fmt::format("no summary could be asked for: {}", message_of(error)));
+  }
   if (prepared.summary_prompt.empty()) return false;
   prepared.to_summarise = longest;
   return true;

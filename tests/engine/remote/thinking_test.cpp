@@ -155,10 +155,8 @@ TEST_CASE("thinking in tags is separated at every split of the text and of the s
       {"<|START_THINKING|>", "<|END_THINKING|>"},
       {"<seed:think>", "</seed:think>"},
       {"\xE2\x97\x81think\xE2\x96\xB7", "\xE2\x97\x81/think\xE2\x96\xB7"},
-      {"<thought>", "</thought>"},
       {"<|inner_prefix|>", "<|inner_suffix|>"},
       {"<|begin_of_thought|>", "<|end_of_thought|>"},
-      {"<reasoning>", "</reasoning>"},
   };
   ChatServer server;
   const auto engine = server.open();
@@ -177,6 +175,11 @@ TEST_CASE("thinking in tags is separated at every split of the text and of the s
     }
     server.deltas = contents(characters);
     check(ask(*engine), kThought, kAnswer);
+  }
+  for (const char* word : {"reasoning", "thought"}) {  // which a prompt may ask for
+    const std::string text = std::string("<") + word + ">" + kThought + "</" + word + ">" + kAnswer;
+    server.deltas = contents({text.substr(0, 4), text.substr(4)});
+    check(ask(*engine), "", text);
   }
   server.deltas = contents({"<think>", kThought, "</think>", "\n\n", kAnswer});
   std::size_t size = 0;

@@ -255,13 +255,15 @@ TEST_CASE("a server that stops closes its questions, and tells the clients") {
 
 namespace {
 
-Approvals::Question question(const std::string& run, const std::string& turn, int number = 1) {
+constexpr Approvals::Side kTelling = Approvals::Side::telling, kWaiting = Approvals::Side::waiting;
+
+Approvals::Question question(const std::string& run, const std::string& turn, const std::string& arguments = "{}") {
   baton::Asked asked;
   asked.agent = "a";
   asked.turn = turn;
   asked.tool = "remove";
-  asked.arguments = "{}";
-  return {run, "cleaner", asked, number};
+  asked.arguments = arguments;
+  return {run, "cleaner", asked};
 }
 
 int status_of(Approvals& approvals, const std::string& id, const char* body = R"({"decision": "allow"})") {
@@ -275,34 +277,51 @@ int status_of(Approvals& approvals, const std::string& id, const char* body = R"
 
 }  // namespace
 
-TEST_CASE("questions are told apart by run, call and number, and may be answered before anybody waits") {
-  Approvals approvals(10s);
-  const std::string id = approvals.open(question("r", "a/1"));
-  CHECK(approvals.open(question("r", "a/1")) == id);
-  std::set<std::string> ids = {id};
-  ids.insert(approvals.open(question("r", "a/1", 2)));
-  ids.insert(approvals.open(question("r", "a/2")));
-  ids.insert(approvals.open(question("s", "a/1")));
-  CHECK(ids.size() == 4);
-  CHECK(json::parse(approvals.list_json())["data"].size() == 4);
-  CHECK(json::parse(approvals.list_json())["data"][0]["id"] == id);
-  CHECK(status_of(approvals, id, R"({"decision": "deny", "reason": "no"})") == 200);
-  CHECK(approvals.wait(id, {}) == std::optional<std::string>("deny: no"));
-  CHECK(approvals.open(question("r", "a/1")) == id);  // whoever comes last finds the same
-  approvals.close("r");
+TEST_CASE("questions are told apart by run, call and arguments, and may be answered before anybody waits") {
+  for (const auto& [first, second] : {std::pair(kTelling, kWaiting), std::pair(kWaiting, kTelling)}) {
+    Approvals approvals(10s);
+    const std::string id = approvals.open(question("r", "a/1"), first);
+    std::set<std::string> ids = {id};
+    ids.insert(approvals.open(question("r", "a/2"), first));
+    ids.insert(approvals.open(question("s", "a/1"), first));
+    CHECK(ids.size() == 3);
+    CHECK(json::parse(approvals.list_json())["data"].size() == 3);
+    CHECK(json::parse(approvals.list_json())["data"][0]["id"] == id);
+    CHECK(status_of(approvals, id, R"({"decision": "deny", "reason": "no"})") == 200);
+    CHECK(approvals.open(question("r", "a/1"), second) == id);  // whoever comes last finds the same
+    CHECK(approvals.wait(id, {}) == std::optional<std::string>("deny: no"));
+    approvals.close("r");
+    CHECK(json::parse(approvals.list_json())["data"].size() == 1);
+    for (const std::string& one : ids) CHECK((status_of(approvals, one) == 409) == (one == id));
+  }
+}
+
+TEST_CASE("an answer never counts for another call of the same number, and nobody is asked about one that is over") {
+  Approvals approvals(200ms);
+  const std::string old = approvals.open(question("r", "a/2", R"({"of": "A"})"), kTelling);  // its attempt failed
+  const bool answered = GENERATE(false, true);
+  if (answered) CHECK(status_of(approvals, old) == 200);
+  const std::string now = approvals.open(question("r", "a/2", R"({"of": "B"})"), kTelling);
+  CHECK(now != old);
+  CHECK(status_of(approvals, old) == (answered ? 409 : 410));
   CHECK(json::parse(approvals.list_json())["data"].size() == 1);
-  for (const std::string& one : ids) CHECK((status_of(approvals, one) == 409) == (one == id));
+  CHECK(approvals.open(question("r", "a/2", R"({"of": "B"})"), kWaiting) == now);
+  CHECK(approvals.wait(now, {}) == std::nullopt);  // nobody has answered it
+  // The same call again, in a third attempt, is asked about again.
+  const std::string third = approvals.open(question("r", "a/2", R"({"of": "B"})"), kTelling);
+  CHECK(third != now);
+  CHECK(approvals.open(question("r", "a/2", R"({"of": "B"})"), kWaiting) == third);
 }
 
 TEST_CASE("what became of questions is remembered for a while, within bounds") {
   Approvals approvals(10s);
-  const std::string first = approvals.open(question("first", "a/1"));
+  const std::string first = approvals.open(question("first", "a/1"), kTelling);
   approvals.close("first");
   CHECK(status_of(approvals, first) == 410);
-  const std::string waits = approvals.open(question("waits", "a/1"));
+  const std::string waits = approvals.open(question("waits", "a/1"), kTelling);
   std::string last;
   for (int i = 0; i < 3000; ++i) {
-    last = approvals.open(question("run" + std::to_string(i), "a/1"));
+    last = approvals.open(question("run" + std::to_string(i), "a/1"), kTelling);
     approvals.close("run" + std::to_string(i));
   }
   CHECK(status_of(approvals, first) == 404);
@@ -315,7 +334,8 @@ TEST_CASE("of answers that come at once one counts, and every wait ends") {
   for (int round = 0; round < 50; ++round) {
     Approvals approvals(10s);
     std::stop_source stop;
-    const std::string id = approvals.open(question("r", "a/1")), stopped = approvals.open(question("r", "a/2"));
+    const std::string id = approvals.open(question("r", "a/1"), kTelling),
+                      stopped = approvals.open(question("r", "a/2"), kTelling);
     std::atomic<int> taken = 0;
     std::optional<std::string> answer, none = "unset";
     std::vector<std::thread> threads;
@@ -331,7 +351,7 @@ TEST_CASE("of answers that come at once one counts, and every wait ends") {
   }
   Approvals approvals(10s);
   approvals.stop();
-  CHECK(approvals.wait(approvals.open(question("r", "a/1")), {}) == std::nullopt);
+  CHECK(approvals.wait(approvals.open(question("r", "a/1"), kTelling), {}) == std::nullopt);
 }
 
 }  // namespace approvals_test

@@ -98,7 +98,7 @@ TEST_CASE("kvcomm: the gate wants two texts that are as long, and little entropy
   CHECK(gate({pool[0], pool[0]}, one).becomes_anchor);           // equally near: the largest entropy
 }
 
-TEST_CASE("kvcomm: the nucleus stays below top_p; one weight above it makes all count", "[kvcomm]") {
+TEST_CASE("kvcomm: the nucleus stays below top_p, and one weight above it makes all count", "[kvcomm]") {
   using Found = std::vector<std::size_t>;
   CHECK(kvcomm_nucleus(std::vector{0.2, 0.5, 0.3}, 0.9) == Found{1, 2});
   CHECK(kvcomm_nucleus(std::vector{0.2, 0.5, 0.3}, 0.6) == Found{1});
