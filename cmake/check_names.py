@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Fails if one name stands for two things: a class or struct that is declared twice. (check_methods.py has what holds for
-the names of reuse methods.)"""
+"""Fails if one name stands for two things: a class or struct that is declared twice; or if a test's name has a semicolon,
+at which CTest would cut it in two. (check_methods.py has what holds for the names of reuse methods.)"""
 
 import collections
 import pathlib
@@ -13,6 +13,8 @@ FOLDERS = ["engine", "agents", "workflows", "sdk"]
 
 # A declaration with a body (nested ones are indented), not a qualified definition such as `struct Engine::Impl {`.
 DECLARATION = re.compile(r"^(?:template <.*> )?(?:class|struct) (\w+)(?: final)?(?:\s*$|\s*[:{](?!:))")
+
+CUT_NAME = re.compile(r'TEST_CASE\("[^"]*;')
 
 
 def sources(root: pathlib.Path):
@@ -28,6 +30,10 @@ def problems(root: pathlib.Path):
         for number, line in enumerate(lines, 1):
             if match := DECLARATION.match(line):
                 declared[match[1]].append(f"{path}:{number}")
+    for file in sorted((root / "tests").rglob("*.cpp")):
+        for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+            if CUT_NAME.search(line):
+                yield f"{file.relative_to(root)}:{number}: the test's name has a semicolon, at which CTest cuts it"
     for name, places in declared.items():
         if len(places) > 1:
             yield f"{name} is declared {len(places)} times: {', '.join(places)}"
