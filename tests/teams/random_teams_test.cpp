@@ -127,9 +127,10 @@ TEST_CASE("random teams: tiny models with recurrent layers give the answers of f
   }
 }
 
-TEST_CASE("random teams: a tiny model whose layers read the KV of others gives the answers of full in every way") {
-  TeamModel model{make_cpu_backend(1), nullptr};
-  TinyOptions options = gemma4_tiny(4);
+namespace {
+
+/// The same model, small enough for many teams, with room for them, and with tokens that end an answer now and then.
+TinyOptions for_teams(TinyOptions options) {
   options.width = 32;
   options.heads = 4;
   options.head_dim = 8;
@@ -137,7 +138,14 @@ TEST_CASE("random teams: a tiny model whose layers read the KV of others gives t
   options.window = 200;
   options.context = 4096;
   options.eos_tokens = {257, 'q', 'T', ';', 4, 0x80, 0xd0};
-  model.model = make_tiny_model(*model.backend, options);
+  return options;
+}
+
+}  // namespace
+
+TEST_CASE("random teams: a tiny model whose layers read the KV of others gives the answers of full in every way") {
+  TeamModel model{make_cpu_backend(1), nullptr};
+  model.model = make_tiny_model(*model.backend, for_teams(gemma4_tiny(4)));
   const double share = number_of("BATON_RANDOM_TEAMS") ? 1.0 : 0.1;
   const Reached reached = try_teams(model, {}, 41001, share, usual_teams());
   if (number_of("BATON_RANDOM_TEAM") || number_of("BATON_RANDOM_TEAMS")) return;
@@ -149,15 +157,7 @@ TEST_CASE("random teams: a tiny model whose layers read the KV of others gives t
 
 TEST_CASE("random teams: a tiny model of several residual streams gives the answers of full in every way") {
   TeamModel model{make_cpu_backend(1), nullptr};
-  TinyOptions options = gemma3n_tiny();
-  options.width = 32;
-  options.heads = 4;
-  options.head_dim = 8;
-  options.ffn_width = 48;
-  options.window = 200;
-  options.context = 4096;
-  options.eos_tokens = {257, 'q', 'T', ';', 4, 0x80, 0xd0};
-  model.model = make_tiny_model(*model.backend, options);
+  model.model = make_tiny_model(*model.backend, for_teams(gemma3n_tiny()));
   const double share = number_of("BATON_RANDOM_TEAMS") ? 1.0 : 0.1;
   try_teams(model, {}, 42001, share, usual_teams());
 }
