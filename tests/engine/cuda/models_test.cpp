@@ -16,7 +16,9 @@ namespace {
 // is rounded, 2^-9 of its size on average, and so are queries and weights of attention; two to three layers follow each
 // other: about 1 % (seen: 0.5 to 1.3 %). A row that sees one key too few is off by 30 % and more.
 // Of a single step, without other rows to average with: seen up to 2.7 %.
-constexpr double kFloatTolerance = 1e-5, kBf16Tolerance = 0.02, kStepTolerance = 0.06;
+// Gemma 3n rounds more: its streams are predicted and corrected from each other in every layer, and a sparse gate takes
+// the small difference of a value and a cutoff (seen: 3.4 %, 2.3 % without the sparse gates, 2e-6 in fp32).
+constexpr double kFloatTolerance = 1e-5, kBf16Tolerance = 0.02, kStreamsTolerance = 0.05, kStepTolerance = 0.06;
 
 TEST_CASE("a model on the kernels agrees with the scalar oracle", "[forward]") {
   const auto cuda = make_backend_under_test();
@@ -57,12 +59,13 @@ TEST_CASE("a model on the kernels agrees with the scalar oracle", "[forward]") {
         TinyOptions{.head_dim = 64, .window = 40, .bias = true, .sinks = true},
         TinyOptions{.head_dim = 32, .experts = 5, .sinks = true, .dtype = DType::f32, .kv_dtype = DType::f32},
         TinyOptions{.window = 40, .qk_norm = true, .dtype = DType::f32, .kv_dtype = DType::f32}}) {
-    const bool wide = options.dtype == DType::f32;
+    const double rounded = options.gemma3n ? kStreamsTolerance : kBf16Tolerance;
+    const double tolerance = options.dtype == DType::f32 ? kFloatTolerance : rounded;
     const auto expected = logits_of(*reference, options, tokens, tokens.size());
     for (const std::size_t chunk : {tokens.size(), std::size_t{37}, std::size_t{9}}) {
       const auto actual = logits_of(*cuda, options, tokens, chunk);
       INFO("head width " << options.head_dim << ", " << name_of(options.dtype) << ", steps of " << chunk);
-      CHECK(difference(actual, expected) < (wide ? kFloatTolerance : kBf16Tolerance));
+      CHECK(difference(actual, expected) < tolerance);
     }
   }
 }
