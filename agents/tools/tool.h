@@ -150,6 +150,7 @@ struct CallLimits {
   std::string tool = {};  // the first answer has to call this one; empty: any
   TextBefore text = TextBefore::allowed;
 
+  bool asks() const { return approve || !approve_tools.empty(); }
   bool needs_approval(const std::string& name) const {
     return approve || std::find(approve_tools.begin(), approve_tools.end(), name) != approve_tools.end();
   }

@@ -452,7 +452,7 @@ std::optional<EvalMeasurement::Outcome> EvalMeasurement::compare(const Engine& e
                                                                  const Question& question, const Trace& answers,
                                                                  const ReferenceRows& rows) const {
   RunOptions options = options_for(question);
-  options.forced_outputs = answers.tokens;
+  answers.force(options);
   Comparison comparison(rows);
   comparison.record(options);
   Outcome outcome;

@@ -40,7 +40,14 @@ void Trace::record(RunOptions& options, const Workflow& workflow) {
   options.on_event = [this, ids = std::move(ids)](const Event& event) {
     if (const auto* token = std::get_if<Token>(&event))
       tokens[ids.at({token->agent, token->round})].push_back(token->id);
+    else if (const auto* thought = std::get_if<ThinkingToken>(&event))
+      thinking[ids.at({thought->agent, thought->round})].push_back(thought->id);
   };
+}
+
+void Trace::force(RunOptions& options) const {
+  options.forced_outputs = tokens;
+  options.forced_thinking = thinking;
 }
 
 void ReferenceRows::record(RunOptions& options, const Workflow& workflow) {

@@ -24,12 +24,14 @@ namespace baton::inline v1::lab {
 
 using namespace cli;
 
-/// A run's answers as token ids, by turn.
+/// A run's answers as token ids, by turn, and the thinking before them.
 struct Trace {
-  std::map<std::string, std::vector<std::int32_t>> tokens;
+  std::map<std::string, std::vector<std::int32_t>> tokens, thinking;
 
   /// Fills the trace while a run goes on; the trace must outlive it.
   void record(RunOptions& options, const Workflow& workflow);
+  /// A run with these options thinks and answers the same.
+  void force(RunOptions& options) const;
 };
 
 /// A row of logits and what every comparison with it needs.

@@ -55,7 +55,7 @@ using Distributions = std::map<std::string, std::vector<std::vector<float>>>;
 
 struct Watched {
   bool ok = false;
-  Answers answers;
+  Answers answers, thinking;
   Distributions distributions;
 };
 
@@ -67,6 +67,8 @@ Watched watch(const Engine& engine, const Workflow& workflow, RunOptions options
   options.on_event = [&](const Event& event) {
     if (const auto* token = std::get_if<Token>(&event))
       seen.answers[ids.at({token->agent, token->round})].push_back(token->id);
+    else if (const auto* thought = std::get_if<ThinkingToken>(&event))
+      seen.thinking[ids.at({thought->agent, thought->round})].push_back(thought->id);
   };
   options.on_logits = [&](const std::string& turn, std::span<const float> logits) {
     std::vector<float> row(logits.begin(), logits.end());
@@ -128,6 +130,7 @@ std::map<std::string, TurnDivergence> check_corrections(const Engine& engine, co
     options.stop = stop;
     const Watched truth = watch(engine, full, options);
     options.forced_outputs = truth.answers;
+    options.forced_thinking = truth.thinking;
     const Watched without = watch(engine, plain, options), with = watch(engine, corrected, options);
     if (on_progress) on_progress(static_cast<double>(i + 1) / static_cast<double>(inputs.size()));
     if (!truth.ok || !without.ok || !with.ok) continue;

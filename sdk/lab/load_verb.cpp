@@ -129,7 +129,7 @@ class LoadedRuns {
              Clock::time_point arrival) {
     const Question& question = runs.questions[index];
     RunOptions options = options_for(question);
-    if (!runs.answers.empty()) options.forced_outputs = runs.answers[index].tokens;
+    if (!runs.answers.empty()) runs.answers[index].force(options);
     const auto end = std::make_shared<Clock::time_point>(arrival);
     options.on_event = [end](const Event& event) {
       if (std::holds_alternative<RunFinished>(event)) *end = Clock::now();

@@ -416,6 +416,7 @@ Run start_run(const Engine& engine, const Workflow& workflow, const RunOptions& 
   if (options.timeout.count() < 0)
     throw InputError(fmt::format("timeout: expected at least 0 ms, found {}", options.timeout.count()));
   check_turns("forced_outputs", *plan, options.forced_outputs, [](const PlannedTurn&) { return true; });
+  check_turns("forced_thinking", *plan, options.forced_thinking, [](const PlannedTurn&) { return true; });
   std::map<std::string, std::string> to_steps, to_calls;
   for (const auto& [name, text] : options.answers) {
     const std::size_t slash = name.find('/');
@@ -438,6 +439,7 @@ Run start_run(const Engine& engine, const Workflow& workflow, const RunOptions& 
   request.stop = options.stop;
   request.on_event = options.on_event;
   request.forced = options.forced_outputs;
+  request.forced_thinking = options.forced_thinking;
   request.on_logits = counted(impl->in_callback, options.on_logits);
   request.version = version();
   request.plan = with_messages(plan, request.inputs);

@@ -5,6 +5,7 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -111,6 +112,8 @@ class HttpServer {
     while (!closing_) {
       const int connection = ::accept4(socket_, nullptr, nullptr, SOCK_CLOEXEC);
       if (connection < 0) continue;
+      const int at_once = 1;  // else each small piece waits for the one before to be acknowledged
+      ::setsockopt(connection, IPPROTO_TCP, TCP_NODELAY, &at_once, sizeof(at_once));
       ++accepted_;
       const std::lock_guard lock(mutex_);
       open_.push_back(connection);

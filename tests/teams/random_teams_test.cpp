@@ -76,7 +76,7 @@ void check_reached(const Reached& reached, std::int64_t teams) {
 }
 
 /// Sanitizers are slow.
-std::uint64_t usual_teams() { return kFreedIsKept ? 20 : nightly() ? 200 : 80; }
+std::uint64_t usual_teams() { return kFreedIsKept ? 20 : nightly() ? 200 : 56; }
 
 }  // namespace
 

@@ -27,6 +27,7 @@ bool ends_by_itself(AttemptPhase phase) {
 namespace {
 
 constexpr std::size_t kMaxThreads = 8;
+constexpr std::size_t kMaxQuestions = 64;  // that wait for the host at once
 constexpr const char* kEndedForLackOfMemory = "out of memory";  // a std::string of it allocates nothing
 constexpr Milliseconds kMaxBackoff{60000};
 constexpr int kMaxDoublings = 16;  // times that a pause doubles
@@ -289,9 +290,11 @@ void RunLoop::start() {
   if (const int limit = parts_.plan.spec->topology.max_parallel; limit > 0) {
     threads = std::min(threads, static_cast<std::size_t>(limit));
   }
-  const auto ask = [](const PlannedTurn& turn) { return turn.asks(); };  // they hold their threads
+  const auto asks = [](const PlannedTurn& turn) {  // a question holds its thread
+    return turn.asks() || (turn.calls != nullptr && turn.calls->limits().asks());
+  };
   threads += std::min<std::size_t>(
-      static_cast<std::size_t>(std::count_if(parts_.plan.turns.begin(), parts_.plan.turns.end(), ask)), kMaxThreads);
+      static_cast<std::size_t>(std::count_if(parts_.plan.turns.begin(), parts_.plan.turns.end(), asks)), kMaxQuestions);
   parts_.workers.emplace(threads);
   parts_.mailbox->post(make_task([this] { start_turns(); }));  // behind a stop that came before the run began
 }

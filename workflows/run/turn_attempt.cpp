@@ -182,7 +182,8 @@ void TurnAttempt::advance() {
     if (!prepared_) return prepare();
     TurnThinking& thinking = calls_.thinking();
     if (calls_.generations() == 0 && !thinking.is_done()) thinking.begin(prepared_->start, prepared_->prompt);
-    if (run_.request.forced.contains(planned_.id)) thinking.leave_out();
+    const RunRequest& asked = run_.request;
+    if (asked.forced.contains(planned_.id) && !asked.forced_thinking.contains(planned_.id)) thinking.leave_out();
     submit();
   } catch (const EngineError& error) {
     const bool memory = error.kind == EngineError::Kind::memory;  // the other kinds would be the same next time
@@ -333,7 +334,11 @@ void TurnAttempt::submit() {
   request.constraint = calls_.generations() > 0 ? calls_.constraint() : prepared_->constraint;
   if (request.constraint && thinking.has_thought()) request.constraint = request.constraint->behind_blanks();
   request.choices = prepared_->choices;
-  if (thinking.is_next() && !thinking.ask(request, planned_, *engine_, run_.texts.get())) return submit();
+  if (thinking.is_next()) {
+    if (!thinking.ask(request, planned_, *engine_, run_.texts.get())) return submit();
+    const auto thought = run_.request.forced_thinking.find(planned_.id);
+    request.forced = thought == run_.request.forced_thinking.end() ? std::vector<TokenId>() : thought->second;
+  }
   request.callbacks = callbacks();
   request.early = run_.early.take(turn_);  // last: from here on it is the engine's to forget
   times_.submitted = Clock::now();

@@ -68,6 +68,9 @@ struct RunOptions {
   /// Teacher forcing, to compare methods on equal texts: by turn ("solver", in later rounds "solver#2") the token ids
   /// of the turn's answer, which replace the model's choices.
   std::map<std::string, std::vector<std::int32_t>> forced_outputs{};
+  /// The same of the thinking before an answer: the ids of its ThinkingToken events. A turn of `forced_outputs` that is
+  /// not here does not think.
+  std::map<std::string, std::vector<std::int32_t>> forced_thinking{};
   /// Turns of an earlier run with the same workflow, inputs and models, which are not computed again: in state "ok", or
   /// "failed" where `on_error` lets a run go on, with all that they needed. InputError if they do not fit.
   std::vector<AgentFinished> finished{};

@@ -240,12 +240,16 @@ TEST_CASE("probe: its prompt is computed while its turn is written", "[history]"
   request.max_tokens = 23;  // fewer than a probe compares at most
   std::promise<void> done;
   double before_end = 0.0;
+  std::int64_t at_end = -1;
   request.callbacks.on_token = [&](TokenId, const std::string&) { before_end = engine->stats().measured_ms; };
-  request.callbacks.on_finished = [&](const GenerationResult&) { done.set_value(); };
+  request.callbacks.on_finished = [&](const GenerationResult&) {  // on the engine's thread, which measures later
+    at_end = engine->stats().measured_turns;
+    done.set_value();
+  };
   engine->submit(std::move(request));
   done.get_future().get();
   CHECK(before_end > 0.0);
-  CHECK(engine->stats().measured_turns == 0);
+  CHECK(at_end == 0);
   wait_for_probes(*engine);
   CHECK(observations(*engine, prompt).size() == 1);
   CHECK(engine->stats().measured_turns == 1);

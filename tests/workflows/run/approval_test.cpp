@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Calls of a model that the host has to allow, and calls of a run that was interrupted.
+#include <atomic>
 #include <catch2/catch.hpp>
-
 #include <map>
 #include <set>
 #include <thread>
@@ -271,6 +271,24 @@ TEST_CASE("a host that fails, or has no answer, makes no call") {
   });
   CHECK(record.state == RunState::suspended);
   CHECK(silent.made.empty());
+}
+
+TEST_CASE("the questions of all agents wait side by side") {
+  constexpr int kAgents = 24;
+  Cleaner cleaner({call_of("remove", "x"), "Done."});
+  for (int i = 1; i < kAgents; ++i)
+    cleaner.builder.add("a" + std::to_string(i), {}).calls = cleaner.builder.plan.turns[0].calls;
+  std::atomic<int> waiting = 0;
+  const RunRecord record = cleaner.run([&](RunRequest& request) {
+    request.on_ask = [&](const Asked&, const std::stop_token&) {
+      ++waiting;
+      for (int i = 0; i < 2000 && waiting < kAgents; ++i) std::this_thread::sleep_for(10ms);
+      return std::optional<std::string>("deny");
+    };
+  });
+  CHECK(record.state == RunState::ok);
+  CHECK(waiting == kAgents);
+  for (const AgentRecord& agent : record.agents) CHECK(agent.output == "Done.");
 }
 
 TEST_CASE("the time of an attempt and of the run stand still while the host decides, and a stop ends the wait") {

@@ -118,6 +118,27 @@ TEST_CASE("thinking that is switched off is not asked for") {
   CHECK(record.agents[0].output == "Paris");
 }
 
+TEST_CASE("a forced answer has the thinking that is forced with it, or none") {
+  Team team("<think>\nhm\n</think>\n\nParis");
+  RunRequest request = team.builder.request(team.engine);
+  request.forced["thinker"] = {80, 97};
+  request.forced_thinking["thinker"] = {60, 104};
+  run_plan(request);
+  REQUIRE(team.engine->requests.size() == 4);
+  CHECK(team.engine->requests[0].thinking);
+  CHECK(team.engine->requests[0].forced == request.forced_thinking["thinker"]);
+  CHECK(!team.engine->requests[1].thinking);
+  CHECK(team.engine->requests[1].forced == request.forced["thinker"]);
+  CHECK(team.engine->requests[2].forced.empty());  // the reader's own thinking
+
+  Team bare("Paris");
+  request = bare.builder.request(bare.engine);
+  request.forced["thinker"] = {80, 97};
+  run_plan(request);
+  CHECK(!bare.engine->requests[0].thinking);
+  CHECK(bare.engine->requests[0].forced == request.forced["thinker"]);
+}
+
 TEST_CASE("a prompt that begins the thinking has its end found") {
   std::string begins = kTemplate;
   begins.replace(begins.find("{% if enable_thinking"), std::string::npos, "<think>\n{% endif %}");
