@@ -85,6 +85,8 @@ struct GenerationResult {
   std::vector<SegmentHandle> segments;  // one for each part of the prompt; null: the part did not become one
   std::int64_t continued_tokens = 0;    // first tokens of the prompt whose KV was there: of a prefix or of `context`
   ContextHandle context;                // of the prompt and the answer; null unless requested and made
+  std::int64_t stored_tokens = 0;       // tokens of the prompt whose KV came from the store (engine/kv/kv_store.h)
+  double stored_ms = 0.0;               // that the prompt waited for it
 };
 
 /// The engine's thread calls the callbacks in order, one at a time. A callback must return soon; it may call submit and
@@ -187,6 +189,7 @@ struct EngineStats {
   std::int64_t measured_turns = 0;  // turns that have been measured since the engine was opened
   double measured_ms = 0.0;         // by how much longer its steps were for that
   SegmentStoreStats segments;
+  KvStoreStats store;
   std::int64_t method_bytes = 0;  // that methods keep from prompt to prompt (engine/reuse/method_state.h)
 };
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "engine/kv/kv_store.h"
 #include "engine/kv/segment.h"
 #include "engine/model/model.h"
 #include "engine/reuse/decision.h"
@@ -47,6 +48,10 @@ class LocalEngine : public InferenceEngine {
   /// BackendError, and std::invalid_argument for a size that is not that of the tokens.
   virtual ContextHandle make_context(std::vector<TokenId> tokens, std::int32_t exact, int hops,
                                      std::vector<std::byte> bytes) = 0;
+
+  /// From now on KV is also kept in a store and taken from it. Only an engine that works in the host's memory, with a
+  /// model without recurrent layers, has a store: else this throws std::invalid_argument. Before the first request.
+  virtual void set_store(std::unique_ptr<KvStore> store) = 0;
 
   /// Downloads the segments that no request reads to the host tier, if the engine has one, and returns when all copies
   /// are complete. Their device memory is then free, and the first later reader waits for the upload. This function

@@ -50,8 +50,8 @@ Segment::Segment(Backend& backend, const KvCache& cache, std::int32_t begin, std
 
 Segment::Segment(Backend& backend, const KvLayout& layout, TokenText ids, std::span<const std::byte> bytes)
     : device_(&backend), layout_(layout), tokens_(std::move(ids)), length_(static_cast<std::int32_t>(tokens_.size())) {
-  if (!layout_.raw_keys || layout_.hidden_width > 0 || layout_.received || length_ < 1)
-    throw std::invalid_argument("segment: expected tokens, and a layout with keys before RoPE and nothing else");
+  if (!layout_.raw_keys || layout_.received || length_ < 1)
+    throw std::invalid_argument("segment: expected tokens, and a layout with keys before RoPE, without attention");
   set_sizes();
   if (bytes.size() != memory_bytes_) {
     throw std::invalid_argument(

@@ -64,11 +64,11 @@ class Segment {
   Segment(Backend& backend, const KvCache& cache, std::int32_t begin, std::int32_t n, TokenText ids);
 
   /// All tokens of a text, whose KV is given: for each layer the keys before RoPE [n, K * D] and the values [n, K * D],
-  /// in the layout's type; the layout keeps nothing else. Throws BackendError, and std::invalid_argument for another
-  /// size.
+  /// then the hidden states [n, C] if the layout has them, in its type. It has no attention received. Throws
+  /// BackendError, and std::invalid_argument for another size.
   Segment(Backend& backend, const KvLayout& layout, TokenText ids, std::span<const std::byte> bytes);
 
-  /// A state of recurrent layers (engine/kv/sequence_states.h) as something that a store accounts for and moves between
+  /// A state of recurrent layers (engine/kv/kv_cache.h) as something that a store accounts for and moves between
   /// its tiers. It has no tokens.
   Segment(Device& device, std::shared_ptr<const Buffer> state);
   /// Returns that state in the backend's memory.

@@ -47,6 +47,16 @@ struct SegmentStoreStats {
   std::int64_t evicted = 0;         // segments freed while handles to them existed; their readers recompute them
 };
 
+/// What an engine's KvStore (engine/kv/kv_store.h) has done.
+struct KvStoreStats {
+  std::int64_t read_tokens = 0, read_bytes = 0;
+  double read_ms = 0.0;
+  std::int64_t written_bytes = 0;
+  std::int64_t dropped = 0;  // prompts and texts that were not written: too many waited, or writing failed
+  std::int64_t damaged = 0;  // files that were removed because they were not what their name says
+  std::string error;         // why the last file could not be written
+};
+
 // KeptContext: the KV of a prompt and its answer, kept for the prompts that begin with the same tokens: the next answer
 // to called tools, the next turn of a session. Unlike a cached prefix it may hold approximate KV.
 

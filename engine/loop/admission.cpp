@@ -2,12 +2,16 @@
 #include "engine/loop/admission.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "engine/loop/kv_lookup.h"
 #include "engine/loop/prompt_assembly.h"
 
 namespace baton {
 namespace {
+
+constexpr double kStoreWait = 2000.0;               // ms, as long as nobody knows what computing takes
+constexpr std::chrono::milliseconds kStoreLook{2};  // between two looks at what is read, if nothing runs
 
 std::optional<std::int32_t> max_prefix_of(const GenerationRequest& request) {
   if (!takes_prefixes(request.reuse)) return std::nullopt;
@@ -65,7 +69,7 @@ void Admission::admit() {
       end_.drop_probe();
       continue;
     }
-    if (wait_for_beginning(next) || wait_for_texts(next)) {
+    if (wait_for_store(next) || wait_for_beginning(next) || wait_for_texts(next)) {
       following_bytes += now.request_bytes;
       ++following;
       continue;
@@ -131,6 +135,97 @@ PromptKv Admission::kv_of(const RequestState& next) {
   return {.stored = takes_prefixes(request.reuse) ? parts_.prefixes.length(prompt) : 0,
           .early = parts_.ahead.computed(request.early, prompt),
           .context = context_length(request, next.decision, prompt, parts_.store)};
+}
+
+/// Returns true while KV of a request's prompt is read from the store.
+bool Admission::wait_for_store(Sequence& next) {
+  if (!parts_.disk) return false;
+  FromStore& stored = next.state.stored;
+  if (!std::exchange(stored.asked, true)) look_into_store(next);
+  if (!stored.waits()) return false;
+  const auto here = [&](const std::shared_ptr<KvLoad>& load) {
+    return !load || load->done(parts_.running.empty() ? kStoreLook : std::chrono::milliseconds(0));
+  };
+  const bool all = here(stored.beginning) &&
+                   std::ranges::all_of(stored.texts, [&](const FromStore::Text& text) { return here(text.load); });
+  if (!all && Clock::now() < stored.due) return true;
+  if (all) take_stored(next);
+  next.state.result.stored_ms = milliseconds(Clock::now() - stored.begin);
+  stored.beginning = nullptr;
+  stored.texts.clear();
+  return false;
+}
+
+/// Begins to read what the store has of a prompt: a longer beginning than there is, and texts behind it that would be
+/// handed over.
+void Admission::look_into_store(Sequence& next) {
+  const GenerationRequest& request = next.request();
+  FromStore& stored = next.state.stored;
+  const std::span<const TokenId> prompt = next.state.prompt();
+  std::int32_t covered = known_beginning_of(next), wanted = 0;
+  if (takes_prefixes(request.reuse)) {
+    const std::int32_t there = parts_.disk->stored(prompt, max_prefix(request));
+    if (there >= covered + KvStore::kBlock) {
+      wanted += there - covered;
+      stored.beginning = parts_.disk->load(prompt, parts_.prefixes.length(prompt), there);
+      covered = there;
+    }
+  }
+  const KvLayout layout = layout_for(request, *parts_.model, next.state.decision.range);
+  std::int32_t begin = 0;
+  for (std::size_t part = 0; part < request.prompt.size() && !layout.received; ++part) {
+    const PromptPart& text = request.prompt[part];
+    const bool wants = begin >= covered && takes_text(request, next.state.decision, text, 0);
+    if (wants && parts_.disk->has_text(text.tokens, layout)) {
+      wanted += static_cast<std::int32_t>(text.tokens.size());
+      stored.texts.push_back({part, parts_.disk->load_text(text.tokens, layout)});
+    }
+    begin += static_cast<std::int32_t>(text.tokens.size());
+  }
+  // Reading must not take longer than computing.
+  const double row_ms = parts_.costs.row_ms();
+  const double most = row_ms > 0.0 ? row_ms * static_cast<double>(wanted) : kStoreWait;
+  stored.begin = Clock::now();
+  stored.due = stored.begin + std::chrono::microseconds(static_cast<std::int64_t>(most * 1000.0));
+}
+
+/// Puts what was read where prompts look for it: among the prefixes, and into the request as segments.
+void Admission::take_stored(Sequence& next) {
+  FromStore& stored = next.state.stored;
+  GenerationResult& result = next.state.result;
+  KvLayout plain = parts_.model->kv_layout(),
+           own = layout_for(next.request(), *parts_.model, next.state.decision.range);
+  plain.raw_keys = own.raw_keys = true;
+  const auto segment_of = [&](const KvLoad& load, const KvLayout& layout, std::span<const TokenId> tokens) {
+    auto segment =
+        std::make_shared<Segment>(*parts_.backend, layout, std::vector<TokenId>(tokens.begin(), tokens.end()), load.kv);
+    segment->position = load.begin;
+    return segment;
+  };
+  if (const std::shared_ptr<KvLoad>& load = stored.beginning; load && !load->kv.empty()) {
+    const auto tokens = next.state.prompt().first(static_cast<std::size_t>(load->end));
+    try_to([&] {
+      const auto read = tokens.subspan(static_cast<std::size_t>(load->begin));
+      if (parts_.prefixes.length(tokens) == load->begin)
+        parts_.prefixes.insert(tokens, load->begin, segment_of(*load, plain, read));
+      result.stored_tokens += static_cast<std::int64_t>(read.size());
+    });
+  }
+  for (const FromStore::Text& text : stored.texts) {
+    const PromptPart& part = next.request().prompt[text.part];
+    if (text.load->kv.empty()) continue;
+    try_to([&] {
+      SegmentHandle& segment = text.load->segment;
+      if (!segment || !parts_.store.peek(segment))
+        segment = parts_.store.add(segment_of(*text.load, own, part.tokens), 0);
+      if (!segment) return;
+      for (std::int64_t reader = 0; reader <= part.readers; ++reader) parts_.store.plan_read(segment);
+      result.segments.resize(next.request().prompt.size());
+      result.segments[text.part] = segment;
+      result.stored_tokens += static_cast<std::int64_t>(part.tokens.size());
+      give_segment(next.state.request, text.part, segment);
+    });
+  }
 }
 
 /// Returns true while a request waits for the beginning that it has in common with a running prompt. Notes in the

@@ -63,6 +63,9 @@ class Admission {
   AdmissionSnapshot snapshot(const Sequence& next) const;
   bool begin(SequenceList::iterator at);
   PromptKv kv_of(const RequestState& next);
+  bool wait_for_store(Sequence& next);
+  void look_into_store(Sequence& next);
+  void take_stored(Sequence& next);
   bool wait_for_beginning(Sequence& next);
   bool wait_for_texts(Sequence& next);
   std::int32_t known_beginning_of(const Sequence& next);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/backend/make_backend.h"
+#include "engine/kv/kv_store.h"
 #include "engine/local_engine.h"
 #include "engine/loop/answer_writer.h"
 #include "engine/loop/inbox.h"
@@ -86,7 +87,8 @@ struct EngineParts {
   DraftLength drafts;
   PrefillAhead ahead;
   ReuseCosts costs;
-  std::vector<CopiedKv> copied;  // since the last step
+  std::vector<CopiedKv> copied;   // since the last step
+  std::unique_ptr<KvStore> disk;  // null: KV does not outlive the process
 };
 
 /// Returns the bytes of the caches of running requests.

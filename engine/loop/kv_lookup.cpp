@@ -173,20 +173,34 @@ void PrefixCache::add(Backend& backend, const KvCache& cache, std::span<const To
   SegmentHandle handle = store_.add(std::make_shared<Segment>(backend, cache, walk.length, n - walk.length,
                                                               std::vector<TokenId>(rest.begin(), rest.end())),
                                     0);
+  if (!append(walk, rest, std::move(handle))) return;
+  add_states(backend, cache, walk);
+  if (entries_ > kMaxEntries) drop_oldest();
+}
+
+void PrefixCache::insert(std::span<const TokenId> tokens, std::int32_t begin, std::shared_ptr<const Segment> segment) {
+  Walk walk = living(this->walk(tokens));
+  if (walk.length != begin) return;
+  if (append(walk, tokens.subspan(static_cast<std::size_t>(begin)), store_.add(std::move(segment), 0)) &&
+      entries_ > kMaxEntries)
+    drop_oldest();
+}
+
+/// Adds an entry of these tokens behind the walk. False: the budget had no room for it, or for what is before it.
+bool PrefixCache::append(Walk& walk, std::span<const TokenId> tokens, SegmentHandle handle) {
   use(walk, walk.entries.size());
-  if (!handle || (!walk.entries.empty() && !store_.peek(walk.entries.back()->handle))) return;
+  if (!handle || (!walk.entries.empty() && !store_.peek(walk.entries.back()->handle))) return false;
   auto entry = std::make_unique<Entry>();
   entry->parent = walk.entries.empty() ? root_.get() : walk.entries.back();
   entry->begin = walk.length;
-  entry->tokens.assign(rest.begin(), rest.end());
+  entry->tokens.assign(tokens.begin(), tokens.end());
   entry->handle = std::move(handle);
   entry->last_use = clock_;
   walk.entries.push_back(entry.get());
-  walk.length = n;
+  walk.length += static_cast<std::int32_t>(tokens.size());
   entry->parent->children.push_back(std::move(entry));
   ++entries_;
-  add_states(backend, cache, walk);
-  if (entries_ > kMaxEntries) drop_oldest();
+  return true;
 }
 
 /// Keeps the states that the cache has along a walk and the entries do not have yet.

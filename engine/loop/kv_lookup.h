@@ -69,6 +69,10 @@ class PrefixCache {
   /// not cached yet. Keeps the states that the cache has of them.
   void add(Backend& backend, const KvCache& cache, std::span<const TokenId> tokens, std::int32_t least = kWorthKeeping);
 
+  /// Stores positions [begin, end) of the prefix `tokens`, whose exact KV the segment has, `begin` being
+  /// length(tokens).
+  void insert(std::span<const TokenId> tokens, std::int32_t begin, std::shared_ptr<const Segment> segment);
+
   void clear();
 
   const SegmentStore& store() const { return store_; }
@@ -78,6 +82,7 @@ class PrefixCache {
   struct Walk;
   Walk walk(std::span<const TokenId> prompt) const;
   Walk living(Walk walk);
+  bool append(Walk& walk, std::span<const TokenId> tokens, SegmentHandle handle);
   void add_states(Backend& backend, const KvCache& cache, const Walk& walk);
   void use(const Walk& walk, std::size_t count);
   void drop(const Entry& entry);

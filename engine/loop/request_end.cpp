@@ -114,15 +114,44 @@ void KvKeeper::store_all(Sequence& sequence) {
                                    request.export_output});
     }
     assembly.kv().learn(cache);
-    if (keeps_prefixes(request.reuse) && !has_imported_kv(request)) {
-      const std::int32_t exact = assembly.hops == 0 ? cache.length() : assembly.exact_length;
+    const std::int32_t exact = assembly.hops == 0 ? cache.length() : assembly.exact_length;
+    if (keeps_prefixes(request.reuse) && !has_imported_kv(request) && exact > 0) {
       // A prompt that will go on behind this one is computed ahead from the prefix.
       const std::int32_t least = request.keep_context ? 1 : PrefixCache::kWorthKeeping;
-      if (exact > 0) parts_.prefixes.add(*parts_.backend, cache, tokens.first(static_cast<std::size_t>(exact)), least);
+      parts_.prefixes.add(*parts_.backend, cache, tokens.first(static_cast<std::size_t>(exact)), least);
     }
+    if (parts_.disk && !has_imported_kv(request))
+      leave_in_store(sequence, std::min(exact, sequence.state.prompt_length));
     if (request.keep_context) result.context = keep_context(sequence, *parts_.backend, parts_.store, parts_.prefixes);
   } catch (const std::exception&) {
     // The answer is complete; only the reuse of its KV is lost.
+  }
+}
+
+/// The first `exact` tokens of the prompt go into the store, and those of its texts whose KV is exact and may be handed
+/// over.
+void KvKeeper::leave_in_store(const Sequence& sequence, std::int32_t exact) {
+  const GenerationRequest& request = sequence.request();
+  if (keeps_prefixes(request.reuse) && exact >= KvStore::kBlock) {
+    const auto prompt = sequence.state.prompt().first(static_cast<std::size_t>(exact));
+    PrefixCache::Match match = parts_.prefixes.find(prompt, exact);
+    std::vector<KvStore::Piece> pieces;
+    for (PrefixCache::Piece& one : match.pieces) pieces.push_back({std::move(one.segment), one.begin, one.count});
+    parts_.disk->keep({prompt.begin(), prompt.begin() + match.length}, std::move(pieces));
+  }
+  const KvLayout& layout = sequence.cache().layout();
+  if (!takes_running_texts(request.reuse, sequence.state.decision) || layout.received) return;
+  for (std::size_t part = 0; part < request.prompt.size(); ++part) {
+    const PromptPart& text = request.prompt[part];
+    const std::int32_t begin = begin_of(request.prompt, part), n = static_cast<std::int32_t>(text.tokens.size());
+    const bool taken = sequence.prompt.assembly().uses[part].from_segment;
+    if (text.slot.empty() || taken || begin + n > exact || n < std::max(request.reuse.min_tokens, kMinFollowedTokens))
+      continue;
+    if (parts_.disk->has_text(text.tokens, layout)) continue;
+    const SegmentHandle& made = sequence.state.result.segments[part];
+    std::shared_ptr<const Segment> segment = made ? parts_.store.peek(made) : nullptr;
+    if (!segment) segment = std::make_shared<Segment>(*parts_.backend, sequence.cache(), begin, n, text.tokens);
+    parts_.disk->keep_text(std::move(segment));
   }
 }
 

@@ -36,6 +36,7 @@ class KvKeeper {
  private:
   struct Kept;
   SegmentHandle keep(const KvCache& cache, Kept kept);
+  void leave_in_store(const Sequence& sequence, std::int32_t exact);
 
   EngineParts& parts_;
 };

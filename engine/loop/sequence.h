@@ -11,6 +11,7 @@
 #include "engine/base/clock.h"
 #include "engine/engine.h"
 #include "engine/kv/kv_cache.h"
+#include "engine/kv/kv_store.h"
 #include "engine/loop/answer_writer.h"
 #include "engine/loop/kv_lookup.h"
 #include "engine/loop/prompt_assembly.h"
@@ -19,6 +20,20 @@
 #include "engine/reuse/decision.h"
 
 namespace baton {
+
+/// KV that a waiting request takes from the store. A plain record of data.
+struct FromStore {
+  struct Text {
+    std::size_t part = 0;  // of the prompt
+    std::shared_ptr<KvLoad> load;
+  };
+  bool asked = false;
+  Clock::time_point begin, due;       // it waits until `due` at most
+  std::shared_ptr<KvLoad> beginning;  // null: none
+  std::vector<Text> texts;
+
+  bool waits() const { return beginning != nullptr || !texts.empty(); }
+};
 
 /// What a request is and what became of it. A plain record of data.
 struct RequestState {
@@ -29,7 +44,8 @@ struct RequestState {
   std::int32_t prompt_length = 0;
   std::vector<TokenId> tokens;  // the prompt and the answer so far
   Clock::time_point submitted;
-  Lead lead;                               // the sequence that this one waits for before it starts
+  Lead lead;  // the sequence that this one waits for before it starts
+  FromStore stored;
   std::shared_ptr<MeasuredTurn> measured;  // keeps the logits of the answer's first rows; null: not measured
   std::shared_ptr<MeasuredTurn> probe;     // the turn that it measures, in rows that nothing else needs; null: none
 

@@ -59,6 +59,7 @@ void EngineLoop::run() noexcept {
     while (!list->empty()) end_.end(*list, list->begin(), FinishReason::cancelled, "");
   }
   parts_.prefixes.clear();
+  parts_.disk.reset();  // writes what waits, from segments
   parts_.store.close();
 }
 
@@ -333,6 +334,7 @@ EngineStats StepEngine::stats() const {
   stats.measuring = parts_->measuring.measuring();
   stats.measured_turns = parts_->measuring.measured();
   stats.segments = parts_->store.stats();
+  if (parts_->disk) stats.store = parts_->disk->stats();
   stats.method_bytes = parts_->states.bytes();
   return stats;
 }
@@ -367,6 +369,16 @@ ContextHandle StepEngine::make_context(std::vector<TokenId> tokens, std::int32_t
         return with_bytes(context, layout, bytes, *parts_->backend, parts_->store);
       })
       .value_or(nullptr);
+}
+
+void StepEngine::set_store(std::unique_ptr<KvStore> store) {
+  if (!parts_->device.host_memory || is_recurrent(*parts_))
+    throw std::invalid_argument("a store needs an engine in the host's memory and a model without recurrent layers");
+  const auto given = std::make_shared<std::unique_ptr<KvStore>>(std::move(store));
+  parts_->inbox.on_thread<bool>([this, given] {
+    parts_->disk = std::move(*given);
+    return true;
+  });
 }
 
 void StepEngine::park() {

@@ -289,6 +289,7 @@ std::string summary_table(const RunRecord& record) {
     total.computed += agent.kv.computed;
     total.reused += agent.kv.reused;
     total.ahead += agent.kv.ahead;
+    total.stored_tokens += agent.kv.stored_tokens;
     rows.push_back({turn_name(agent.agent, agent.round), state, grouped(agent.prompt_tokens),
                     grouped(agent.output_tokens), duration(agent.ttft_ms), fmt::format("{:.1f}", agent.tokens_per_s),
                     kv(agent.kv.computed, agent.kv), kv(agent.kv.ahead, agent.kv), kv(agent.kv.reused, agent.kv)});
@@ -307,6 +308,7 @@ std::string summary_table(const RunRecord& record) {
   if (record.memory.kv_peak_bytes > 0) {
     foot += fmt::format(", KV cache {} at its peak", size(static_cast<double>(record.memory.kv_peak_bytes)));
   }
+  if (total.stored_tokens > 0) foot += fmt::format(", {} tokens from the store", grouped(total.stored_tokens));
   const int columns = stderr_is_terminal() ? terminal_size().columns - 1 : std::numeric_limits<int>::max();
   return table_of(rows, columns) + styled(Style::dim, wrapped(foot + relayed_text(record), columns));
 }

@@ -293,6 +293,24 @@ struct Engine::Impl {
     }
   }
 
+  /// Gives the engine the store of its host or of the workflow.
+  void open_store(LocalEngine& engine, const LocatedModel& model, const RelaySpec& relay) const {
+    const std::filesystem::path folder = options.store.empty() ? relay.store : std::filesystem::path(options.store);
+    if (folder.empty()) return;
+    const std::int64_t workflows = relay.store_bytes > 0 ? relay.store_bytes : kStoreBudget;
+    const std::int64_t budget = options.store_budget > 0 ? options.store_budget : workflows;
+    const std::string settings =
+        fmt::format("{} {} {} {} {}", version(), kv_key_of(engine.model()), engine.info().device,
+                    static_cast<int>(model.spec.dtype), static_cast<int>(model.spec.activations));
+    try {
+      KvLayout layout = engine.model().kv_layout();
+      layout.raw_keys = true;
+      engine.set_store(std::make_unique<KvStore>(folder, budget, settings, std::move(layout)));
+    } catch (const std::exception& error) {
+      warn(fmt::format("no KV of {} is kept in {}: {}", model.folder.string(), folder.string(), error.what()));
+    }
+  }
+
   OpenModel load(const LocatedModel& model, const RelaySpec& relay, const std::stop_token& stop) const {
     const auto begin = std::chrono::steady_clock::now();
     LocalEngineOptions engine;
@@ -318,6 +336,7 @@ struct Engine::Impl {
     for (const std::string& doubt : opened->model().warnings) warn(doubt);
     read_states(*opened);
     read_corrections(*opened);
+    open_store(*opened, model, relay);
     const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - begin;
     return {std::move(opened), took.count(), relay.device_bytes, relay.host_bytes};
   }

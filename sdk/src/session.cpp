@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include <bit>
-#include <cstring>
 #include <deque>
 #include <filesystem>
 #include <mutex>
@@ -16,6 +15,7 @@
 #include "engine/base/files.h"
 #include "engine/base/hash.h"
 #include "engine/base/json_fields.h"
+#include "engine/kv/kv_store.h"
 #include "engine/reuse/between_models.h"
 #include "sdk/src/internal.h"
 
@@ -74,17 +74,6 @@ std::string key_of(const OpenPlan& open, const std::string& name, const LocalEng
 
 /// The same of a model on a server, which keeps its KV.
 std::string key_of(const InferenceEngine& server) { return "server " + server.text().fingerprint; }
-
-/// True when all numbers of the KV are finite.
-bool is_finite(std::span<const std::byte> kv, DType dtype) {
-  const std::size_t width = size_of(dtype);
-  for (std::size_t at = 0; at < kv.size(); at += width) {
-    std::uint16_t high = 0;  // sign and exponent, of bf16 and of f32
-    std::memcpy(&high, kv.data() + at + width - sizeof(high), sizeof(high));
-    if ((high & 0x7F80u) == 0x7F80u) return false;
-  }
-  return true;
-}
 
 /// The name of the model that an agent speaks with; empty: the only one, or none.
 std::string model_of(const OpenPlan& open, const std::string& agent) {
@@ -208,7 +197,8 @@ class SessionReader {
     data_ += bytes;
     if (hex(hash_bytes(kv.data(), kv.size())) != fields.text_or("kv_hash", "")) damaged("a checksum is wrong");
     const auto state = std::span(kv).last(length == 0 ? 0 : layout.state_bytes);
-    if (!is_finite(std::span(kv).first(kv.size() - state.size()), layout.dtype()) || !is_finite(state, DType::f32))
+    if (!is_finite_kv(std::span(kv).first(kv.size() - state.size()), layout.dtype()) ||
+        !is_finite_kv(state, DType::f32))
       damaged("the KV holds what is no number");
     std::vector<TokenId> tokens(conversation.tokens.begin(), conversation.tokens.begin() + length);
     return engine.make_context(std::move(tokens), exact, exact == length ? 0 : std::max(hops, 1), std::move(kv));

@@ -117,6 +117,12 @@ std::vector<FormatKey> relay_keys(bool laboratory) {
            "free."},
           {"memory", "host", size(), false, "a quarter of what is available",
            "KV of a device's segments in host memory."},
+          {"relay", "store", object("store"), false, "", "Where KV is kept that outlives the process."},
+          {"store", "disk", string(), true, "",
+           "A folder, relative to this file. What a prompt begins with, and exact texts that were handed over, are "
+           "read "
+           "there instead of being computed again, on the CPU."},
+          {"store", "budget", size(), false, "10GiB", "All files of the folder; what was used least recently goes."},
       });
   if (laboratory) add_lab_keys(keys);
   return keys;

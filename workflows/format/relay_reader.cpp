@@ -92,6 +92,14 @@ class RelayReader {
       relay_.device_bytes = memory.size("device");
       relay_.host_bytes = memory.size("host");
     }
+    if (!keys_.has("store")) return;
+    const Fields store(keys_.entry("store")->value);
+    if (const YamlNode* disk = store.get("disk")) {
+      relay_.store = (disk->source->folder() / disk->text).lexically_normal();
+      if (disk->text.empty())
+        diagnostics_.error(disk->where(), "E0412", "relay: store.disk is empty; expected a folder");
+    }
+    relay_.store_bytes = store.size("budget");
   }
 
  private:

@@ -227,6 +227,9 @@ struct TopologySpec {
   SourceLocation where;
 };
 
+/// Default of RelaySpec::store_bytes.
+inline constexpr std::int64_t kStoreBudget = std::int64_t{10} << 30;
+
 struct RelaySpec {
   const Method* method = &default_method();
   ReuseOptions options;           // parameters; options.method is what `method` comes to
@@ -234,6 +237,8 @@ struct RelaySpec {
   SourceLocation reuse_where;     // place of `reuse`
   std::int64_t device_bytes = 0;  // 0: no limit given
   std::int64_t host_bytes = 0;
+  std::filesystem::path store;   // a folder for KV that outlives the process; empty: none
+  std::int64_t store_bytes = 0;  // its budget; 0: kStoreBudget
   SourceLocation where;
 };
 

@@ -40,11 +40,11 @@ struct RunRequest {
   /// RunOptions::on_ask and answers.
   std::function<std::optional<std::string>(const Asked& asked, const std::stop_token& stop)> on_ask;
   std::map<std::string, std::string> answers;
-  std::vector<EarlierCall> calls;                      // RunOptions::calls
-  std::function<std::vector<ServerRecord>()> servers;  // asked at the end; null: there are none
-  std::string unready;                                 // why no turn can start; empty: they can
-  std::vector<std::string> warnings;                   // warnings from before the run began
-  std::map<std::string, std::vector<TokenId>> forced;  // by turn id: the turn's answer is these tokens
+  std::vector<EarlierCall> calls;                               // RunOptions::calls
+  std::function<std::vector<ServerRecord>()> servers;           // asked at the end; null: there are none
+  std::string unready;                                          // why no turn can start; empty: they can
+  std::vector<std::string> warnings;                            // warnings from before the run began
+  std::map<std::string, std::vector<TokenId>> forced;           // by turn id: the turn's answer is these tokens
   std::map<std::string, std::vector<TokenId>> forced_thinking;  // and its thinking these; without it, it does not think
   /// Called before each token of a turn with the logits [V] that it is chosen from, on the engine's thread,
   /// concurrently for several turns.

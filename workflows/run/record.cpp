@@ -118,6 +118,8 @@ KvRecord kv_record(const GenerationResult& result) {
   kv.reused = kv.entries - kv.computed;
   kv.ahead = result.kv_ahead;
   kv.reuse_rate = kv.entries > 0 ? static_cast<double>(kv.reused) / static_cast<double>(kv.entries) : 0.0;
+  kv.stored_tokens = result.stored_tokens;
+  kv.stored_ms = result.stored_ms;
   return kv;
 }
 
@@ -161,6 +163,8 @@ void add_earlier(AgentRecord& record, const AgentRecord& earlier, int generation
   record.kv.reused += earlier.kv.reused;
   record.kv.computed += earlier.kv.computed;
   record.kv.ahead += earlier.kv.ahead;
+  record.kv.stored_tokens += earlier.kv.stored_tokens;
+  record.kv.stored_ms += earlier.kv.stored_ms;
   if (record.kv.entries > 0)
     record.kv.reuse_rate = static_cast<double>(record.kv.reused) / static_cast<double>(record.kv.entries);
   record.thinking_tokens += earlier.thinking_tokens;
@@ -197,6 +201,15 @@ std::vector<EngineStats> stats_of_engines(const RunRequest& request) {
 }
 
 }  // namespace
+
+std::vector<std::string> store_problems(const RunRequest& request) {
+  std::vector<std::string> problems;
+  for (const EngineStats& stats : stats_of_engines(request)) {
+    if (!stats.store.error.empty())
+      problems.push_back(fmt::format("KV could not be written into the store: {}", stats.store.error));
+  }
+  return problems;
+}
 
 void describe_run(RunRecord& record, const RunRequest& request) {
   const Plan& plan = *request.plan;

@@ -27,7 +27,7 @@ bool ends_by_itself(AttemptPhase phase) {
 namespace {
 
 constexpr std::size_t kMaxThreads = 8;
-constexpr std::size_t kMaxQuestions = 64;  // that wait for the host at once
+constexpr std::size_t kMaxQuestions = 64;                       // that wait for the host at once
 constexpr const char* kEndedForLackOfMemory = "out of memory";  // a std::string of it allocates nothing
 constexpr Milliseconds kMaxBackoff{60000};
 constexpr int kMaxDoublings = 16;  // times that a pause doubles
@@ -454,6 +454,7 @@ void RunLoop::complete_record() {
     record_.error = "the outputs of the workflow have more than 64 MiB";
   }
   describe_engines(record_, parts_.request);
+  for (std::string& problem : store_problems(parts_.request)) parts_.events.warn(std::move(problem));
   if (parts_.request.servers) record_.servers = parts_.request.servers();
   if (parts_.events.failed()) {
     record_.state = RunState::failed;

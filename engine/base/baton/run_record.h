@@ -42,6 +42,8 @@ struct KvRecord {
   std::int64_t entries = 0, reused = 0, computed = 0;
   std::int64_t ahead = 0;  // computed entries from before all of the prompt was known (lockstep)
   double reuse_rate = 0.0;
+  std::int64_t stored_tokens = 0;  // tokens of the prompt whose KV came from the store (`relay.store`)
+  double stored_ms = 0.0;          // that the prompt waited for it
 };
 
 /// One use of a tool: before the prompt, or by a call of the model.

@@ -37,6 +37,8 @@ struct FieldsOf<KvRecord> {
     fields.count("computed", record.computed);
     fields.count("ahead", record.ahead, 0);
     fields.share("reuse_rate", record.reuse_rate);
+    fields.count("stored_tokens", record.stored_tokens, 0);
+    fields.number("stored_ms", record.stored_ms, 0);
   }
 };
 

@@ -30,7 +30,7 @@ struct LayerEntry {
 /// Returns the model's layers, [L].
 std::vector<LayerEntry> layer_list(const ModelConfig& config);
 
-/// Returns where the states of the layers begin in a state of the model (engine/kv/sequence_states.h), in floats, and
+/// Returns where the states of the layers begin in a state of the model (engine/kv/kv_cache.h), in floats, and
 /// the end of the last one, [L + 1].
 std::vector<std::int64_t> state_offsets(const ModelConfig& config);
 

@@ -41,6 +41,11 @@ struct EngineOptions {
   /// Called for problems that end no run, on the thread that met the problem; must not throw. Here, in on_load,
   /// on_profile and on_logits, waiting for a run of the engine, prepare() and finish_measuring() throw InputError.
   std::function<void(const std::string& message)> on_warning{};
+  /// A folder for KV that outlives the process, in place of the workflow's `relay.store.disk`; empty: the workflow's.
+  /// `store_budget`: bytes of all its files; 0: the workflow's, else 10 GiB. If it cannot be used, nothing is kept,
+  /// with a warning.
+  std::string store{};
+  std::int64_t store_budget = 0;
   std::string kv_dtype{};  // bf16 or f32, in place of the type that the workflow gives; empty: the workflow's
   /// Called while weights are read, with the fraction read, 0 to 1, on the thread that loads; must not throw.
   std::function<void(const std::string& model, double share)> on_load{};

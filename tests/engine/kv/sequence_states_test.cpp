@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/kv/sequence_states.h"
+#include "engine/kv/kv_cache.h"
 
 #include <catch2/catch.hpp>
 
