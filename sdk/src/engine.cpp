@@ -125,10 +125,11 @@ struct Engine::Impl {
   /// What is known of rectification on each model that has texts handed over.
   void find_levels(const Plan& plan, const OpenPlan& open, const Inputs* inputs) {
     if (!takes_segments(plan.reuse)) return;
+    const bool stored = !options.store.empty() || !plan.spec->relay.store.empty();  // any text may be in the store
     for (const PlannedTurn& turn : plan.turns) {
       if (turn.exact || !turn.has_prompt() || turn.served) continue;
       LocalEngine& engine = *open.engines.at(turn.model);
-      if (!can_be_relayed(plan, turn, inputs, engine.model())) continue;
+      if (!stored && !can_be_relayed(plan, turn, inputs, engine.model())) continue;
       const std::lock_guard lock(profiling);
       const bool first = engine.calibration().levels.levels.empty();
       with_resource_errors([&] { ensure_relay_levels(engine); });
