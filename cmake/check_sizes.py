@@ -14,7 +14,7 @@ FOLDERS = ["engine", "agents", "workflows", "sdk"]
 SUFFIXES = {".h", ".c", ".cpp", ".cu", ".cuh"}
 
 # What each may be at most.
-ALLOWED = {"source files": 500, "source files for each 1,000 lines": 6.0, "verbs": 12, "keys under relay:": 12}
+ALLOWED = {"source files": 500, "source files for each 1,000 lines": 6.0, "verbs": 12, "keys under relay:": 15}
 
 VERB = re.compile(r'\badd_(?:subcommand|verb)\(\s*"([a-z-]+)"')
 SECTION = re.compile(r"^### `?([\w.]+)`?.*\n((?:(?!##).*\n)*)", re.MULTILINE)

@@ -49,9 +49,13 @@ class LocalEngine : public InferenceEngine {
   virtual ContextHandle make_context(std::vector<TokenId> tokens, std::int32_t exact, int hops,
                                      std::vector<std::byte> bytes) = 0;
 
-  /// From now on KV is also kept in a store and taken from it. Only an engine that works in the host's memory, with a
-  /// model without recurrent layers, has a store: else this throws std::invalid_argument. Before the first request.
-  virtual void set_store(std::unique_ptr<KvStore> store) = 0;
+  /// True if the engine works in the host's memory and its model has no recurrent layers: it may have a store then.
+  virtual bool may_have_store() const = 0;
+  /// From now on KV is also kept in a store and taken from it: of requests that ask for it (ReuseOptions::store), or of
+  /// all. Call this once, before the first request, of an engine that may have a store.
+  virtual void set_store(std::unique_ptr<KvStore> store, bool for_all) = 0;
+  /// Waits until the store has written what it was given, for a few seconds at most.
+  virtual void finish_store() = 0;
 
   /// Downloads the segments that no request reads to the host tier, if the engine has one, and returns when all copies
   /// are complete. Their device memory is then free, and the first later reader waits for the upload. This function

@@ -50,7 +50,6 @@ struct SegmentStoreStats {
 /// What an engine's KvStore (engine/kv/kv_store.h) has done.
 struct KvStoreStats {
   std::int64_t read_tokens = 0, read_bytes = 0;
-  double read_ms = 0.0;
   std::int64_t written_bytes = 0;
   std::int64_t dropped = 0;  // prompts and texts that were not written: too many waited, or writing failed
   std::int64_t damaged = 0;  // files that were removed because they were not what their name says

@@ -10,8 +10,8 @@
 namespace baton {
 namespace {
 
-constexpr double kStoreWait = 2000.0;               // ms, as long as nobody knows what computing takes
-constexpr std::chrono::milliseconds kStoreLook{2};  // between two looks at what is read, if nothing runs
+constexpr double kUnknownRowMs = 0.5, kLeastWaitMs = 500.0;  // that a prompt waits for a store: for each token, in all
+constexpr std::chrono::milliseconds kStoreLook{2};           // between two looks at what is read, if nothing runs
 
 std::optional<std::int32_t> max_prefix_of(const GenerationRequest& request) {
   if (!takes_prefixes(request.reuse)) return std::nullopt;
@@ -137,94 +137,123 @@ PromptKv Admission::kv_of(const RequestState& next) {
           .context = context_length(request, next.decision, prompt, parts_.store)};
 }
 
-/// Returns true while KV of a request's prompt is read from the store.
+/// Returns true while KV of a request's prompt is read from the store: first that of its beginning, then that of texts
+/// behind it.
 bool Admission::wait_for_store(Sequence& next) {
-  if (!parts_.disk) return false;
   FromStore& stored = next.state.stored;
-  if (!std::exchange(stored.asked, true)) look_into_store(next);
-  if (!stored.waits()) return false;
-  const auto here = [&](const std::shared_ptr<KvLoad>& load) {
-    return !load || load->done(parts_.running.empty() ? kStoreLook : std::chrono::milliseconds(0));
-  };
-  const bool all = here(stored.beginning) &&
-                   std::ranges::all_of(stored.texts, [&](const FromStore::Text& text) { return here(text.load); });
-  if (!all && Clock::now() < stored.due) return true;
-  if (all) take_stored(next);
-  next.state.result.stored_ms = milliseconds(Clock::now() - stored.begin);
-  stored.beginning = nullptr;
-  stored.texts.clear();
+  if (!uses_store(parts_, next.request()) || stored.step == FromStore::Step::over) return false;
+  bool waits = false;
+  const bool known = try_to([&] {
+    if (stored.step == FromStore::Step::before) {
+      waits = follows_reader(next);
+      if (waits) return;
+      look_for_beginning(next);
+    }
+    waits = is_read(stored);
+    if (waits || stored.step == FromStore::Step::texts) return;
+    take_beginning(next);
+    look_for_texts(next);
+    waits = is_read(stored);
+  });
+  if (waits && known) return true;
+  try_to([&] { take_texts(next); });
+  if (stored.loads.empty() && next.state.result.stored_tokens == 0) {
+    next.state.result.stored_ms = 0.0;
+  } else {
+    next.state.result.stored_ms = milliseconds(Clock::now() - stored.begin);
+  }
+  stored.loads.clear();
+  stored.step = FromStore::Step::over;
   return false;
 }
 
-/// Begins to read what the store has of a prompt: a longer beginning than there is, and texts behind it that would be
-/// handed over.
-void Admission::look_into_store(Sequence& next) {
-  const GenerationRequest& request = next.request();
-  FromStore& stored = next.state.stored;
+/// True if an earlier request that waits reads a beginning that this one has in common with it.
+bool Admission::follows_reader(const Sequence& next) const {
   const std::span<const TokenId> prompt = next.state.prompt();
-  std::int32_t covered = known_beginning_of(next), wanted = 0;
-  if (takes_prefixes(request.reuse)) {
-    const std::int32_t there = parts_.disk->stored(prompt, max_prefix(request));
-    if (there >= covered + KvStore::kBlock) {
-      wanted += there - covered;
-      stored.beginning = parts_.disk->load(prompt, parts_.prefixes.length(prompt), there);
-      covered = there;
-    }
+  for (const auto& other : parts_.work.waiting) {
+    if (other.get() == &next) return false;
+    const std::span<const TokenId> its = other->state.prompt();
+    const bool reads = other->state.stored.step == FromStore::Step::beginning;
+    const auto block = static_cast<std::size_t>(KvStore::kBlock);
+    if (reads && its.size() >= block && prompt.size() >= block &&
+        std::ranges::equal(its.first(block), prompt.first(block)))
+      return true;
   }
-  const KvLayout layout = layout_for(request, *parts_.model, next.state.decision.range);
-  std::int32_t begin = 0;
-  for (std::size_t part = 0; part < request.prompt.size() && !layout.received; ++part) {
-    const PromptPart& text = request.prompt[part];
-    const bool wants = begin >= covered && takes_text(request, next.state.decision, text, 0);
-    if (wants && parts_.disk->has_text(text.tokens, layout)) {
-      wanted += static_cast<std::int32_t>(text.tokens.size());
-      stored.texts.push_back({part, parts_.disk->load_text(text.tokens, layout)});
-    }
-    begin += static_cast<std::int32_t>(text.tokens.size());
-  }
-  // Reading must not take longer than computing.
-  const double row_ms = parts_.costs.row_ms();
-  const double most = row_ms > 0.0 ? row_ms * static_cast<double>(wanted) : kStoreWait;
-  stored.begin = Clock::now();
-  stored.due = stored.begin + std::chrono::microseconds(static_cast<std::int64_t>(most * 1000.0));
+  return false;
 }
 
-/// Puts what was read where prompts look for it: among the prefixes, and into the request as segments.
-void Admission::take_stored(Sequence& next) {
+/// Returns true while one of the loads is not complete. If nothing runs, the engine's thread waits a little.
+bool Admission::is_read(const FromStore& stored) const {
+  if (stored.loads.empty() || Clock::now() >= stored.due) return false;
+  for (const FromStore::Part& one : stored.loads)
+    if (!one.load->done(parts_.running.empty() ? kStoreLook : std::chrono::milliseconds(0))) return true;
+  return false;
+}
+
+void Admission::look_for_beginning(Sequence& next) {
   FromStore& stored = next.state.stored;
-  GenerationResult& result = next.state.result;
-  KvLayout plain = parts_.model->kv_layout(),
-           own = layout_for(next.request(), *parts_.model, next.state.decision.range);
-  plain.raw_keys = own.raw_keys = true;
-  const auto segment_of = [&](const KvLoad& load, const KvLayout& layout, std::span<const TokenId> tokens) {
-    auto segment =
-        std::make_shared<Segment>(*parts_.backend, layout, std::vector<TokenId>(tokens.begin(), tokens.end()), load.kv);
-    segment->position = load.begin;
-    return segment;
-  };
-  if (const std::shared_ptr<KvLoad>& load = stored.beginning; load && !load->kv.empty()) {
-    const auto tokens = next.state.prompt().first(static_cast<std::size_t>(load->end));
-    try_to([&] {
-      const auto read = tokens.subspan(static_cast<std::size_t>(load->begin));
-      if (parts_.prefixes.length(tokens) == load->begin)
-        parts_.prefixes.insert(tokens, load->begin, segment_of(*load, plain, read));
-      result.stored_tokens += static_cast<std::int64_t>(read.size());
-    });
+  stored.step = FromStore::Step::beginning;
+  stored.begin = Clock::now();
+  // Reading must not take longer than computing would, as far as that is known.
+  const double row_ms = parts_.costs.row_ms() > 0.0 ? parts_.costs.row_ms() : kUnknownRowMs;
+  const double most = std::max(kLeastWaitMs, row_ms * static_cast<double>(next.state.prompt_length));
+  stored.due = stored.begin + std::chrono::microseconds(static_cast<std::int64_t>(most * 1000.0));
+  if (!takes_prefixes(next.request().reuse)) return;
+  const std::span<const TokenId> prompt = next.state.prompt();
+  const std::int32_t longest = max_prefix(next.request());
+  if (longest < known_beginning_of(next) + KvStore::kBlock) return;
+  stored.loads.push_back(
+      {0, parts_.disk->load({prompt.begin(), prompt.end()}, parts_.prefixes.length(prompt), longest)});
+}
+
+/// Puts the beginning that was read among the prefixes, where the prompt looks for it.
+void Admission::take_beginning(Sequence& next) {
+  const std::vector<FromStore::Part> loads = std::exchange(next.state.stored.loads, {});
+  next.state.stored.step = FromStore::Step::texts;
+  if (loads.empty() || !loads[0].load->done() || loads[0].load->kv.empty()) return;
+  const KvLoad& load = *loads[0].load;
+  const auto tokens = next.state.prompt().first(static_cast<std::size_t>(load.end));
+  if (parts_.prefixes.length(tokens) != load.begin) return;  // another prompt has computed it meanwhile
+  KvLayout layout = parts_.model->kv_layout();
+  layout.raw_keys = true;
+  const auto read = tokens.subspan(static_cast<std::size_t>(load.begin));
+  auto segment =
+      std::make_shared<Segment>(*parts_.backend, layout, std::vector<TokenId>(read.begin(), read.end()), load.kv);
+  segment->position = load.begin;
+  if (parts_.prefixes.insert(tokens, load.begin, std::move(segment)))
+    next.state.result.stored_tokens += static_cast<std::int64_t>(read.size());
+}
+
+/// Begins to read the texts behind what is known of a prompt, as far as they may be handed over.
+void Admission::look_for_texts(Sequence& next) {
+  const GenerationRequest& request = next.request();
+  const KvLayout layout = layout_for(request, *parts_.model, next.state.decision.range);
+  if (layout.received) return;
+  const std::int32_t known = known_beginning_of(next);
+  std::int32_t begin = 0;
+  for (std::size_t part = 0; part < request.prompt.size(); ++part) {
+    const PromptPart& text = request.prompt[part];
+    if (begin >= known && takes_text(request, next.state.decision, text, 0))
+      next.state.stored.loads.push_back({part, parts_.disk->load_text(text.tokens.ids(), layout)});
+    begin += static_cast<std::int32_t>(text.tokens.size());
   }
-  for (const FromStore::Text& text : stored.texts) {
-    const PromptPart& part = next.request().prompt[text.part];
-    if (text.load->kv.empty()) continue;
-    try_to([&] {
-      SegmentHandle& segment = text.load->segment;
-      if (!segment || !parts_.store.peek(segment))
-        segment = parts_.store.add(segment_of(*text.load, own, part.tokens), 0);
-      if (!segment) return;
-      for (std::int64_t reader = 0; reader <= part.readers; ++reader) parts_.store.plan_read(segment);
-      result.segments.resize(next.request().prompt.size());
-      result.segments[text.part] = segment;
-      result.stored_tokens += static_cast<std::int64_t>(part.tokens.size());
-      give_segment(next.state.request, text.part, segment);
-    });
+}
+
+/// Puts the texts that were read into the request as segments.
+void Admission::take_texts(Sequence& next) {
+  GenerationResult& result = next.state.result;
+  KvLayout layout = layout_for(next.request(), *parts_.model, next.state.decision.range);
+  layout.raw_keys = true;
+  for (const auto& [at, load] : next.state.stored.loads) {
+    if (!load->done() || load->kv.empty()) continue;
+    const PromptPart& part = next.request().prompt[at];
+    SegmentHandle segment =
+        parts_.store.add(std::make_shared<Segment>(*parts_.backend, layout, part.tokens, load->kv), part.readers + 1);
+    if (!segment) continue;
+    result.segments.resize(next.request().prompt.size());
+    result.segments[at] = segment;  // for the readers behind it
+    result.stored_tokens += static_cast<std::int64_t>(part.tokens.size());
+    give_segment(next.state.request, at, segment);
   }
 }
 

@@ -64,8 +64,12 @@ class Admission {
   bool begin(SequenceList::iterator at);
   PromptKv kv_of(const RequestState& next);
   bool wait_for_store(Sequence& next);
-  void look_into_store(Sequence& next);
-  void take_stored(Sequence& next);
+  bool follows_reader(const Sequence& next) const;
+  bool is_read(const FromStore& stored) const;
+  void look_for_beginning(Sequence& next);
+  void take_beginning(Sequence& next);
+  void look_for_texts(Sequence& next);
+  void take_texts(Sequence& next);
   bool wait_for_beginning(Sequence& next);
   bool wait_for_texts(Sequence& next);
   std::int32_t known_beginning_of(const Sequence& next);

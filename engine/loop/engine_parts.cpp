@@ -136,6 +136,10 @@ std::vector<LivePrefix> live_prefixes(const SequenceList& running) {
   return live;
 }
 
+bool uses_store(const EngineParts& parts, const GenerationRequest& request) {
+  return parts.disk && (parts.disk_for_all || request.reuse.store) && !has_imported_kv(request);
+}
+
 bool has_work_ahead(const EngineParts& parts) {
   return parts.ahead.has_work(free_bytes(parts), live_prefixes(parts.running));
 }

@@ -88,7 +88,8 @@ struct EngineParts {
   PrefillAhead ahead;
   ReuseCosts costs;
   std::vector<CopiedKv> copied;   // since the last step
-  std::unique_ptr<KvStore> disk;  // null: KV does not outlive the process
+  std::unique_ptr<KvStore> disk;  // null: KV does not outlive the process; set before the first request
+  bool disk_for_all = false;      // also for requests that do not ask for it
 };
 
 /// Returns the bytes of the caches of running requests.
@@ -100,6 +101,8 @@ std::int64_t bytes_for(const EngineParts& parts, const GenerationRequest& reques
                        std::int32_t positions);
 /// Returns the exact KV of the running requests.
 std::vector<LivePrefix> live_prefixes(const SequenceList& running);
+/// True when KV of the request's prompt may come from the store and be left there.
+bool uses_store(const EngineParts& parts, const GenerationRequest& request);
 /// True when early prompts have rows to run.
 bool has_work_ahead(const EngineParts& parts);
 

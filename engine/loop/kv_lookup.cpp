@@ -178,12 +178,12 @@ void PrefixCache::add(Backend& backend, const KvCache& cache, std::span<const To
   if (entries_ > kMaxEntries) drop_oldest();
 }
 
-void PrefixCache::insert(std::span<const TokenId> tokens, std::int32_t begin, std::shared_ptr<const Segment> segment) {
+bool PrefixCache::insert(std::span<const TokenId> tokens, std::int32_t begin, std::shared_ptr<const Segment> segment) {
   Walk walk = living(this->walk(tokens));
-  if (walk.length != begin) return;
-  if (append(walk, tokens.subspan(static_cast<std::size_t>(begin)), store_.add(std::move(segment), 0)) &&
-      entries_ > kMaxEntries)
-    drop_oldest();
+  if (walk.length != begin) return false;
+  if (!append(walk, tokens.subspan(static_cast<std::size_t>(begin)), store_.add(std::move(segment), 0))) return false;
+  if (entries_ > kMaxEntries) drop_oldest();
+  return true;
 }
 
 /// Adds an entry of these tokens behind the walk. False: the budget had no room for it, or for what is before it.

@@ -70,8 +70,8 @@ class PrefixCache {
   void add(Backend& backend, const KvCache& cache, std::span<const TokenId> tokens, std::int32_t least = kWorthKeeping);
 
   /// Stores positions [begin, end) of the prefix `tokens`, whose exact KV the segment has, `begin` being
-  /// length(tokens).
-  void insert(std::span<const TokenId> tokens, std::int32_t begin, std::shared_ptr<const Segment> segment);
+  /// length(tokens). False: the budget has no room.
+  bool insert(std::span<const TokenId> tokens, std::int32_t begin, std::shared_ptr<const Segment> segment);
 
   void clear();
 

@@ -120,8 +120,7 @@ void KvKeeper::store_all(Sequence& sequence) {
       const std::int32_t least = request.keep_context ? 1 : PrefixCache::kWorthKeeping;
       parts_.prefixes.add(*parts_.backend, cache, tokens.first(static_cast<std::size_t>(exact)), least);
     }
-    if (parts_.disk && !has_imported_kv(request))
-      leave_in_store(sequence, std::min(exact, sequence.state.prompt_length));
+    if (uses_store(parts_, request)) leave_in_store(sequence, std::min(exact, sequence.state.prompt_length));
     if (request.keep_context) result.context = keep_context(sequence, *parts_.backend, parts_.store, parts_.prefixes);
   } catch (const std::exception&) {
     // The answer is complete; only the reuse of its KV is lost.
@@ -137,7 +136,7 @@ void KvKeeper::leave_in_store(const Sequence& sequence, std::int32_t exact) {
     PrefixCache::Match match = parts_.prefixes.find(prompt, exact);
     std::vector<KvStore::Piece> pieces;
     for (PrefixCache::Piece& one : match.pieces) pieces.push_back({std::move(one.segment), one.begin, one.count});
-    parts_.disk->keep({prompt.begin(), prompt.begin() + match.length}, std::move(pieces));
+    parts_.disk->keep({prompt.begin(), prompt.begin() + match.length}, pieces);
   }
   const KvLayout& layout = sequence.cache().layout();
   if (!takes_running_texts(request.reuse, sequence.state.decision) || layout.received) return;
@@ -147,7 +146,7 @@ void KvKeeper::leave_in_store(const Sequence& sequence, std::int32_t exact) {
     const bool taken = sequence.prompt.assembly().uses[part].from_segment;
     if (text.slot.empty() || taken || begin + n > exact || n < std::max(request.reuse.min_tokens, kMinFollowedTokens))
       continue;
-    if (parts_.disk->has_text(text.tokens, layout)) continue;
+    if (parts_.disk->knows_text(text.tokens.ids(), layout)) continue;
     const SegmentHandle& made = sequence.state.result.segments[part];
     std::shared_ptr<const Segment> segment = made ? parts_.store.peek(made) : nullptr;
     if (!segment) segment = std::make_shared<Segment>(*parts_.backend, sequence.cache(), begin, n, text.tokens);

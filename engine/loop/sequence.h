@@ -23,16 +23,14 @@ namespace baton {
 
 /// KV that a waiting request takes from the store. A plain record of data.
 struct FromStore {
-  struct Text {
-    std::size_t part = 0;  // of the prompt
+  enum class Step : std::uint8_t { before, beginning, texts, over };
+  struct Part {
+    std::size_t part = 0;  // of the prompt, of a text
     std::shared_ptr<KvLoad> load;
   };
-  bool asked = false;
-  Clock::time_point begin, due;       // it waits until `due` at most
-  std::shared_ptr<KvLoad> beginning;  // null: none
-  std::vector<Text> texts;
-
-  bool waits() const { return beginning != nullptr || !texts.empty(); }
+  Step step = Step::before;
+  Clock::time_point begin, due;  // it waits until `due` at most
+  std::vector<Part> loads;       // the prompt's beginning, or texts
 };
 
 /// What a request is and what became of it. A plain record of data.

@@ -371,14 +371,19 @@ ContextHandle StepEngine::make_context(std::vector<TokenId> tokens, std::int32_t
       .value_or(nullptr);
 }
 
-void StepEngine::set_store(std::unique_ptr<KvStore> store) {
-  if (!parts_->device.host_memory || is_recurrent(*parts_))
-    throw std::invalid_argument("a store needs an engine in the host's memory and a model without recurrent layers");
+bool StepEngine::may_have_store() const { return parts_->device.host_memory && !is_recurrent(*parts_); }
+
+void StepEngine::set_store(std::unique_ptr<KvStore> store, bool for_all) {
   const auto given = std::make_shared<std::unique_ptr<KvStore>>(std::move(store));
-  parts_->inbox.on_thread<bool>([this, given] {
+  parts_->inbox.on_thread<bool>([this, given, for_all] {
     parts_->disk = std::move(*given);
+    parts_->disk_for_all = for_all;
     return true;
   });
+}
+
+void StepEngine::finish_store() {
+  if (parts_->disk) parts_->disk->finish_writing();
 }
 
 void StepEngine::park() {

@@ -40,7 +40,9 @@ class StepEngine final : public LocalEngine {
   std::vector<std::byte> context_bytes(const ContextHandle& context) override;
   ContextHandle make_context(std::vector<TokenId> tokens, std::int32_t exact, int hops,
                              std::vector<std::byte> bytes) override;
-  void set_store(std::unique_ptr<KvStore> store) override;
+  bool may_have_store() const override;
+  void set_store(std::unique_ptr<KvStore> store, bool for_all) override;
+  void finish_store() override;
   void park() override;
 
  private:

@@ -48,6 +48,7 @@ struct ReuseOptions {
   std::int32_t min_tokens = 32;  // shorter segments are computed in full
   std::int32_t max_hops = 0;     // above 0: so are segments of at least this many hops (Segment::hops)
   bool prefix = true;            // methods other than full also reuse exact prefixes
+  bool store = false;            // KV is also taken from the engine's store, if it has one, and left there
   bool record = false;           // the output and the slots become segments
 };
 

@@ -51,6 +51,7 @@ struct Engine::Impl {
     std::shared_ptr<LocalEngine> engine;
     double load_ms = 0.0;
     std::int64_t device_bytes = 0, host_bytes = 0;  // budgets that the first workflow asked for
+    std::filesystem::path store;                    // and its store
   };
   using Opened = std::shared_future<OpenModel>;
 
@@ -59,6 +60,7 @@ struct Engine::Impl {
       try {
         keep_states(*opened.get().engine);
         keep_relay_history(*opened.get().engine);
+        finish_store(*opened.get().engine);
       } catch (const std::exception& error) {
         try_to([&] { warn(error.what()); });
       }
@@ -125,10 +127,11 @@ struct Engine::Impl {
   /// What is known of rectification on each model that has texts handed over.
   void find_levels(const Plan& plan, const OpenPlan& open, const Inputs* inputs) {
     if (!takes_segments(plan.reuse)) return;
-    const bool stored = !options.store.empty() || !plan.spec->relay.store.empty();  // any text may be in the store
+    const bool asks = !options.store.empty() || plan.reuse.store;
     for (const PlannedTurn& turn : plan.turns) {
       if (turn.exact || !turn.has_prompt() || turn.served) continue;
       LocalEngine& engine = *open.engines.at(turn.model);
+      const bool stored = asks && engine.may_have_store();  // any text may be in the store
       if (!stored && !can_be_relayed(plan, turn, inputs, engine.model())) continue;
       const std::lock_guard lock(profiling);
       const bool first = engine.calibration().levels.levels.empty();
@@ -240,6 +243,11 @@ struct Engine::Impl {
   /// Budgets are those of the workflow that the model was opened for.
   void check_budgets(const OpenModel& model, const WorkflowSpec& workflow, const std::filesystem::path& folder) const {
     const RelaySpec& relay = workflow.relay;
+    if (options.store.empty() && !relay.store.empty() && relay.store != model.store) {
+      warn(fmt::format("workflow '{}': relay.store {} has no effect: {} is open already, {}", workflow.name,
+                       relay.store.string(), folder.string(),
+                       model.store.empty() ? "without a store" : "with " + model.store.string()));
+    }
     const bool device = options.kv_budget == 0 && relay.device_bytes != 0 && relay.device_bytes != model.device_bytes;
     const bool host = relay.host_bytes != 0 && relay.host_bytes != model.host_bytes;
     if (!device && !host) return;
@@ -294,21 +302,41 @@ struct Engine::Impl {
     }
   }
 
-  /// Gives the engine the store of its host or of the workflow.
-  void open_store(LocalEngine& engine, const LocatedModel& model, const RelaySpec& relay) const {
-    const std::filesystem::path folder = options.store.empty() ? relay.store : std::filesystem::path(options.store);
-    if (folder.empty()) return;
+  void finish_store(LocalEngine& engine) const {
+    engine.finish_store();
+    const KvStoreStats stats = engine.stats().store;
+    const std::string path = engine.model().path.string();
+    if (stats.dropped > 0)
+      warn(fmt::format("{} pieces of KV of {} were not written into its store{}", stats.dropped, path,
+                       stats.error.empty() ? ": too many waited" : ": " + stats.error));
+    if (stats.damaged > 0)
+      warn(fmt::format("{} files in the store of {} were damaged and are removed", stats.damaged, path));
+  }
+
+  /// Gives the engine the store of its host or of the workflow. Returns its folder; empty: it has none.
+  std::filesystem::path open_store(LocalEngine& engine, const LocatedModel& model, const RelaySpec& relay) const {
+    const bool hosts = !options.store.empty();
+    const std::filesystem::path folder = hosts ? std::filesystem::path(options.store) : relay.store;
+    if (folder.empty()) return {};
+    const auto refuse = [&](const std::string& why) {
+      warn(fmt::format("no KV of {} is kept in {}: {}", model.folder.string(), folder.string(), why));
+      return std::filesystem::path();
+    };
+    if (!engine.may_have_store()) return refuse("a store needs the CPU, and a model without recurrent layers");
     const std::int64_t workflows = relay.store_bytes > 0 ? relay.store_bytes : kStoreBudget;
     const std::int64_t budget = options.store_budget > 0 ? options.store_budget : workflows;
+    const ModelOptions& opened = engine.model().options;
     const std::string settings =
-        fmt::format("{} {} {} {} {}", version(), kv_key_of(engine.model()), engine.info().device,
-                    static_cast<int>(model.spec.dtype), static_cast<int>(model.spec.activations));
+        fmt::format("{} {} {} {} {} {}", version(), kv_key_of(engine.model()), engine.info().device,
+                    static_cast<int>(opened.dtype), static_cast<int>(opened.activations), opened.context);
     try {
       KvLayout layout = engine.model().kv_layout();
       layout.raw_keys = true;
-      engine.set_store(std::make_unique<KvStore>(folder, budget, settings, std::move(layout)));
+      const auto absolute = std::filesystem::absolute(folder);
+      engine.set_store(std::make_unique<KvStore>(absolute, budget, settings, std::move(layout)), hosts);
+      return relay.store;
     } catch (const std::exception& error) {
-      warn(fmt::format("no KV of {} is kept in {}: {}", model.folder.string(), folder.string(), error.what()));
+      return refuse(error.what());
     }
   }
 
@@ -337,9 +365,9 @@ struct Engine::Impl {
     for (const std::string& doubt : opened->model().warnings) warn(doubt);
     read_states(*opened);
     read_corrections(*opened);
-    open_store(*opened, model, relay);
+    const std::filesystem::path store = open_store(*opened, model, relay);
     const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - begin;
-    return {std::move(opened), took.count(), relay.device_bytes, relay.host_bytes};
+    return {std::move(opened), took.count(), relay.device_bytes, relay.host_bytes, store};
   }
 };
 

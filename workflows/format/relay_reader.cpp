@@ -100,6 +100,7 @@ class RelayReader {
         diagnostics_.error(disk->where(), "E0412", "relay: store.disk is empty; expected a folder");
     }
     relay_.store_bytes = store.size("budget");
+    options.store = true;
   }
 
  private:

@@ -202,15 +202,6 @@ std::vector<EngineStats> stats_of_engines(const RunRequest& request) {
 
 }  // namespace
 
-std::vector<std::string> store_problems(const RunRequest& request) {
-  std::vector<std::string> problems;
-  for (const EngineStats& stats : stats_of_engines(request)) {
-    if (!stats.store.error.empty())
-      problems.push_back(fmt::format("KV could not be written into the store: {}", stats.store.error));
-  }
-  return problems;
-}
-
 void describe_run(RunRecord& record, const RunRequest& request) {
   const Plan& plan = *request.plan;
   record.version = request.version;

@@ -43,8 +43,6 @@ void describe_run(RunRecord& record, const RunRequest& request);
 
 /// Fills in the memory of the run's engines, and what the first of them runs on.
 void describe_engines(RunRecord& record, const RunRequest& request);
-/// What the engines could not write into their stores.
-std::vector<std::string> store_problems(const RunRequest& request);
 
 /// The seed of one attempt: the same for the same run seed, turn and attempt, whatever else runs and in what order.
 std::uint64_t attempt_seed(std::uint64_t run_seed, const std::string& turn, int attempt);

@@ -454,7 +454,6 @@ void RunLoop::complete_record() {
     record_.error = "the outputs of the workflow have more than 64 MiB";
   }
   describe_engines(record_, parts_.request);
-  for (std::string& problem : store_problems(parts_.request)) parts_.events.warn(std::move(problem));
   if (parts_.request.servers) record_.servers = parts_.request.servers();
   if (parts_.events.failed()) {
     record_.state = RunState::failed;

@@ -30,14 +30,14 @@ std::shared_ptr<StepEngine> engine_with(const fs::path& folder, std::int64_t bud
   auto engine = tiny_engine({}, model);
   KvLayout layout = engine->model().kv_layout();
   layout.raw_keys = true;
-  engine->set_store(std::make_unique<KvStore>(folder, budget, settings, layout));
+  engine->set_store(std::make_unique<KvStore>(folder, budget, settings, layout), true);
   return engine;
 }
 
 std::vector<fs::path> files_of(const fs::path& folder) {
   std::vector<fs::path> files;
   for (const auto& entry : fs::recursive_directory_iterator(folder))
-    if (entry.is_regular_file()) files.push_back(entry.path());
+    if (entry.path().extension() == ".kv") files.push_back(entry.path());
   std::ranges::sort(files);
   return files;
 }
@@ -150,6 +150,74 @@ TEST_CASE("what was used least recently goes when the budget is full, the end of
   CHECK(size_of_all(folder.path()) >= budget / 2);
   CHECK(ask(*engine_with(folder.path(), budget), {text(300, 29)}, prefix()).result.stored_tokens == 256);
   CHECK(ask(*engine_with(folder.path(), budget), {text(300, 1)}, prefix()).result.stored_tokens == 0);
+}
+
+TEST_CASE("what is left of a prompt is a beginning") {
+  const TempFolder folder;
+  TinyOptions model;
+  model.context = 4096;
+  const auto blocks = static_cast<std::size_t>(KvStore::kBlock);
+  const std::vector<PromptPart> first = {text(10 * blocks + 5, 1)};
+  ask(*engine_with(folder.path(), kBudget, "model", model), first, prefix());
+  const std::vector<fs::path> its = files_of(folder.path());
+  REQUIRE(its.size() == 10);
+  const std::int64_t block = size_of_all(folder.path()) / 10;
+  const auto left = [&] { return std::ranges::count_if(its, [](const fs::path& file) { return fs::exists(file); }); };
+  for (std::uint64_t seed = 2; left() > 6; ++seed) {
+    REQUIRE(seed < 60);
+    ask(*engine_with(folder.path(), 32 * block, "model", model), {text(2 * blocks + 5, seed)}, prefix());
+  }
+  const std::int64_t there = left();
+  CHECK(there > 0);
+  const Run run = ask(*engine_with(folder.path(), kBudget, "model", model), first, prefix());
+  CHECK(run.result.stored_tokens == there * KvStore::kBlock);
+  CHECK(equal(run, ask(*tiny_engine({}, model), first, prefix())));
+}
+
+TEST_CASE("only requests that ask for it use a store, and a folder that is there keeps its permissions and files") {
+  const TempFolder folder;
+  const fs::path shared = folder.path() / "shared";
+  fs::create_directory(shared);
+  fs::permissions(shared, fs::perms::owner_all | fs::perms::group_all);
+  write(shared / "screen.kv", {'x'});
+  fs::create_directory(shared / "0123456789abcdef0123456789abcdef");
+  write(shared / "0123456789abcdef0123456789abcdef" / "screen.kv", {'x'});
+  const auto engine = tiny_engine();
+  KvLayout layout = engine->model().kv_layout();
+  layout.raw_keys = true;
+  engine->set_store(std::make_unique<KvStore>(shared, 300 << 10, "model", layout), false);
+  ask(*engine, {text(300, 1)}, prefix());
+  engine->finish_store();
+  CHECK(engine->stats().store.written_bytes == 0);
+  ReuseOptions asking = prefix();
+  asking.store = true;
+  for (std::uint64_t seed = 2; seed < 20; ++seed) ask(*engine, {text(300, seed)}, asking);
+  engine->finish_store();
+  CHECK(engine->stats().store.written_bytes > 0);
+  CHECK((fs::status(shared).permissions() & fs::perms::mask) == (fs::perms::owner_all | fs::perms::group_all));
+  CHECK(fs::exists(shared / "screen.kv"));
+  CHECK(fs::exists(shared / "0123456789abcdef0123456789abcdef" / "screen.kv"));
+}
+
+TEST_CASE("requests that begin together read a beginning once") {
+  const TempFolder folder;
+  TinyOptions model;
+  model.context = 4096;
+  const PromptPart common = text(1000, 1);
+  ask(*engine_with(folder.path(), kBudget, "model", model), {common, text(30, 2)}, prefix());
+  const auto engine = engine_with(folder.path(), kBudget, "model", model);
+  const auto alone = tiny_engine({}, model);
+  std::vector<std::future<Run>> runs;
+  for (std::uint64_t number = 0; number < 4; ++number) {
+    GenerationRequest request;
+    request.prompt = {common, text(40, 10 + number)};
+    request.reuse = prefix();
+    request.forced = {1, 2};
+    runs.push_back(start(*engine, std::move(request)));
+  }
+  for (std::uint64_t number = 0; number < 4; ++number)
+    CHECK(equal(runs[number].get(), ask(*alone, {common, text(40, 10 + number)}, prefix())));
+  CHECK(engine->stats().store.read_tokens == 896);
 }
 
 TEST_CASE("files are their owner's alone, and a folder that cannot be used is an error with its name") {

@@ -276,8 +276,8 @@ TEST_CASE("a host that fails, or has no answer, makes no call") {
 TEST_CASE("the questions of all agents wait side by side") {
   constexpr int kAgents = 24;
   Cleaner cleaner({call_of("remove", "x"), "Done."});
-  for (int i = 1; i < kAgents; ++i)
-    cleaner.builder.add("a" + std::to_string(i), {}).calls = cleaner.builder.plan.turns[0].calls;
+  const auto calls = cleaner.builder.plan.turns[0].calls;
+  for (int i = 1; i < kAgents; ++i) cleaner.builder.add("a" + std::to_string(i), {}).calls = calls;
   std::atomic<int> waiting = 0;
   const RunRecord record = cleaner.run([&](RunRequest& request) {
     request.on_ask = [&](const Asked&, const std::stop_token&) {
