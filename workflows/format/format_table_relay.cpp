@@ -119,10 +119,10 @@ std::vector<FormatKey> relay_keys(bool laboratory) {
            "KV of a device's segments in host memory."},
           {"relay", "store", object("store"), false, "", "Where KV is kept that outlives the process."},
           {"store", "disk", string(), true, "",
-           "A folder, relative to this file. What a prompt begins with, and exact texts that were handed over, are "
-           "read "
-           "there instead of being computed again, on the CPU."},
-          {"store", "budget", size(), false, "10GiB", "All files of the folder; what was used least recently goes."},
+           "A folder, relative to this file. The KV of what prompts begin with, and of exact texts, is read from there "
+           "instead of being computed again, on the CPU."},
+          {"store", "budget", size(), false, "10GiB",
+           "Of all files of the folder; those that were used least recently are evicted."},
       });
   if (laboratory) add_lab_keys(keys);
   return keys;
