@@ -63,7 +63,12 @@ std::error_code last_error() { return {errno, std::generic_category()}; }
 
 }  // namespace
 
-AtomicFile::AtomicFile(std::filesystem::path file) : file_(std::move(file)) {
+AtomicFile::AtomicFile(std::filesystem::path file) {
+  WriteTarget target = write_target(file);
+  if (!target.problem.empty())
+    throw std::filesystem::filesystem_error("cannot write: " + target.problem, file,
+                                            std::make_error_code(std::errc::operation_not_permitted));
+  file_ = std::move(target.file);
   const std::filesystem::path folder = file_.parent_path();
   if (!folder.empty()) std::filesystem::create_directories(folder);
   descriptor_ = open_unnamed(folder.empty() ? "." : folder);

@@ -55,8 +55,8 @@ class InputFile {
 /// Every member throws std::filesystem::filesystem_error when it fails. The destructor removes an uncommitted file.
 class AtomicFile {
  public:
-  /// Opens an unnamed or temporary file for `file` and makes the folder if it is missing. It has the permissions of the
-  /// file that it is to replace, else those that the umask leaves.
+  /// Opens an unnamed or temporary file for `file`, or for what it leads to (write_target), and makes the folder if
+  /// it is missing. It has the permissions of the file that it is to replace, else those that the umask leaves.
   explicit AtomicFile(std::filesystem::path file);
   ~AtomicFile();
   AtomicFile(const AtomicFile&) = delete;

@@ -128,12 +128,18 @@ int write_new_file(const fs::path& path, std::string_view bytes) {
 }
 
 void write_whole_file(const fs::path& path, std::string_view bytes) {
+  const auto fail = [&](const std::string& why) {
+    return Failure(kRunFailed, fmt::format("cannot write {}: {}", path.string(), why));
+  };
+  const WriteTarget target = write_target(path);
+  if (!target.problem.empty()) throw fail(target.problem);
+  const fs::path& file = target.file;
   const auto write = [&](const fs::path& aside) {
     std::error_code error(write_new_file(aside, bytes), std::generic_category());
-    if (!error) fs::rename(aside, path, error);
-    if (error) throw Failure(kRunFailed, fmt::format("cannot write {}: {}", path.string(), error.message()));
+    if (!error) fs::rename(aside, file, error);
+    if (error) throw fail(error.message());
   };
-  write_aside(path, write, [](const fs::path& aside) {
+  write_aside(file, write, [](const fs::path& aside) {
     std::error_code ignored;
     fs::remove(aside, ignored);
   });

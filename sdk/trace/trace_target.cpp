@@ -136,6 +136,8 @@ std::string append_to(const fs::path& path, const std::string& bytes) {
 }
 
 std::string replace(const fs::path& path, const std::string& bytes) {
+  if (const std::string problem = write_target(path).problem; !problem.empty())
+    return fmt::format("{}: {}", path.string(), problem);
   try {
     AtomicFile file(path);
     file.write(std::as_bytes(std::span(bytes)));

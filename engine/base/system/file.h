@@ -11,6 +11,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -81,6 +82,28 @@ bool has_name(const UniqueFd& file, const std::filesystem::path& name);
 bool copy_permissions(const std::filesystem::path& from, const UniqueFd& to);
 /// Whether every user of the machine may read it, as far as the system says that in a few bits.
 bool readable_by_all(const std::filesystem::path& file);
+
+/// Where a file is written that replaces what is at a path.
+struct WriteTarget {
+  std::filesystem::path file;  // the path, or what the links at it lead to, which need not exist
+  std::string problem;         // why it cannot be replaced; empty: it can
+};
+/// A device, a pipe, a socket or a folder is never replaced. Everything that writes a file whole asks this.
+inline WriteTarget write_target(const std::filesystem::path& path) {
+  namespace fs = std::filesystem;
+  constexpr int kMaxLinks = 40;  // as Linux follows
+  WriteTarget target{path, {}};
+  std::error_code error;
+  for (int links = 0; fs::is_symlink(fs::symlink_status(target.file, error)); ++links) {
+    const fs::path next = fs::read_symlink(target.file, error);
+    if (links == kMaxLinks || error) return {path, "the links at it lead nowhere"};
+    target.file = next.is_absolute() ? next : target.file.parent_path() / next;
+  }
+  const fs::file_status status = fs::status(target.file, error);
+  if (!fs::exists(status) || fs::is_regular_file(status)) return target;
+  target.problem = fs::is_directory(status) ? "a folder is there" : "a device, a pipe or a socket is there";
+  return target;
+}
 
 /// At least one byte; 0 at the end of the file.
 std::int64_t read_some(const UniqueFd& file, std::span<std::byte> out);

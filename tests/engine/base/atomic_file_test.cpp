@@ -48,6 +48,46 @@ TEST_CASE("a file appears when it is committed, and replaces what was there") {
   CHECK(files_in(file.parent_path()) == 1);
 }
 
+TEST_CASE("a file is written to where links lead, and devices, pipes and folders stay what they are") {
+  const test::TempFolder folder;
+  const fs::path target = folder.path() / "target.txt";
+  write_whole(target, "old");
+  fs::create_symlink("target.txt", folder.path() / "one");
+  fs::create_symlink(folder.path() / "one", folder.path() / "two");
+  write_whole(folder.path() / "two", "new");
+  CHECK(text_of(target) == "new");
+  CHECK(fs::is_symlink(folder.path() / "one"));
+  CHECK(fs::is_symlink(folder.path() / "two"));
+  fs::create_symlink("absent.txt", folder.path() / "dangling");
+  write_whole(folder.path() / "dangling", "made");
+  CHECK(text_of(folder.path() / "absent.txt") == "made");
+
+  fs::create_symlink("round", folder.path() / "round");
+  fs::create_directory(folder.path() / "inside");
+#ifndef _WIN32
+  REQUIRE(::mkfifo((folder.path() / "pipe").c_str(), 0600) == 0);
+  const std::string device = "/dev/null";
+#else
+  const std::string device = (folder.path() / "inside").string();
+#endif
+  std::vector<std::pair<std::string, std::string>> refused = {{"round", "the links at it lead nowhere"},
+                                                              {"inside", "a folder is there"}};
+  if (fs::exists(folder.path() / "pipe")) {
+    refused.emplace_back("pipe", "a device, a pipe or a socket is there");
+    fs::create_symlink(device, folder.path() / "device");  // a link, so that a mistake replaces the link alone
+    refused.emplace_back("device", "a device, a pipe or a socket is there");
+  }
+  for (const auto& [name, problem] : refused) {
+    INFO(name);
+    const fs::path file = folder.path() / name;
+    const fs::file_status before = fs::symlink_status(file);
+    CHECK(write_target(file).problem == problem);
+    CHECK_THROWS_WITH(AtomicFile(file), Catch::Contains(problem));
+    CHECK(fs::symlink_status(file).type() == before.type());
+  }
+  CHECK(write_target("/dev/null").problem.empty() == !fs::exists("/dev/null"));
+}
+
 TEST_CASE("a file that is not committed leaves nothing behind") {
   const test::TempFolder folder;
   const fs::path file = folder.path() / "file.txt";
