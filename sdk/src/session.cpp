@@ -83,6 +83,27 @@ std::string model_of(const OpenPlan& open, const std::string& agent) {
   return {};
 }
 
+/// The hash of an agent's system messages as the file has them: what a conversation of it began with.
+std::string head_of(const AgentSpec& agent) {
+  std::uint64_t hash = kFnvStart;
+  const auto add = [&](std::string_view text) {
+    for (const char c : text) hash = fnv1a(hash, static_cast<unsigned char>(c));
+    hash = fnv1a(hash, 0xFF);  // in no UTF-8
+  };
+  for (const MessageSpec& message : agent.messages) {
+    if (message.role != "system") continue;
+    for (const PromptItem& item : message.items) {
+      hash = fnv1a(hash, static_cast<unsigned char>(item.loop));
+      for (const TemplatePiece& piece : item.pieces) {
+        add(piece.text);
+        add(piece.placeholder);
+      }
+    }
+    add("");
+  }
+  return hex(hash);
+}
+
 Json json_of(const std::vector<SaidMessage>& messages) {
   Json json = Json::array();
   for (const SaidMessage& message : messages) json.push_back({{"role", message.role}, {"text", message.text}});
@@ -132,7 +153,8 @@ class SessionReader {
 
   std::shared_ptr<const Conversation> conversation(const std::string& id, const Json& json, const std::string& origin) {
     const std::string name = model_of(open_, id);
-    if (open_.plan->spec->agent(id) == nullptr) fail(fmt::format("the workflow has no agent {}", printed(id)));
+    const AgentSpec* agent = open_.plan->spec->agent(id);
+    if (agent == nullptr) fail(fmt::format("the workflow has no agent {}", printed(id)));
     const auto engine = open_.engines.find(name);
     const auto server = open_.servers.find(name);
     const bool served = server != open_.servers.end();
@@ -141,6 +163,13 @@ class SessionReader {
     const JsonFields fields(json, origin, "agents." + id + ".");
     if (fields.text_or("model", "") != (served ? key_of(*server->second) : key_of(open_, name, *engine->second)))
       fail(fmt::format("agent '{}' has another model now, or another tokenizer, type or device", id));
+
+    const std::string head = fields.text_or("system", "");  // none: written by an earlier version
+    if (!head.empty() && head != head_of(*agent))
+      fail(
+          fmt::format("the system message of agent '{}' has changed since it was written; expected the one that its "
+                      "conversation began with, or another file for a new session",
+                      id));
 
     auto conversation = std::make_shared<Conversation>();
     const std::int32_t vocabulary = served ? model.tokenizer->size() : engine->second->model().config.vocabulary;
@@ -221,6 +250,7 @@ void write_session(const std::filesystem::path& file, const SavedSession& sessio
       const auto server = open.servers.find(name);
       LocalEngine* engine = server != open.servers.end() ? nullptr : open.engines.at(name).get();
       Json agent = {{"model", engine == nullptr ? key_of(*server->second) : key_of(open, name, *engine)},
+                    {"system", head_of(*open.plan->spec->agent(id))},
                     {"tokens", conversation->tokens.ids()},
                     {"head", json_of(conversation->head)}};
       if (!conversation->bare.empty()) agent["bare"] = conversation->bare.ids();

@@ -23,7 +23,8 @@ baton::Engine& engine() {
   return shared;
 }
 
-baton::Workflow parse(const std::string& relay, const std::string& name = "talk", const std::string& more = "") {
+baton::Workflow parse(const std::string& relay, const std::string& name = "talk", const std::string& more = "",
+                      const std::string& system = "You are a math expert.") {
   return baton::Workflow::parse(R"(
 version: 1
 name: )" + name + R"(
@@ -33,7 +34,8 @@ defaults: {max_tokens: 6}
 relay: {method: )" + relay + R"(}
 agents:
   solver:
-    prompt: {system: You are a math expert., user: "Question: {{ message }}"}
+    prompt: {system: )" + system +
+                                R"(, user: "Question: {{ message }}"}
 )" + more + R"(
   checker:
     prompt: {user: "Question: {{ message }} Solver: {{ agent_solver_current }}"}
@@ -288,6 +290,10 @@ agents: {solver: {prompt: "{{ message }}"}}
 workflow: {topology: single, agents: [solver]}
 )"))
             .find("the workflow has no agent \"checker\"") != std::string::npos);
+
+  CHECK_THAT(refused(file, parse("exact", "talk", "", "You are a pirate.")),
+             Catch::Contains("the system message of agent 'solver' has changed since it was written"));
+  CHECK(refused(file, parse("exact", "talk", "    temperature: 0.5")).empty());
 
   const std::string text = file_text(file);
   const auto write = [&](const std::string& bytes) { std::ofstream(other, std::ios::binary) << bytes; };
