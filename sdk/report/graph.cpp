@@ -326,6 +326,25 @@ TeamGraph read_graph(const std::string& bytes, const std::string& file, const Ru
     const bool read = run.agents[to->second].state != TurnState::skipped;
     graph.edges.push_back({read ? said[from->second] : from->second, to->second, edge.texts_of("slots")});
   }
+  for (const RecordFields& barrier :
+       fields.is_null("barriers") ? std::vector<RecordFields>() : fields.list("barriers")) {
+    std::vector<std::size_t> from, to;
+    for (const std::string& id : barrier.texts_of("from")) {
+      const auto found = first.find(id);
+      if (found == first.end()) barrier.fail("from", "ids of turns");
+      from.push_back(said[found->second]);
+    }
+    for (const std::string& id : barrier.texts_of("to")) {
+      const auto found = last.find(id);
+      if (found == last.end()) barrier.fail("to", "ids of turns");
+      to.push_back(found->second);
+    }
+    if (from.empty() || to.empty()) barrier.fail("from", "at least one turn, as in 'to'");
+    const std::size_t over = *std::max_element(from.begin(), from.end());
+    if (over >= *std::min_element(to.begin(), to.end())) barrier.fail("to", "turns behind those of 'from'");
+    for (const std::size_t turn : from) graph.edges.push_back({turn, to.front(), {}});  // as few as show the order
+    for (const std::size_t turn : to) graph.edges.push_back({over, turn, {}});
+  }
   return graph;
 }
 

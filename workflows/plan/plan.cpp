@@ -371,10 +371,61 @@ std::vector<Edge> edges_of(const Plan& plan, int to) {
   return edges;
 }
 
-std::vector<Edge> edges_of(const Plan& plan) {
+/// The end of a round, which all turns of the next one wait for. With many turns it is a node of the graph: edges from
+/// each turn to each would be as many as the square of the turns.
+struct Barrier {
+  std::vector<int> from;  // the turns that end the round
+  std::vector<int> to;
+};
+
+constexpr std::size_t kMaxEnds = 8;  // turns that end a round, with edges of their own
+
+/// Barriers by round, from 1.
+std::map<int, Barrier> barriers_of(const Plan& plan) {
+  std::map<int, Barrier> ends;
+  std::vector<bool> awaited(plan.turns.size(), false);  // in its own round
+  for (const PlannedTurn& turn : plan.turns) {
+    for (const int need : turn.needs) {
+      const auto at = static_cast<std::size_t>(need);
+      if (!turn.decides && plan.turns[at].round == turn.round) awaited[at] = true;
+    }
+  }
+  for (std::size_t i = 0; i < plan.turns.size(); ++i) {
+    if (!awaited[i] && !plan.turns[i].decides) ends[plan.turns[i].round].from.push_back(static_cast<int>(i));
+  }
+  std::erase_if(ends, [](const auto& one) { return one.second.from.size() <= kMaxEnds; });
+  for (std::size_t i = 0; i < plan.turns.size(); ++i) {
+    const PlannedTurn& turn = plan.turns[i];
+    const auto before = ends.find(turn.round - 1);
+    if (before == ends.end() || turn.decides) continue;
+    const std::vector<int>& from = before->second.from;
+    if (std::includes(turn.needs.begin(), turn.needs.end(), from.begin(), from.end()))
+      before->second.to.push_back(static_cast<int>(i));
+  }
+  std::erase_if(ends, [](const auto& one) { return one.second.to.empty(); });
+  return ends;
+}
+
+/// The edges to a turn that no barrier stands for. Sets `round` to the barrier that the turn waits for; 0: none.
+std::vector<Edge> edges_of(const Plan& plan, const std::map<int, Barrier>& barriers, int to, int& round) {
+  std::vector<Edge> edges = edges_of(plan, to);
+  const auto before = barriers.find(plan.turns[static_cast<std::size_t>(to)].round - 1);
+  round = 0;
+  if (before == barriers.end()) return edges;
+  const auto& [from, all] = before->second;
+  if (!std::binary_search(all.begin(), all.end(), to)) return edges;
+  round = before->first;
+  std::erase_if(edges, [&ends = from](const Edge& edge) {
+    return edge.slots.empty() && std::binary_search(ends.begin(), ends.end(), edge.from);
+  });
+  return edges;
+}
+
+std::vector<Edge> edges_of(const Plan& plan, const std::map<int, Barrier>& barriers) {
   std::vector<Edge> edges;
+  int round = 0;
   for (int i = 0; i < static_cast<int>(plan.turns.size()); ++i) {
-    for (Edge& edge : edges_of(plan, i)) edges.push_back(std::move(edge));
+    for (Edge& edge : edges_of(plan, barriers, i, round)) edges.push_back(std::move(edge));
   }
   return edges;
 }
@@ -452,10 +503,12 @@ std::vector<int> levels_of(const Plan& plan) {
 }
 
 /// "analyst, inspector#2": the turns whose output a turn reads, and separately those that it only waits for.
-std::string ascii_edges(const Plan& plan, int index) {
+std::string ascii_edges(const Plan& plan, const std::map<int, Barrier>& barriers, int index) {
   std::vector<std::string> given, awaited;
-  for (const Edge& edge : edges_of(plan, index))
+  int round = 0;
+  for (const Edge& edge : edges_of(plan, barriers, index, round))
     (edge.slots.empty() ? awaited : given).push_back(id_of(plan, edge.from));
+  if (round > 0) awaited.push_back(fmt::format("all of round {}", round));
   std::string out;
   if (!given.empty()) out += fmt::format("  <-- {}", fmt::join(given, ", "));
   if (!awaited.empty())
@@ -468,6 +521,7 @@ std::string ascii(const Plan& plan) {
   std::size_t width = 0;
   for (const PlannedTurn& turn : plan.turns) width = std::max(width, turn.id.size());
   const std::vector<int> levels = levels_of(plan);
+  const std::map<int, Barrier> barriers = barriers_of(plan);
   std::string out = title(plan) + "\n";
   int round = 0, level = 0;
   for (int i = 0; i < static_cast<int>(plan.turns.size()); ++i) {
@@ -483,7 +537,7 @@ std::string ascii(const Plan& plan) {
     out += turn.decides ? "  *" : own_level == level ? "   " : fmt::format("{:3}", own_level);
     level = own_level;
     round = turn.round;
-    const std::string edges = ascii_edges(plan, i);
+    const std::string edges = ascii_edges(plan, barriers, i);
     out += edges.empty() ? fmt::format("  {}\n", turn.id) : fmt::format("  {:<{}}{}\n", turn.id, width, edges);
     for (const std::string& note : notes_of(turn)) out += fmt::format("       {}\n", note);
     for (const std::string& note : turn.unenforced) out += fmt::format("       not enforced: {}\n", note);
@@ -540,8 +594,14 @@ std::string mermaid(const Plan& plan) {
                        joined(label_of(plan, turn), mermaid_text, "<br/>"), turn.decides ? "}}" : "]");
   }
   if (round > 0) out += "  end\n";
-  for (const Edge& edge : edges_of(plan))
+  const std::map<int, Barrier> barriers = barriers_of(plan);
+  for (const Edge& edge : edges_of(plan, barriers))
     out += fmt::format("  s{} {} s{}\n", edge.from, edge.slots.empty() ? "-.->" : "-->", edge.to);
+  for (const auto& [of, barrier] : barriers) {
+    out += fmt::format("  b{0}((\"round {0} is over\"))\n", of);
+    for (const int from : barrier.from) out += fmt::format("  s{} -.-> b{}\n", from, of);
+    for (const int to : barrier.to) out += fmt::format("  b{} -.-> s{}\n", of, to);
+  }
   if (!plan.spec->topology.until) return out;
   const std::string unless = mermaid_text("unless " + condition_text(*plan.spec->topology.until));
   for (int i = 1; i < plan.rounds; ++i)
@@ -563,8 +623,14 @@ std::string dot(const Plan& plan) {
     for (int i = rounds[r].first; i <= rounds[r].second; ++i) out += fmt::format(" s{};", i);
     out += " }\n";
   }
-  for (const Edge& edge : edges_of(plan))
+  const std::map<int, Barrier> barriers = barriers_of(plan);
+  for (const Edge& edge : edges_of(plan, barriers))
     out += fmt::format("  s{} -> s{}{};\n", edge.from, edge.to, edge.slots.empty() ? " [style=dashed]" : "");
+  for (const auto& [of, barrier] : barriers) {
+    out += fmt::format("  b{0} [label=\"round {0} is over\", shape=point];\n", of);
+    for (const int from : barrier.from) out += fmt::format("  s{} -> b{} [style=dashed];\n", from, of);
+    for (const int to : barrier.to) out += fmt::format("  b{} -> s{} [style=dashed];\n", of, to);
+  }
   for (std::size_t r = 1; plan.spec->topology.until && r < rounds.size(); ++r) {
     const std::string unless = dot_text("unless " + condition_text(*plan.spec->topology.until));
     out += fmt::format("  s{} -> s{} [ltail=cluster_{}, lhead=cluster_{}, style=dotted{}];\n", rounds[r - 1].second,
@@ -595,7 +661,8 @@ nlohmann::ordered_json json_of(const Plan& plan, int index) {
 std::string json(const Plan& plan) {
   auto turns = nlohmann::ordered_json::array(), edges = nlohmann::ordered_json::array();
   for (int i = 0; i < static_cast<int>(plan.turns.size()); ++i) turns.push_back(json_of(plan, i));
-  for (const Edge& edge : edges_of(plan)) {
+  const std::map<int, Barrier> barriers = barriers_of(plan);
+  for (const Edge& edge : edges_of(plan, barriers)) {
     edges.push_back({{"from", id_of(plan, edge.from)}, {"to", id_of(plan, edge.to)}, {"slots", edge.slots}});
   }
   nlohmann::ordered_json out = {{"schema", 1},
@@ -606,6 +673,13 @@ std::string json(const Plan& plan) {
   if (plan.spec->topology.until) out["until"] = condition_text(*plan.spec->topology.until);
   out["turns"] = std::move(turns);
   out["edges"] = std::move(edges);
+  const auto ids = [&](const std::vector<int>& of) {
+    auto list = nlohmann::ordered_json::array();
+    for (const int turn : of) list.push_back(id_of(plan, turn));
+    return list;
+  };
+  for (const auto& [round, barrier] : barriers)
+    out["barriers"].push_back({{"round", round}, {"from", ids(barrier.from)}, {"to", ids(barrier.to)}});
   return out.dump(2) + "\n";
 }
 

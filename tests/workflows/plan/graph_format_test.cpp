@@ -36,6 +36,36 @@ TEST_CASE("a plan for the terminal shows what is read and what is only awaited")
         "the rounds end once critic does not match /no/\n");
 }
 
+TEST_CASE("the end of a round of many turns is one node, whose edges grow with the turns and not with their square") {
+  const auto many = [](int agents, const std::string& first) {
+    std::string yaml = "agents:\n  a0: {prompt: " + first + "}\n";
+    for (int i = 1; i < agents; ++i) yaml += "  a" + std::to_string(i) + ": {prompt: hello}\n";
+    return plan(with_header(yaml + "workflow: {topology: parallel, rounds: 3}\n"));
+  };
+  const auto graph_of = [](const Plan& made) { return nlohmann::json::parse(format_graph(made, "json")); };
+  for (const int agents : {9, 40}) {
+    INFO(agents);
+    const Plan made = many(agents, "hello");
+    const nlohmann::json graph = graph_of(made);
+    CHECK(graph["edges"].empty());
+    REQUIRE(graph["barriers"].size() == 2);
+    CHECK(graph["barriers"][1]["round"] == 2);
+    CHECK(graph["barriers"][1]["from"].size() == static_cast<std::size_t>(agents));
+    CHECK(graph["barriers"][1]["to"].size() == static_cast<std::size_t>(agents));
+    CHECK(graph["barriers"][1]["to"][0] == "a0#3");
+    CHECK_THAT(format_graph(made, "ascii"), Catch::Contains("a1#2") && Catch::Contains(" ... after all of round 1\n"));
+    CHECK_THAT(format_graph(made, "mermaid"), Catch::Contains("  s0 -.-> b1\n") && Catch::Contains("  b2 -.-> s"));
+    CHECK_THAT(format_graph(made, "dot"), Catch::Contains("  s0 -> b1 [style=dashed];\n"));
+  }
+  CHECK(graph_of(many(8, "hello"))["edges"].size() == 128);  // two rounds of 8 x 8
+  CHECK_FALSE(graph_of(many(8, "hello")).contains("barriers"));
+  const nlohmann::json reading = graph_of(many(9, "\"{{ agent_a4_history_1 }}\""));
+  CHECK(reading["barriers"].size() == 2);
+  REQUIRE(reading["edges"].size() == 2);  // what is read has an edge of its own
+  CHECK(reading["edges"][0]["from"] == "a4");
+  CHECK(reading["edges"][0]["to"] == "a0#2");
+}
+
 TEST_CASE("levels and rounds stand in blocks") {
   const Plan made = plan(with_header(R"(
 name: pair
