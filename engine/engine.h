@@ -28,7 +28,8 @@ class Grammar;
 
 class EngineError : public std::runtime_error {
  public:
-  enum class Kind { too_long, memory, invalid };
+  /// too_long: for the context; over_budget: for the memory for KV, even alone: both would be so the next time.
+  enum class Kind { too_long, over_budget, memory, invalid };
   EngineError(Kind what_kind, const std::string& message) : std::runtime_error(message), kind(what_kind) {}
   Kind kind;
 };
@@ -51,6 +52,8 @@ struct GenerationResult {
   std::vector<TokenId> tokens;      // generated tokens, without the EOS and without the tokens of a stop string
   std::string text;                 // decoded, cut before the stop string
   std::string error;                // set when reason is FinishReason::error
+  std::string lost_kv{};            // why KV that others were to read could not be kept; empty: it could
+  std::string server_reason{};      // the server's word, when reason is FinishReason::other
   std::int64_t output_tokens = -1;  // of the answer, where `tokens` are not the model's own; below 0: they are
   std::int64_t prompt_tokens = 0;
   std::int64_t kv_entries = 0;          // prompt tokens x layers
@@ -171,6 +174,12 @@ struct EngineInfo {
   std::int32_t context = 0;        // maximum tokens of a prompt and its answer together
   KvFormat kv;                     // engines with equal formats can read each other's KV
   std::string device_fallback;     // why `auto` took the CPU although a GPU is there, or empty
+  std::int32_t ids_per_token = 1;  // of the tokenizer of a server that takes messages, whose ids are bytes: an estimate
+
+  /// The tokens of so many ids of its tokenizer, rounded up: what `context` and limits of answers count.
+  std::int64_t tokens_of(std::size_t ids) const {
+    return (static_cast<std::int64_t>(ids) + ids_per_token - 1) / ids_per_token;
+  }
 };
 
 /// Statistics of an engine at one moment.

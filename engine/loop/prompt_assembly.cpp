@@ -24,6 +24,7 @@ std::shared_ptr<const Segment> upload_portable(const std::shared_ptr<const Segme
     return {held, held->copy.get()};
   } catch (const BackendError&) {
     use.reason = "there is no device memory for its segment, which is from another model";
+    use.lost = true;
     return nullptr;
   }
 }
@@ -47,6 +48,7 @@ std::shared_ptr<const Segment> usable_segment(const AssemblyInput& input, const 
   const std::int32_t enters = needs_hidden_states(*reuse.method) ? input.decision.range.start : 0;
   if (!segment) {
     use.reason = "its segment was evicted to stay within the memory budget";
+    use.lost = true;
   } else if (segment->tokens() != part.tokens) {
     use.reason = "its segment holds other tokens";
   } else if (segment->length() < reuse.min_tokens) {
@@ -65,6 +67,7 @@ std::shared_ptr<const Segment> usable_segment(const AssemblyInput& input, const 
   } else {
     std::shared_ptr<const Segment> read = store.read(part.segment);
     if (!read) use.reason = "its segment is in host memory, and there is no device memory for it";
+    use.lost = !read;
     return read;
   }
   store.use(part.segment);

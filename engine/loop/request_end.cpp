@@ -87,7 +87,8 @@ SegmentHandle KvKeeper::store_text(const RunningText& text) {
                {begin_of(prompt, text.part), part.tokens, part.readers, text.hops, part.slot, {}, part.export_kv});
     }
     return made[text.part];
-  } catch (const std::exception&) {  // readers compute the text
+  } catch (const std::exception& error) {  // readers compute the text
+    author.result().lost_kv = message_of(error);
     return nullptr;
   }
 }
@@ -122,8 +123,8 @@ void KvKeeper::store_all(Sequence& sequence) {
     }
     if (uses_store(parts_, request)) leave_in_store(sequence, std::min(exact, sequence.state.prompt_length));
     if (request.keep_context) result.context = keep_context(sequence, *parts_.backend, parts_.store, parts_.prefixes);
-  } catch (const std::exception&) {
-    // The answer is complete; only the reuse of its KV is lost.
+  } catch (const std::exception& error) {  // the answer is complete; only the reuse of its KV is lost
+    result.lost_kv = message_of(error);
   }
 }
 

@@ -275,7 +275,7 @@ RequestId StepEngine::add(GenerationRequest request) {
   const std::int64_t bytes = bytes_for(*parts_, request, decision, length + request.max_tokens);
   if (const std::int64_t budget = parts_->options.kv_budget_bytes; bytes > budget) {
     throw EngineError(
-        EngineError::Kind::memory,
+        EngineError::Kind::over_budget,
         fmt::format("the KV cache of {} prompt tokens and {} new tokens needs {} bytes; the budget is {} bytes", length,
                     request.max_tokens, bytes, budget));
   }

@@ -536,6 +536,10 @@ class ServerOpening {
     RemoteEngine::Parts parts;
     parts.api = make_openai_api(name, model_.text != nullptr);
     ModelText text = model_.text ? *model_.text : message_text();
+    // English has about 4 bytes in a token, other languages fewer. Too few bytes forget a conversation early, too many
+    // make a prompt that the server refuses.
+    constexpr std::int32_t kBytesPerToken = 3;
+    if (!model_.text) parts.info.ids_per_token = kBytesPerToken;
     const std::string key = server_->shown() + " " + name;
     text.fingerprint = fmt::format("{:016x}", hash_bytes(key.data(), key.size()));
     parts.text = with_address(std::move(text));

@@ -356,7 +356,10 @@ struct RemoteEngine::Live {
     keep(seen.cached, piece.cached);
     keep(seen.prompt_ms, piece.prompt_ms);
     keep(seen.decode_ms, piece.decode_ms);
-    if (piece.reason) seen.reason = piece.reason;
+    if (piece.reason) {
+      seen.reason = piece.reason;
+      seen.server_reason = piece.server_reason;
+    }
     seen.last = seen.last || piece.last;
   }
   /// A server that takes messages looks for stop texts in the thinking, too. When it sends the first thinking, and
@@ -632,6 +635,7 @@ GenerationResult RemoteEngine::Live::result(bool ids) const {
   GenerationResult made;
   made.tokens = answer.tokens();
   made.text = answer.text();
+  made.server_reason = seen.server_reason;
   const auto length = static_cast<std::int64_t>(prompt.size());
   if (!ids) made.output_tokens = answer.generated();
   thinking.describe(made, seen.thinking_tokens);

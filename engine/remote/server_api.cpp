@@ -60,10 +60,36 @@ void RequestBody::append_text(std::string& out, std::string_view text) { out += 
 
 namespace {
 
-/// vLLM tells which stop text or which token ended the answer; nothing: the end of the text.
-FinishReason reason_of(const std::string& reason, const Json* stop) {
-  if (reason == "length") return FinishReason::length;
-  return stop != nullptr && stop->is_string() ? FinishReason::stop : FinishReason::eos;
+/// The words by which servers say how an answer ended.
+struct EndWord {
+  std::string_view word;
+  FinishReason reason;  // error: the answer is not whole, and more of it never comes
+};
+constexpr std::array kEndWords = {
+    EndWord{"stop", FinishReason::eos},          EndWord{"eos", FinishReason::eos},
+    EndWord{"eos_token", FinishReason::eos},     EndWord{"end_turn", FinishReason::eos},
+    EndWord{"tool_calls", FinishReason::eos},    EndWord{"function_call", FinishReason::eos},
+    EndWord{"word", FinishReason::stop},         EndWord{"stop_sequence", FinishReason::stop},
+    EndWord{"length", FinishReason::length},     EndWord{"limit", FinishReason::length},
+    EndWord{"max_tokens", FinishReason::length}, EndWord{"model_length", FinishReason::length},
+    EndWord{"abort", FinishReason::error},       EndWord{"error", FinishReason::error},
+    EndWord{"cancelled", FinishReason::error},   EndWord{"content_filter", FinishReason::error},
+    EndWord{"safety", FinishReason::error},      EndWord{"refusal", FinishReason::error},
+};
+
+/// Notes how the server says that an answer ended. `matched`: the stop text, or the token, that ended it, if the server
+/// tells it.
+void end_with(ServerPiece& piece, const std::string& word, const Json* matched) {
+  const auto same = [](char a, char b) { return (a >= 'A' && a <= 'Z' ? static_cast<char>(a + 32) : a) == b; };
+  const auto known = std::find_if(kEndWords.begin(), kEndWords.end(), [&](const EndWord& one) {
+    return std::equal(word.begin(), word.end(), one.word.begin(), one.word.end(), same);
+  });
+  piece.reason = known == kEndWords.end() ? FinishReason::other : known->reason;
+  if (piece.reason == FinishReason::eos && matched != nullptr && matched->is_string())
+    piece.reason = FinishReason::stop;
+  if (piece.reason == FinishReason::other) piece.server_reason = said(word, 60);
+  if (piece.reason == FinishReason::error && piece.error.empty())
+    piece.error = fmt::format("it has given the request up ({})", said(word, 60));
 }
 
 }  // namespace
@@ -123,8 +149,7 @@ ServerPiece read_completion(std::string_view json) {
   piece.ids = choice.integers("token_ids", 0, kMaxServerCount);
   const std::string reason = choice.text_or("finish_reason", "");
   if (reason.empty()) return piece;
-  if (reason == "abort" || reason == "error") piece.error = "it has given the request up (" + reason + ")";
-  piece.reason = reason_of(reason, choice.find("stop_reason"));
+  end_with(piece, reason, choice.find("stop_reason"));
   return piece;
 }
 
@@ -235,7 +260,7 @@ class LlamaApi final : public ServerApi {
     if (!piece.last) return piece;
     piece.slot = fields.integer_or("id_slot", -1, -1, kMaxServerCount);
     const std::string type = fields.text_or("stop_type", "limit");
-    piece.reason = type == "eos" ? FinishReason::eos : type == "word" ? FinishReason::stop : FinishReason::length;
+    end_with(piece, type == "none" ? "limit" : type, nullptr);
     return piece;
   }
 
@@ -460,15 +485,9 @@ class SglangApi final : public ServerApi {
  private:
   /// What it matched is a stop text, or the id of a token that ends answers.
   static void end(ServerPiece& piece, const JsonFields& reason) {
-    const std::string type = reason.text_or("type", "");
-    const Json* matched = reason.find("matched");
-    if (type == "abort") {
-      piece.error = reason.text_or("message", "");
-      if (piece.error.empty()) piece.error = "aborted";
-    }
-    piece.reason = type == "length"                             ? FinishReason::length
-                   : matched != nullptr && matched->is_string() ? FinishReason::stop
-                                                                : FinishReason::eos;
+    const std::string type = reason.text_or("type", "stop");
+    if (type == "abort") piece.error = reason.text_or("message", "");
+    end_with(piece, type, reason.find("matched"));
   }
 
   bool deltas_, caches_;

@@ -109,6 +109,7 @@ struct ServerPiece {
   double prompt_ms = -1.0, decode_ms = -1.0;
   int slot = -1;
   std::optional<FinishReason> reason;  // the answer has ended
+  std::string server_reason;           // FinishReason::other: the server's word
   bool last = false;                   // nothing follows
   std::string error;                   // the server's words
 };

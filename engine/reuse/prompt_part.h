@@ -43,6 +43,7 @@ struct NamedNumber {
 struct PartUse {
   const Method* method = &full_method();  // full, prefix, or the request's method
   bool from_segment = false;
+  bool lost = false;                 // its KV was there, or was to be, and memory was short: `reason` says where
   bool corrected = false;            // a learned correction was added (Calibration::corrections)
   std::string reason;                // why the method differs from the one that the request names
   std::int64_t reused_tokens = 0;    // tokens neither computed in full nor chosen by the method to be recomputed

@@ -70,6 +70,8 @@ struct Relayed {
 
 struct Warning {
   std::string message;
+  WarningCode code = WarningCode::other;
+  std::string agent{}, turn{};  // whose turn it is about; empty: the run
 };
 
 struct RunFinished {

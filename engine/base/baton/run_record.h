@@ -122,6 +122,14 @@ struct MemoryRecord {
   std::int64_t method_bytes = 0;              // what methods have learned, at the end of the run
 };
 
+/// Warnings of one kind about one turn, or about the run.
+struct WarningRecord {
+  WarningCode code = WarningCode::other;
+  std::string agent, turn;  // empty: about the run
+  std::string message;      // of the first one
+  int count = 1;
+};
+
 /// What a run did, and what became of it.
 struct RunRecord {
   int schema = 1;
@@ -146,6 +154,7 @@ struct RunRecord {
   double measured_ms = 0.0;         // by how much longer their steps were for that; in wall_ms
   std::vector<AgentRecord> agents;
   std::vector<ServerRecord> servers;
+  std::vector<WarningRecord> warnings;  // in the order of the first of each kind; at most 256
   MemoryRecord memory;
   std::string record_error;  // why RunOptions::record was not written, or empty; not in the JSON
 

@@ -155,6 +155,18 @@ struct FieldsOf<ServerRecord> {
 };
 
 template <>
+struct FieldsOf<WarningRecord> {
+  template <class Fields, class Record>
+  static void visit(Fields& fields, Record& record) {
+    fields.word("code", record.code);
+    fields.text("agent", record.agent);
+    fields.text("turn", record.turn);
+    fields.text("message", record.message);
+    fields.count("count", record.count);
+  }
+};
+
+template <>
 struct FieldsOf<MemoryRecord> {
   template <class Fields, class Record>
   static void visit(Fields& fields, Record& record) {
@@ -196,6 +208,7 @@ struct FieldsOf<RunRecord> {
     fields.number("measured_ms", record.measured_ms, 0);
     fields.list("agents", record.agents);
     fields.list_or_none("servers", record.servers);
+    fields.list_or_none("warnings", record.warnings);
     fields.object("memory", record.memory);
   }
 };

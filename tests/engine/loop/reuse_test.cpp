@@ -543,6 +543,21 @@ TEST_CASE("reuse: why a segment is not taken is said", "[reuse]") {
   CHECK(same(relayed, greedy(*engine, {text(20, 3), part, text(10, 4)}, method("rectify"))));
 }
 
+TEST_CASE("reuse: a text whose segment was evicted is computed, and is told as lost", "[reuse]") {
+  const auto small = engine_of({}, {.segment_budget_bytes = 400 << 10});
+  const PromptPart first = answer(*small, {text(30, 1)}, 40, 2);
+  PromptPart last;
+  for (std::uint64_t seed = 10; seed < 50; ++seed) last = answer(*small, {text(30, seed)}, 40, seed);
+  REQUIRE(small->stats().segments.evicted > 0);
+  const auto use = [&](const PromptPart& part) {
+    return greedy(*small, {text(20, 3), part, text(10, 4)}, method("direct")).result.uses[1];
+  };
+  CHECK_FALSE(use(last).lost);
+  CHECK(use(first).lost);
+  CHECK_THAT(use(first).reason, Catch::Contains("evicted"));
+  CHECK_FALSE(use({"", first.tokens, nullptr, 0}).lost);  // nobody promised its KV
+}
+
 TEST_CASE("reuse: values are not compared in a layer that reads those of another", "[reuse]") {
   const auto engine = engine_of({.heads = 4, .window = 21, .qk_norm = true, .gemma4 = true});
   const PromptPart part = answer(*engine, {text(30, 1)}, 40, 2);

@@ -47,8 +47,8 @@ struct OpenAiServer {
                                : Json{{"index", 0}, {"text", piece}, {"finish_reason", nullptr}};
       answer.event(Json{{"id", "1"}, {"choices", {choice}}, {"usage", nullptr}}.dump());
     }
-    const Json end = chat ? Json{{"index", 0}, {"delta", Json::object()}, {"finish_reason", "stop"}}
-                          : Json{{"index", 0}, {"text", ""}, {"finish_reason", "stop"}};
+    const Json end = chat ? Json{{"index", 0}, {"delta", Json::object()}, {"finish_reason", reason}}
+                          : Json{{"index", 0}, {"text", ""}, {"finish_reason", reason}};
     answer.event(Json{{"choices", {end}}}.dump());
     answer.event(Json{
         {"choices", Json::array()},
@@ -66,6 +66,7 @@ struct OpenAiServer {
   }
 
   std::string models;
+  std::string reason = "stop";
   bool without_end = false;
   std::mutex mutex;
   std::vector<Json> bodies;
@@ -117,10 +118,33 @@ TEST_CASE("a server that takes messages gets those of the prompt, whatever its v
                                       {{"role", "user"}, {"content", "Say <|baton:system|>\xF0\x9F\xA6\x8A now"}}}}});
 }
 
+TEST_CASE("a server's word for the end of an answer is known, is an error, or is told") {
+  OpenAiServer server;
+  const std::shared_ptr<const ModelText> text = std::make_shared<const ModelText>(message_text());
+  for (const auto& engine : {server.open(), server.open("", text)}) {
+    for (const auto& [word, expected] :
+         {std::pair("stop", FinishReason::eos), std::pair("tool_calls", FinishReason::eos),
+          std::pair("end_turn", FinishReason::eos), std::pair("length", FinishReason::length),
+          std::pair("MAX_TOKENS", FinishReason::length), std::pair("content_filter", FinishReason::error),
+          std::pair("SAFETY", FinishReason::error), std::pair("abort", FinishReason::error),
+          std::pair("out of paper", FinishReason::other)}) {
+      INFO(word);
+      server.reason = word;
+      AskedServer asked(*engine, asking(*engine, "ab"));
+      const GenerationResult& result = asked.wait();
+      CHECK(result.reason == expected);
+      if (expected == FinishReason::error) CHECK_THAT(result.error, Contains(word));
+      CHECK(result.server_reason == (expected == FinishReason::other ? word : ""));
+    }
+  }
+}
+
 TEST_CASE("a server with a tokenizer of ours gets token ids") {
   OpenAiServer server;
   server.without_end = true;
   const auto engine = server.open("", std::make_shared<const ModelText>(message_text()));
+  CHECK(engine->info().ids_per_token == 1);
+  CHECK(server.open()->info().ids_per_token == 3);  // bytes
   AskedServer asked(*engine, asking(*engine, "ab"));
   CHECK(asked.wait().text == "H\xC3\xA9!");
   CHECK(asked.wait().tokens == std::vector<TokenId>{'H', 0xC3, 0xA9, '!'});
