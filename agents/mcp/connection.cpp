@@ -179,8 +179,13 @@ std::string read_tools(std::string_view message, std::vector<ToolSchema>& tools,
       if (one.contains("description") && one["description"].is_string())
         tool.description = beginning(one["description"].get<std::string>(), kMaxDescription);
       add_tool(std::move(tool), one.contains("inputSchema") ? one["inputSchema"] : OrderedJson(), tools, left_out);
+    } else {
+      left_out.push_back(fmt::format("tool '{}' is left out: another one before it has this name", name));
     }
-    if (left_out.size() > kMaxMcpTools) break;
+    if (left_out.size() > kMaxMcpTools) {
+      left_out.push_back("all tools behind it on this page are left out");
+      break;
+    }
   }
   const bool more = result.contains("nextCursor") && result["nextCursor"].is_string();
   return more ? result["nextCursor"].get<std::string>() : std::string();

@@ -24,7 +24,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr std::array<std::string_view, 4> kVersions = {"2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"};
-constexpr int kMaxPages = 64;
+constexpr int kMaxPages = static_cast<int>(kMaxMcpTools);
 constexpr int kMaxSchemas = 256;  // maximum number of schemas examined for one argument
 
 /// Returns a member of an object if it is a text, else an empty text.
@@ -33,13 +33,18 @@ std::string text_in(const Json& object, const char* key) {
                                                                                : std::string();
 }
 
-/// Returns a piece of content as text; content of other types is only named.
+/// Returns a piece of content as text; content of other types is only named. Throws McpError for a text without text.
 std::string text_of(const Json& content) {
   const std::string type = text_in(content, "type");
-  if (type == "text") return text_in(content, "text");
+  if (type == "text") {
+    if (!content.contains("text") || !content["text"].is_string())
+      throw McpError("the server's result has content of type 'text' without a text");
+    return text_in(content, "text");
+  }
   if (type == "resource" && content.contains("resource")) {
     const Json& resource = content["resource"];
-    if (resource.is_object() && resource.contains("text")) return text_in(resource, "text");
+    if (resource.is_object() && resource.contains("text") && resource["text"].is_string())
+      return text_in(resource, "text");
     return fmt::format("[{}, which is not text]", text_in(resource, "uri"));
   }
   if (type == "resource_link") return fmt::format("[{}: {}]", text_in(content, "name"), text_in(content, "uri"));
@@ -149,6 +154,10 @@ void McpServer::shake_hands(const std::string& version, const McpWait& wait) {
 
 void McpServer::list_tools(const McpWait& wait) {
   std::string cursor;
+  std::set<std::string> seen;                            // cursors
+  const auto leave_rest = [&](const std::string& why) {  // in front: of many notes the first are shown
+    left_out_.insert(left_out_.begin(), fmt::format("the rest of its list of tools is left out: {}", why));
+  };
   for (int page = 0; page < kMaxPages; ++page) {
     const Json params = cursor.empty() ? Json::object() : Json{{"cursor", cursor}};
     const std::string answer = connection_->request("tools/list", json_text(params), wait);
@@ -157,8 +166,12 @@ void McpServer::list_tools(const McpWait& wait) {
     } catch (const std::runtime_error& error) {
       throw McpError(error.what());
     }
-    if (cursor.empty() || tools_.size() >= kMaxMcpTools) return;
+    if (cursor.empty()) return;
+    if (tools_.size() >= kMaxMcpTools) return leave_rest(fmt::format("there are {} tools before it", tools_.size()));
+    if (!seen.insert(cursor).second)
+      return leave_rest(fmt::format("it gives the cursor '{}' a second time", said(cursor, 40)));
   }
+  leave_rest(fmt::format("it has more than {} pages", kMaxPages));
 }
 
 ToolResult McpServer::call(const std::string& tool, const std::string& arguments, const McpWait& wait) const {
@@ -167,12 +180,16 @@ ToolResult McpServer::call(const std::string& tool, const std::string& arguments
   const Json& result = answer.result();
   ToolResult out;
   if (!result.is_object()) return {false, "error: the server's result is not an object"};
-  out.ok = !(result.contains("isError") && result["isError"].is_boolean() && result["isError"].get<bool>());
-  if (result.contains("content") && result["content"].is_array()) {
+  const auto has = [&](const char* key) { return result.contains(key) && !result[key].is_null(); };
+  out.ok = !has("isError") || result["isError"] == false;
+  if (has("content") ? !result["content"].is_array() : !has("structuredContent"))
+    return {false, fmt::format("error: the server's result has no list 'content', found {}",
+                               said(has("content") ? json_text(result["content"]) : json_text(result), 200))};
+  if (has("content")) {
     for (const Json& content : result["content"]) add_line(out.text, text_of(content));
   }
-  if (out.text.empty() && result.contains("structuredContent")) out.text = json_text(result["structuredContent"]);
-  if (!out.ok) out.text = "error: " + out.text;
+  if (out.text.empty() && has("structuredContent")) out.text = json_text(result["structuredContent"]);
+  if (!out.ok) out.text = "error: " + (out.text.empty() ? "the tool failed without a message" : out.text);
   return out;
 }
 
@@ -194,7 +211,9 @@ std::string McpServer::prompt(const std::string& name, const std::map<std::strin
   const Json& result = answer.result();
   std::string text;
   for (const Json& message : list_in(result, "prompts/get", "messages", spec_.name)) {
-    if (message.is_object() && message.contains("content")) add_line(text, text_of(message["content"]));
+    if (!message.is_object() || !message.contains("content"))
+      throw McpError(fmt::format("MCP server '{}': a message of prompt '{}' has no content", spec_.name, name));
+    add_line(text, text_of(message["content"]));
   }
   return text;
 }

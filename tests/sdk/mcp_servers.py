@@ -112,6 +112,9 @@ def result_of(mode, method, params):
             return {"tools": "none"}
         if mode == "endless-pages":
             return {"tools": TOOLS[:1], "nextCursor": "again"}
+        if mode == "small-pages":
+            page = int(params.get("cursor", 0))
+            return {"tools": [{"name": f"tool_{page}", "inputSchema": {"type": "object"}}], "nextCursor": str(page + 1)}
         if params.get("cursor") == "second page":
             return {"tools": TOOLS[2:]}
         return {"tools": TOOLS[:2], "nextCursor": "second page"}
@@ -270,10 +273,26 @@ class StdioServer:
             good["result"] = [1, 2]
         if mode == "no-content":
             good["result"] = {"content": {"type": "text"}}
+        if mode == "text-content":
+            good["result"] = {"content": "7"}
+        if mode == "nothing":
+            good["result"] = {}
+        if mode == "null-content":
+            good["result"] = {"content": None}
+        if mode == "text-without-text":
+            good["result"] = {"content": [{"type": "text", "text": "7"}, {"type": "text", "text": 3}]}
+        if mode == "error-without-words":
+            good["result"] = {"isError": True, "content": []}
+        if mode == "error-as-text":
+            good["result"] = {"isError": "true", "content": [{"type": "text", "text": "7"}]}
+        if mode == "structured":
+            good["result"] = {"structuredContent": {"sum": 7}}
+        if mode == "empty-content":
+            good["result"] = {"content": []}
         if mode == "odd-content":
             good["result"] = {"content": [
                 3, None, [], {}, {"type": 7}, {"type": "image", "data": "", "mimeType": WORDS}, {"type": "resource"},
-                {"type": "resource", "resource": 3}, {"type": "text", "text": 3}]}
+                {"type": "resource", "resource": 3}]}
         if mode == "good":
             self.notify()
             assert self.ask("ping")["result"] == {}
