@@ -74,6 +74,7 @@ class ChatView {
   ChatView(const Workflow& workflow, const ChatArguments& arguments)
       : speaker_(workflow.turns().back().agent),
         streams_(stdout_is_terminal() && !arguments.json),
+        warns_(!arguments.quiet),
         quiet_(arguments.quiet || !stderr_is_terminal()) {}
 
   void on_event(const Event& event) {
@@ -90,8 +91,8 @@ class ChatView {
     } else if (const auto* tool = std::get_if<ToolCalled>(&event); tool != nullptr && !quiet_) {
       tell(styled(Style::dim, fmt::format("{}: tool {} {}\n", turn_name(tool->agent, tool->round),
                                           printable(tool->tool, Lines::fold), tool->ok ? "ran" : "failed")));
-    } else if (const auto* warning = std::get_if<Warning>(&event); warning != nullptr && !quiet_) {
-      tell(styled(Style::yellow, printable(warning->message, Lines::fold) + "\n"));
+    } else if (const auto* warning = std::get_if<Warning>(&event); warning != nullptr && warns_) {
+      tell(warning_line(warning->message));
     }
   }
 
@@ -115,6 +116,7 @@ class ChatView {
 
   std::string speaker_;
   bool streams_;
+  bool warns_;  // also where no person reads along: what is lost must be in the log
   bool quiet_;
   bool thinking_ = false;  // its thinking is the last thing that was written
   std::string streamed_, notes_;
@@ -247,7 +249,7 @@ class Chat {
     }
     if (record.state != RunState::ok) {
       note("\n" + styled(Style::red, "baton: ") + printable(record.error, Lines::keep) + "\n");
-      return record.error_kind == ErrorKind::resources ? kResources : kRunFailed;
+      return exit_code_of(record);
     }
     if (arguments_.json) return kOk;
     const std::string answer = answer_of(record);

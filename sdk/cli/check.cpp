@@ -54,11 +54,16 @@ int validate(const CheckArguments& arguments) {
   std::set<std::string> codes;
   bool sound = true;
   for (const auto& file : arguments.files) {
-    OrderedJson errors = OrderedJson::array(), host_tools = OrderedJson::array();
+    OrderedJson errors = OrderedJson::array(), host_tools = OrderedJson::array(), warnings = OrderedJson::array();
     try {
       one.file = file;
       const Workflow workflow = one.load_to_show();
       host_tools = workflow.absent_tools();
+      for (const TurnInfo& turn : workflow.turns()) {
+        if (turn.unread.empty()) continue;
+        if (!as_json) note(warning_line(fmt::format("{}: {}", file, turn.unread)));
+        warnings.push_back(turn.unread);
+      }
       if (!as_json) {
         const auto counted = [](std::size_t n, const char* what) {
           return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s");
@@ -73,8 +78,11 @@ int validate(const CheckArguments& arguments) {
       if (!as_json) codes.merge(note_mistakes(error));
       for (const auto& item : error.items) errors.push_back(json_of(item));
     }
-    list.push_back(
-        {{"file", file}, {"ok", errors.empty()}, {"errors", std::move(errors)}, {"host_tools", std::move(host_tools)}});
+    list.push_back({{"file", file},
+                    {"ok", errors.empty()},
+                    {"errors", std::move(errors)},
+                    {"warnings", std::move(warnings)},
+                    {"host_tools", std::move(host_tools)}});
   }
   if (as_json) result(list.dump(2, ' ', false, OrderedJson::error_handler_t::replace) + "\n");
   note_explain(codes);

@@ -65,7 +65,7 @@ class PlanText {
   }
 
   void part(const PreviewPart& part) {
-    std::string count = part.known             ? fmt::format("{} tokens", part.tokens.size())
+    std::string count = part.known             ? fmt::format("{} tokens", part.most_tokens)
                         : part.most_tokens > 0 ? fmt::format("<= {} tokens", part.most_tokens)
                                                : std::string("? tokens");
     const std::string name =
@@ -532,7 +532,7 @@ std::vector<std::string> plan_warnings(const Workflow& workflow, const std::opti
     if (turn.context == 0 || warned.count(turn.agent) > 0) continue;
     const std::string name = turn_name(turn.agent, turn.round);
     std::int64_t known = 0;
-    for (const PreviewPart& part : turn.prompt) known += static_cast<std::int64_t>(part.tokens.size());
+    for (const PreviewPart& part : turn.prompt) known += part.known ? part.most_tokens : 0;
     if (known >= turn.context) {
       warnings.push_back(
           fmt::format("the prompt of {} cannot fit: {} tokens of it are known, and the context of its "
@@ -552,6 +552,7 @@ std::vector<std::string> plan_warnings(const Workflow& workflow, const std::opti
     warnings.push_back("only the program that provides these tools can run it: " + host);
   std::set<std::string> read;
   for (const TurnInfo& turn : workflow.turns()) {
+    if (!turn.unread.empty()) warnings.push_back(turn.unread);
     for (const SlotInfo& slot : turn.slots) {
       if (slot.source == SlotInfo::Source::input) read.insert(slot.name);
     }

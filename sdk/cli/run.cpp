@@ -106,14 +106,6 @@ void report(const RunArguments& arguments, const RunRecord& record) {
   note(summary_table(record));
 }
 
-int exit_code_of(const RunRecord& record) {
-  if (record.state == RunState::ok) return kOk;
-  if (record.state == RunState::timeout) return kTimeout;
-  if (record.state == RunState::cancelled) return kInterrupted;
-  if (record.state == RunState::suspended) return kSuspended;
-  return record.error_kind == ErrorKind::resources ? kResources : kRunFailed;
-}
-
 /// What a run waits for, and how to go on with it.
 std::string how_to_answer(const std::map<std::string, Asked>& asked, const RunArguments& arguments) {
   std::string text, answers;

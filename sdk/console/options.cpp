@@ -322,6 +322,23 @@ int run_verb(const std::string& program, const std::function<int()>& action) {
 
 }  // namespace
 
+int exit_code_of(const RunRecord& record) {
+  switch (record.state) {
+    case RunState::ok:
+      return kOk;
+    case RunState::timeout:
+      return kTimeout;
+    case RunState::cancelled:
+      return kInterrupted;
+    case RunState::suspended:
+      return kSuspended;
+    case RunState::failed:
+      break;
+  }
+  if (record.error_kind == ErrorKind::input) return kUsage;
+  return record.error_kind == ErrorKind::resources ? kResources : kRunFailed;
+}
+
 int run_program(CommandLine& line, const std::map<std::string, std::string>& moved, int argc, char** argv) {
   const std::string& program = line.program();
   if (argc < 2) {

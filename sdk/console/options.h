@@ -11,6 +11,7 @@
 #include <baton/baton.h>
 
 #include "sdk/console/command_line.h"
+#include "sdk/console/terminal.h"
 
 namespace baton::cli {
 
@@ -34,6 +35,9 @@ struct WorkflowArguments {
  private:
   Workflow load(WorkflowOptions options) const;
 };
+
+/// The exit code of a run, from its state and from whose its error is.
+int exit_code_of(const RunRecord& record);
 
 /// "find_order, get_weather": what only the program that runs the workflow has; empty: nothing.
 std::string tools_of_host(const Workflow& workflow);

@@ -366,7 +366,9 @@ class EventReader {
     const RecordFields fields(*json, where, "");
     const std::string type = fields.text("type");
     if (type == "warning") {
-      if (++report_.warning_count <= kMaxWarnings) report_.warnings.push_back(fields.text("message"));
+      if (++report_.warning_count > kMaxWarnings) return;
+      const std::string code = fields.text("code", "");  // earlier versions wrote none
+      report_.warnings.push_back(fields.text("message") + (code.empty() ? "" : " (" + code + ")"));
       return;
     }
     if (type == "relayed") {

@@ -360,7 +360,7 @@ struct Parts {
   void operator()(const baton::ToolCalled& event) { agent = event.agent, text = event.result; }
   void operator()(const baton::AgentFinished& event) { agent = event.record.agent, text = event.record.output; }
   void operator()(const baton::Relayed& event) { agent = event.to; }
-  void operator()(const baton::Warning& event) { text = event.message; }
+  void operator()(const baton::Warning& event) { agent = event.agent, text = event.message; }
   void operator()(const baton::RunFinished&) {}
   void operator()(const baton::PrefillProgress& event) { agent = event.agent; }
   void operator()(const baton::TentativeToken& event) { agent = event.agent, text = event.text; }
@@ -383,6 +383,7 @@ baton_status status_of(const baton::RunRecord& record) {
   if (record.state == baton::RunState::timeout) return BATON_TIMEOUT;
   if (record.state == baton::RunState::cancelled) return BATON_STOPPED;
   if (record.state == baton::RunState::suspended) return BATON_SUSPENDED;
+  if (record.error_kind == baton::ErrorKind::input) return BATON_USAGE;
   return record.error_kind == baton::ErrorKind::resources ? BATON_RESOURCES : BATON_FAILED;
 }
 

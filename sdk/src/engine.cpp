@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <future>
 #include <map>
@@ -15,6 +16,7 @@
 #include <tuple>
 
 #include "engine/base/clock.h"
+#include "engine/base/json/json_parts.h"
 #include "engine/base/utf8.h"
 #include "engine/learning/profile_files.h"
 #include "engine/registry.h"
@@ -59,7 +61,7 @@ struct Engine::Impl {
     for (const auto& [key, opened] : models) {
       try {
         keep_states(*opened.get().engine);
-        keep_relay_history(*opened.get().engine);
+        keep_history(*opened.get().engine);
         finish_store(*opened.get().engine);
       } catch (const std::exception& error) {
         try_to([&] { warn(error.what()); });
@@ -72,6 +74,7 @@ struct Engine::Impl {
   std::mutex mutex;
   std::map<Key, Opened> models;
   std::mutex profiling;
+  std::atomic<bool> told_of_history = false;
   ServedModels served;
 
   /// Throws in a callback of the engine, which holds up what `call` waits for.
@@ -295,6 +298,15 @@ struct Engine::Impl {
       }
     }
   }
+  /// What is measured of a model while it runs; that it cannot be kept is said once.
+  void keep_history(LocalEngine& engine) {
+    const std::string why = keep_relay_history(engine);
+    if (why.empty() || told_of_history.exchange(true)) return;
+    warn(fmt::format(
+        "what was measured of {} cannot be kept, so that each process measures again ({}); XDG_CACHE_HOME names "
+        "another folder",
+        engine.model().path.string(), why));
+  }
   void keep_states(LocalEngine& engine) const {
     if (options.learned_folder.empty()) return;
     for (const Method* method : methods()) {
@@ -477,6 +489,12 @@ Run start_run(const Engine& engine, const Workflow& workflow, const RunOptions& 
   }
   if (const std::string wrong = check_finished(*plan, options.finished); !wrong.empty())
     throw InputError("finished: " + wrong);
+  for (const AgentFinished& one : options.finished) {
+    const PlannedTurn& turn = plan->turns[static_cast<std::size_t>(one.turn)];
+    if (turn.asks() && to_steps.contains(turn.id))
+      throw InputError(fmt::format("answers: step '{}' has an answer already, '{}'; another one would not be read",
+                                   turn.id, beginning(one.record.output, 60)));
+  }
   request.finished = options.finished;
   request.answers = options.answers;
   request.calls = options.calls;
@@ -501,8 +519,8 @@ Run start_run(const Engine& engine, const Workflow& workflow, const RunOptions& 
     of.load_ms = open.load_ms;
     of.measure_ms = open.measure_ms;
     with_resource_errors([&] { check_prompts(of, stop); });
-    return std::function<void()>([engines = std::move(open.engines)] {
-      for (const auto& [name, opened] : engines) keep_relay_history(*opened);
+    return std::function<void()>([impl, engines = std::move(open.engines)] {
+      for (const auto& [name, opened] : engines) impl->keep_history(*opened);
     });
   };
   auto recorder = options.record.empty() ? nullptr : impl->recorder(engine, workflow, timed);  // last: it writes

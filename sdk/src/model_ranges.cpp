@@ -20,12 +20,14 @@ PaperRanges& paper_ranges() {
   return the_ranges;
 }
 
-void keep(const std::filesystem::path& file, const std::string& text) {
-  if (file.empty()) return;
+/// Returns why the file could not be written; empty: it was.
+std::string keep(const std::filesystem::path& file, const std::string& text) {
+  if (file.empty()) return "the environment names no folder for caches (XDG_CACHE_HOME) and no home";
   try {
     write_whole(file, text);
-  } catch (const std::filesystem::filesystem_error&) {
-    // The next process measures again.
+    return {};
+  } catch (const std::filesystem::filesystem_error& error) {
+    return fmt::format("{}: {}", file.string(), error.code().message());
   }
 }
 
@@ -129,10 +131,11 @@ void read_relay_history(LocalEngine& engine) {
     update_calibration(engine, [&](Calibration& now) { now.history = std::move(*found); });
 }
 
-void keep_relay_history(LocalEngine& engine) {
+std::string keep_relay_history(LocalEngine& engine) {
   const std::string& fingerprint = engine.model().fingerprint;
-  if (auto history = engine.changed_history())
-    keep(places_in_cache(fingerprint), to_json(StoredPlaces{fingerprint, std::move(*history)}));
+  auto history = engine.changed_history();
+  if (!history) return {};
+  return keep(places_in_cache(fingerprint), to_json(StoredPlaces{fingerprint, std::move(*history)}));
 }
 
 std::set<std::pair<std::string, std::string>> hand_overs_between(const Plan& plan) {

@@ -52,8 +52,8 @@ void ensure_relay_levels(LocalEngine& engine);
 
 /// Gives the engine the history of its places that the user's cache has, if any.
 void read_relay_history(LocalEngine& engine);
-/// Writes it there, if it has changed.
-void keep_relay_history(LocalEngine& engine);
+/// Writes it there, if it has changed. Returns why it could not be written; empty: it was, or it has not changed.
+std::string keep_relay_history(LocalEngine& engine);
 
 /// Names of the models between which answers move; if all agents have one model, that one with itself.
 std::set<std::pair<std::string, std::string>> hand_overs_between(const Plan& plan);

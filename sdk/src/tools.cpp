@@ -75,9 +75,12 @@ void warn_of_left_out(const McpServer& server, RunRequest& request) {
   constexpr std::size_t kMaxShown = 16;
   const std::vector<std::string>& all = server.left_out();
   for (std::size_t i = 0; i < std::min(all.size(), kMaxShown); ++i)
-    request.warnings.push_back(fmt::format("MCP server '{}': {}", server.spec().name, all[i]));
+    request.warnings.push_back(
+        {fmt::format("MCP server '{}': {}", server.spec().name, all[i]), WarningCode::tools_left_out});
   if (all.size() > kMaxShown)
-    request.warnings.push_back(fmt::format("MCP server '{}': more tools are left out", server.spec().name));
+    request.warnings.push_back(
+        {fmt::format("MCP server '{}': {} more of this kind", server.spec().name, all.size() - kMaxShown),
+         WarningCode::tools_left_out});
 }
 
 }  // namespace
@@ -107,11 +110,14 @@ void start_servers(const std::shared_ptr<McpServers>& servers, RunRequest& reque
       request.unready = one.error;
       return;
     }
-    if (!one.server) request.warnings.push_back(one.error + "; the run goes on without it");
+    if (!one.server)
+      request.warnings.push_back({one.error + "; the run goes on without it", WarningCode::server_missing});
     if (one.server && one.start_ms > 0) warn_of_left_out(*one.server, request);
   }
   try {
-    request.plan = completed(*request.plan, started, request.warnings);
+    std::vector<std::string> left_out;
+    request.plan = completed(*request.plan, started, left_out);
+    for (std::string& what : left_out) request.warnings.push_back({std::move(what), WarningCode::tools_left_out});
     request.tools = with_steps(*request.tools, started, request.tools);
   } catch (const McpError& error) {
     request.unready = error.what();

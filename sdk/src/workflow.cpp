@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <set>
 
 #include "agents/prompts/prompt.h"
 #include "engine/base/hash.h"
@@ -82,6 +83,7 @@ int answering_turn(const Plan& plan) {
   if (plan.spec->outputs.size() != 1 || plan.spec->outputs.front().second.size() != 1) return -1;
   const auto placeholder = find_placeholder(*plan.spec, plan.spec->outputs.front().second.front().placeholder);
   if (!placeholder || placeholder->kind != Placeholder::Kind::agent || placeholder->history != 0) return -1;
+  if (!placeholder->step.empty()) return -1;
   const int last = plan.last_turn_of(placeholder->id, plan.rounds);
   if (last < 0) return -1;
   const PlannedTurn& turn = plan.turns[static_cast<std::size_t>(last)];
@@ -93,6 +95,19 @@ int answering_turn(const Plan& plan) {
   const bool is_last = turns == 1 || (of_round == 1 && !turn.when && !plan.spec->topology.until);
   const bool is_final = turn.on_error == OnError::fail && turn.retry.attempts == 1 && !turn.calls;
   return turn.has_prompt() && is_last && is_final ? last : -1;
+}
+
+/// The agents that the outputs name.
+std::set<std::string> agents_in_outputs(const WorkflowSpec& spec) {
+  std::set<std::string> agents;
+  for (const auto& [name, pieces] : spec.outputs) {
+    for (const TemplatePiece& piece : pieces) {
+      if (piece.placeholder.empty()) continue;
+      const std::optional<Placeholder> known = find_placeholder(spec, piece.placeholder);
+      if (known && known->kind != Placeholder::Kind::input) agents.insert(known->id);
+    }
+  }
+  return agents;
 }
 
 /// Suggests what was meant by a file that does not exist, or by a folder.
@@ -157,6 +172,7 @@ std::vector<std::string> Workflow::absent_tools() const { return impl_->plan->sp
 std::vector<TurnInfo> Workflow::turns() const {
   std::vector<TurnInfo> turns;
   const int answering = answering_turn(*impl_->plan);
+  const std::set<std::string> shown = agents_in_outputs(*impl_->plan->spec);
   for (const auto& planned : impl_->plan->turns) {
     TurnInfo turn;
     turn.id = planned.id;
@@ -184,6 +200,8 @@ std::vector<TurnInfo> Workflow::turns() const {
       turn.summaries = fmt::format(
           "{}model '{}'", writer->agent.empty() ? "" : fmt::format("agent '{}', ", writer->agent), writer->model);
     turn.answers = answering == static_cast<int>(turns.size());
+    turn.in_outputs = shown.contains(planned.agent);
+    turn.unread = planned.unread;
     turns.push_back(std::move(turn));
   }
   return turns;
@@ -268,6 +286,9 @@ struct ShownModel {
   std::string dtype, activations;
 
   const ModelText& text() const { return served ? served->text() : *local; }
+  std::int64_t tokens_of(std::size_t ids) const {
+    return served ? served->info().tokens_of(ids) : static_cast<std::int64_t>(ids);
+  }
   std::int32_t context() const { return served ? served->info().context : local->options.context; }
 };
 
@@ -319,7 +340,7 @@ TurnPreview preview_of(const PlannedTurn& turn, const ShownModel& shown_model, c
       shown.tokens = part.tokens;
       shown.text = text_of_part(model, part, preview.prompt.empty());
     }
-    shown.most_tokens = shown.known ? static_cast<std::int64_t>(part.tokens.size()) : bound->second;
+    shown.most_tokens = shown.known ? shown_model.tokens_of(part.tokens.size()) : bound->second;
     preview.prompt_tokens += shown.most_tokens;
     preview.prompt.push_back(std::move(shown));
   }

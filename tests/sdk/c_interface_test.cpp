@@ -371,7 +371,7 @@ TEST_CASE("C: a tool is given the text and its options, and fills its placeholde
   CHECK(outcome_of(baton_workflow_parse, &invalid, team(8, "count").c_str(), nullptr).status == BATON_INVALID);
 }
 
-TEST_CASE("C: a tool that fails, or throws, is a failed call and not a failed run") {
+TEST_CASE("C: a tool that fails, or throws, before a prompt fails its turn, and the run says so") {
   for (const baton_tool_callback callback :
        {baton_tool_callback([](baton_tool_call*, void*) { return false; }),
         baton_tool_callback(
@@ -380,7 +380,7 @@ TEST_CASE("C: a tool that fails, or throws, is a failed call and not a failed ru
         baton_tool_callback([](baton_tool_call*, void*) -> bool { throw 1; })}) {
     const auto tools = tools_with("broken", callback);
     const auto run = start(engine(), parse(team(4, "broken"), tools.get()));
-    CHECK(wait(run) == BATON_OK);
+    CHECK(wait(run) == BATON_FAILED);
     int calls = 0;
     baton_event* next = nullptr;
     while (baton_run_next(&next, run.get(), -1, nullptr) == BATON_OK) {

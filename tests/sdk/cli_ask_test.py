@@ -78,6 +78,19 @@ class Asking(Cli):
         self.assertEqual([use["tool"], use["arguments"], use["result"]], ["ask", "Is this right?\n" + solver["output"], "yes"])
         self.assertTrue(record["outputs"]["answer"].startswith("yes: "))
 
+    def test_an_answer_that_nobody_reads_is_refused(self):
+        self.baton("run", self.asking, "-i", QUESTION, "--record", "t", "--set", "agents.approval.retry=2",
+                   "--answer", "approval=maybe", "-q", code=7)
+        self.assertIn("'maybe' was refused: the output is none of the texts of its enum", self.record("t")["error"])
+
+    def test_a_step_is_answered_once(self):
+        two = TEAM.replace("  aside: {prompt: {user: \"{{ question }}\"}}", "  aside: {ask: Else}")
+        self.write("two.yaml", two)
+        self.baton("run", "two.yaml", "-i", QUESTION, "--record", "two", "--answer", "approval=yes", "-q", code=7)
+        done = self.baton("resume", "two", "--answer", "approval=no", "--answer", "aside=x", "-q", code=2)
+        self.assertIn("step 'approval' has an answer already, 'yes'", done.stderr)
+        self.baton("resume", "two", "--answer", "aside=x", "-q")
+
     def test_a_run_without_an_answer_goes_on_later(self):
         whole = json.loads(self.baton("run", self.asking, "-i", QUESTION, "--answer", "approval=no", "--json", "-q").stdout)
         done = self.baton("run", self.asking, "-i", QUESTION, "--record", "r", code=7)

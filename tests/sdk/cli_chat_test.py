@@ -56,6 +56,16 @@ class Chat(Cli):
         self.assertEqual(plain.stderr, "")
         self.assertEqual(len(self.records(self.solver, said="one \\\ntwo")), 1)
 
+    def test_what_is_lost_is_told_where_no_person_reads_along(self):
+        said = "".join(f"Message {number}: tell me about town number {number}.\n" for number in range(12))
+        arguments = (self.solver, "--set", "models.main.context=120", "--set", "defaults.max_tokens=30")
+        done = self.chat(*arguments, "--json", said=said)
+        self.assertIn("warning: agent 'solver': the first ", done.stderr)
+        self.assertIn("that it remembered were forgotten\n", done.stderr)
+        codes = {one["code"] for line in done.stdout.splitlines() for one in json.loads(line)["warnings"]}
+        self.assertIn("history_forgotten", codes)
+        self.assertEqual(self.chat(*arguments, "-q", said=said).stderr, "")
+
     def test_which_input_is_what_is_typed(self):
         self.assertEqual(self.records(self.team, said="What is 6 x 7?\n")[0]["inputs"]["question"], "What is 6 x 7?")
         record = self.records(self.solver, "--message", "tone", "-i", "question=Why?", said="loud\n")[0]
@@ -81,7 +91,7 @@ class Chat(Cli):
         self.assertIn("exact.session: it is damaged", self.chat(self.team, "--session", "exact.session", said="x", code=2).stderr)
 
     def test_a_message_that_fails_does_not_end_the_chat(self):
-        done = self.chat(self.solver, "-q", said="x" * 20_000 + "\nWhat is 6 x 7?\n", code=1)
+        done = self.chat(self.solver, "-q", said="x" * 20_000 + "\nWhat is 6 x 7?\n", code=2)
         self.assertIn("context", done.stderr)
         self.assertEqual(len(done.stdout.splitlines()), 1)
 

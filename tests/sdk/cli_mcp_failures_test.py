@@ -144,16 +144,36 @@ class ServerFailures(Mcp):
                 self.assertLess(done.seconds, self.LIMIT)
                 self.check_said(done)
                 self.check_line(done.record["servers"][0]["title"])
-        # The pages of the tools have no end: those that came count.
-        self.assertEqual(self.good(self.program("endless-pages")).record["servers"][0]["tools"], 1)
+    def test_pages_of_tools_that_have_no_end(self):
+        """Those that came count, and what is left out is told."""
+        for mode, tools, words in (("endless-pages", 1, "it gives the cursor 'again' a second time"),
+                                   ("small-pages", 128, "there are 128 tools before it")):
+            with self.subTest(mode=mode):
+                done = self.good(self.program(mode))
+                self.assertEqual(done.record["servers"][0]["tools"], tools)
+                found = [one for one in done.record["warnings"] if words in one["message"]]
+                self.assertEqual([(one["code"], one["count"]) for one in found], [("tools_left_out", 1)])
 
     def test_results_that_are_no_results(self):
-        for mode in ("no-object", "no-content", "odd-content"):
+        no_list = "error: the server's result has no list 'content', found "
+        for mode, ok, begin in (("no-object", False, "error: the server's result is not an object"),
+                                ("no-content", False, no_list), ("text-content", False, no_list),
+                                ("nothing", False, no_list), ("null-content", False, no_list),
+                                ("text-without-text", False, "error: the server's result has content of type 'text'"),
+                                ("error-without-words", False, "error: the tool failed without a message"),
+                                ("error-as-text", False, "error: 7"), ("structured", True, '{"sum":7}'),
+                                ("empty-content", True, ""), ("odd-content", True, "")):
             with self.subTest(mode=mode):
                 done = self.good(self.program(mode), ADD, ADD)
                 self.assertLess(done.seconds, self.LIMIT)
                 self.assertEqual(done.results[0], done.results[1])
-                self.assertEqual(done.results[0][0], mode != "no-object")
+                self.assertEqual(done.results[0][0], ok)
+                self.assertTrue(done.results[0][1].startswith(begin), done.results[0][1])
+        # Without `tell` a tool that fails fails its turn.
+        text = (self.folder / self.workflow(self.program("error-as-text"))).read_text()
+        self.write("strict.yaml", text.replace(", calls: {on_error: tell}", ""))
+        done = self.baton("run", "strict.yaml", "--allow-servers", "-q", "-i", "question=x", code=1)
+        self.assertIn("agent 'reader' failed: tool 'mcp' failed: 7", done.stderr)
         done = self.good(self.program("no-contents"), RESOURCE, PROMPT)
         self.assertEqual(done.results, [
             (False, f"error: MCP server 'docs': the answer to '{method}' has no list '{key}'")

@@ -220,6 +220,20 @@ class Report(Records):
         self.assertNotIn("too large", page.texts["team"])
         self.assertLess(len(text), 2_000_000)
 
+    def test_the_end_of_a_round_of_many_turns(self):
+        agents = "".join(f"  m{i}: {{prompt: x{i}}}\n" for i in range(12))
+        self.write("many.yaml", f"version: 1\nmodels: {{main: {{path: \"{ROOT}/samples/models/nano\"}}}}\ndefaults: {{max_tokens: 1}}\n"
+                                f"agents:\n{agents}workflow: {{topology: parallel, rounds: 3}}\n")
+        self.baton("run", "many.yaml", "-i", "user_question=x", "--record", "many", "-q")
+        graph = json.loads((self.folder / "many/graph.json").read_text())
+        self.assertEqual((graph["edges"], [len(one["to"]) for one in graph["barriers"]]), ([], [12, 12]))
+        text, page = self.page(self.folder / "many")
+        self.assertEqual(len(page.of_class("node")), 36)
+        self.assertEqual(set(re.findall(r'<path class="(\w+)" d="M', text.split('<div class="canvas')[1])), {"order"})
+        for wrong in ({"from": ["m0"], "to": ["nobody"]}, {"from": ["m0"], "to": []}, {"from": ["m0#2"], "to": ["m1"]}):
+            (self.folder / "many/graph.json").write_text(json.dumps({**graph, "barriers": [wrong]}))
+            self.assertIn("graph.json: barriers[0]", self.baton("report", "many", code=3).stderr)
+
     def test_outputs_stand_in_the_order_of_the_record(self):
         outputs = {"zebra": "first", "apple": "second", "outputs": "third"}
         hidden = [self.turn("solver", extra={"outputs": {"mango": "no output"}})]
@@ -342,7 +356,7 @@ class Report(Records):
         expect("run.json: schema: expected 1, found 2", setting(["schema"], 2))
         expect("run.json: schema: expected", setting(["schema"], "1"))
         expect("state: expected one of ok, failed, cancelled, timeout, suspended, found the text 'fine'", setting(["state"], "fine"))
-        expect("error_kind: expected one of agent, resources, host, found the text 'x'", setting(["error_kind"], "x"))
+        expect("error_kind: expected one of agent, resources, host, input, found the text 'x'", setting(["error_kind"], "x"))
         expect("agents[0].finish_reason: expected one of eos, stop, length", setting(["agents", 0, "finish_reason"], "<b>"))
         expect("agents: expected a list, found an object", setting(["agents"], {}))
         expect("agents[1]: expected an object, found 3", setting(["agents", 1], 3))

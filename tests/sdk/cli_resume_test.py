@@ -31,6 +31,7 @@ agents:
   counter:
     prompt: {user: "Length: {{ condition_counter_current }}"}
     tools: [{python: {from: agent_solver_current}}]
+    calls: {on_error: tell}
   skipped: {prompt: {user: "{{ agent_solver_current }}"}}
   failing: {prompt: {user: "{{ question }}"}, output: {pattern: "no such text"}, on_error: skip}
 workflow:

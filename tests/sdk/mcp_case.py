@@ -27,7 +27,7 @@ inputs: {{question: string}}
 models: {{main: {{path: "{model}"}}}}
 mcp: {servers}
 agents:
-  reader: {{tools: {steps}}}
+  reader: {{tools: {steps}, calls: {{on_error: tell}}}}
 workflow: {{topology: single, agents: [reader]}}
 """
 

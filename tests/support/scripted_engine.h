@@ -23,9 +23,11 @@ struct Scripted {
   std::string error = {};
   std::chrono::microseconds prefill{0};
   std::chrono::microseconds per_token{0};
-  std::string refused = {};          // submit throws EngineError(memory) with this
-  std::vector<TokenId> tokens = {};  // instead of the bytes of the text
-  std::vector<double> choices = {};  // probabilities
+  std::string refused = {};                           // submit throws EngineError with this
+  std::vector<TokenId> tokens = {};                   // instead of the bytes of the text
+  std::vector<double> choices = {};                   // probabilities
+  std::string lost_kv = {};                           // GenerationResult::lost_kv
+  EngineError::Kind why = EngineError::Kind::memory;  // it is refused
 };
 
 class ScriptedEngine final : public InferenceEngine {
@@ -58,16 +60,16 @@ class ScriptedEngine final : public InferenceEngine {
     seeds.push_back(request.sampling.seed);
     constraints.push_back(request.constraint);
     choices.push_back(request.choices);
-    if (static_cast<std::int32_t>(ids.size()) >= info_.context && info_.context > 0)
+    if (info_.tokens_of(ids.size()) >= info_.context && info_.context > 0)
       throw EngineError(EngineError::Kind::too_long,
                         "the prompt has " + std::to_string(ids.size()) + " tokens, which do not fit the context");
     Scripted answer = script_(prompt);
-    if (!answer.refused.empty()) throw EngineError(EngineError::Kind::memory, answer.refused);
+    if (!answer.refused.empty()) throw EngineError(answer.why, answer.refused);
     Sequence sequence;
     requests.push_back(request);
     requests.back().callbacks = {};
     sequence.request = std::move(request);
-    sequence.prompt_tokens = static_cast<std::int64_t>(ids.size());
+    sequence.prompt_tokens = info_.tokens_of(ids.size());
     sequence.tokens =
         answer.tokens.empty() ? model_->tokenizer->encode(answer.text, SpecialTokens::as_text) : answer.tokens;
     if (sequence.request.thinking) think(sequence, answer);
@@ -95,6 +97,8 @@ class ScriptedEngine final : public InferenceEngine {
   std::shared_ptr<const Segment> exported_kv(const SegmentHandle&) const override { return nullptr; }
   const ModelText& text() const override { return *model_; }
   const EngineInfo& info() const override { return info_; }
+  /// Before the first request: so many ids of its tokenizer are a token.
+  void set_ids_per_token(std::int32_t ids) { info_.ids_per_token = ids; }
   EngineStats stats() const override { return {.weights_bytes = 1000, .kv_peak_bytes = 2000}; }
 
   /// Requests that have not finished.
@@ -197,6 +201,7 @@ class ScriptedEngine final : public InferenceEngine {
       result.thinking_rest = sequence.thinking->rest();
     }
     result.error = sequence.answer.error;
+    result.lost_kv = sequence.answer.lost_kv;
     result.choices = sequence.answer.choices;
     result.prompt_tokens = sequence.prompt_tokens;
     result.kv_entries = result.kv_computed = sequence.prompt_tokens * model_->config.layers;
@@ -210,7 +215,7 @@ class ScriptedEngine final : public InferenceEngine {
 
   const Script script_;
   const std::shared_ptr<const Model> model_;
-  const EngineInfo info_{"scripted", "no device", 1, model_->options.context, kv_format_of(*model_)};
+  EngineInfo info_{"scripted", "no device", 1, model_->options.context, kv_format_of(*model_)};
   mutable std::mutex mutex_;
   std::condition_variable wake_;
   std::map<RequestId, Sequence> sequences_;

@@ -74,11 +74,14 @@ AgentSpec AgentReader::agent(const YamlEntry& entry) {
   agent.on_error = handling.on_error.value_or(OnError::fail);
   agent.fallback = handling.fallback.value_or("");
   agent.retry = handling.retry.value_or(RetrySpec{});
-  if (const bool prompts = fields.has("prompt"); !agent.retry.feedback.empty() && !(prompts && fields.has("output"))) {
+  const bool can_fail = fields.has("output") || fields.text("on_empty") == "fail";
+  if (const bool prompts = fields.has("prompt"); !agent.retry.feedback.empty() && !(prompts && can_fail)) {
     diagnostics_.error(fields.where("retry"), "E0409",
                        fmt::format("{}: 'feedback' has no effect without {}", owner,
                                    prompts ? "'output', which can fail" : "'prompt'"));
   }
+  if (const auto word = fields.text("on_empty"))
+    agent.on_empty = *word == "accept" ? OnEmpty::accept : *word == "fail" ? OnEmpty::fail : OnEmpty::warn;
   if (const YamlNode* node = fields.get("overflow")) read_overflow(*node, owner, agent);
   agent.exact = fields.boolean("exact").value_or(false);
   if (const auto runs = fields.integer("remember")) agent.remember = static_cast<int>(*runs);

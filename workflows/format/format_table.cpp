@@ -182,6 +182,10 @@ std::vector<FormatKey> make_keys(bool laboratory) {
           {"agent", "on_error", on_error(), false, "fail",
            "What happens when a turn fails: the run ends (`fail`), the output is empty (`skip`), or the text "
            "of `fallback` replaces the output."},
+          {"agent", "on_empty", choice({"accept", "warn", "fail"}), false, "warn",
+           "What an output does that holds nothing but blanks: it counts (`accept`), it counts with a warning "
+           "(`warn`), "
+           "or the attempt fails (`fail`), so that `retry` and `on_error` decide."},
           {"agent", "fallback", string(), false, "",
            "The text that stands in for the output when `on_error` is `fallback`."},
           {"agent", "retry", retry(), false, "1",
@@ -241,11 +245,10 @@ std::vector<FormatKey> make_keys(bool laboratory) {
           {"calls", "direct", boolean(), false, "false",
            "The results are the output, and the model is asked again only after an error: for small models, which call "
            "well and answer badly; let another agent read the output."},
-          {"calls", "on_error", choice({"tell", "fail"}), false, "tell",
-           "What a tool that fails does: the model reads the error and may go on (`tell`), or the attempt fails "
-           "(`fail`), "
-           "so that the agent's `retry` and `on_error` decide. What is wrong in a call itself, the model always "
-           "reads."},
+          {"calls", "on_error", choice({"tell", "fail"}), false, "tell; `fail` for tools before the prompt",
+           "What a tool that fails does: its error is its result, which the model reads (`tell`), or the attempt fails "
+           "(`fail`), so that the agent's `retry` and `on_error` decide. What is wrong in a call itself, the model "
+           "always reads."},
           {"calls", "approve", either({choice({"never", "always"}), object("approve")}), false, "never",
            "Whether a person, or the program that runs the workflow, is asked before a call is made: about all calls, "
            "or "

@@ -60,6 +60,8 @@ std::string closest_placeholder(const WorkflowSpec& spec, const std::string& nam
     if (agent.output.has_answer()) names.push_back(placeholder_name({Placeholder::Kind::answer, agent.id}));
     if (agent.output.choose) names.push_back(placeholder_name({Placeholder::Kind::probabilities, agent.id}));
   }
+  for (const NodeSpec& node : spec.topology.nodes)
+    names.push_back(placeholder_name({Placeholder::Kind::agent, node.agent, 0, {}, node.id}));
   for (const std::string& id : ids) {
     for (const auto kind : {Placeholder::Kind::agent, Placeholder::Kind::condition}) {
       names.push_back(placeholder_name({kind, id, 0}));
@@ -118,6 +120,20 @@ std::optional<Placeholder> placeholder_of(std::optional<Placeholder> found, cons
   return has_agent(found->id) ? found : std::nullopt;
 }
 
+constexpr std::string_view kStep = "step_";
+
+/// `agent_of`: the agent of a step, or null.
+template <typename AgentOf>
+std::optional<Placeholder> placeholder_of_step(std::string_view name, const AgentOf& agent_of) {
+  if (!name.starts_with(kStep)) return std::nullopt;
+  name.remove_prefix(kStep.size());
+  const std::optional<int> history = take_suffix(name);
+  const std::string step(name);
+  const std::string* agent = history ? agent_of(step) : nullptr;
+  if (agent == nullptr) return std::nullopt;
+  return Placeholder{Placeholder::Kind::agent, *agent, *history, {}, step};
+}
+
 }  // namespace
 
 std::string placeholder_name(const Placeholder& placeholder) {
@@ -128,24 +144,38 @@ std::string placeholder_name(const Placeholder& placeholder) {
     for (const std::string& member : placeholder.path) name += "." + member;
     return name;
   }
-  const char* kind = placeholder.kind == Placeholder::Kind::condition ? "condition" : "agent";
+  const bool of_step = !placeholder.step.empty();
+  const char* kind = of_step ? "step" : placeholder.kind == Placeholder::Kind::condition ? "condition" : "agent";
+  const std::string& id = of_step ? placeholder.step : placeholder.id;
   const std::string_view part = placeholder.kind == Placeholder::Kind::thinking ? kThinkingSuffix : "";
-  if (placeholder.history == 0) return fmt::format("{}_{}{}_current", kind, placeholder.id, part);
-  return fmt::format("{}_{}{}_history_{}", kind, placeholder.id, part, placeholder.history);
+  if (placeholder.history == 0) return fmt::format("{}_{}{}_current", kind, id, part);
+  return fmt::format("{}_{}{}_history_{}", kind, id, part, placeholder.history);
 }
 
 std::optional<Placeholder> find_placeholder(const WorkflowSpec& spec, const std::string& name) {
   if (is_input(spec, name)) return Placeholder{Placeholder::Kind::input, name, 0};
+  const auto agent_of = [&](const std::string& step) -> const std::string* {
+    const std::vector<NodeSpec>& nodes = spec.topology.nodes;
+    const auto found = std::find_if(nodes.begin(), nodes.end(), [&](const NodeSpec& node) { return node.id == step; });
+    return found == nodes.end() ? nullptr : &found->agent;
+  };
+  if (std::optional<Placeholder> found = placeholder_of_step(name, agent_of)) return found;
   return placeholder_of(parse_placeholder(name), [&](const std::string& id) { return spec.agent(id) != nullptr; });
 }
 
 PlaceholderNames::PlaceholderNames(const WorkflowSpec& spec) {
   for (const InputSpec& input : spec.inputs) inputs_.insert(input.name);
   for (const AgentSpec& agent : spec.agents) agents_.insert(agent.id);
+  for (const NodeSpec& node : spec.topology.nodes) steps_.emplace(node.id, node.agent);
 }
 
 std::optional<Placeholder> PlaceholderNames::find(const std::string& name) const {
   if (inputs_.contains(name)) return Placeholder{Placeholder::Kind::input, name, 0};
+  const auto agent_of = [&](const std::string& step) -> const std::string* {
+    const auto found = steps_.find(step);
+    return found == steps_.end() ? nullptr : &found->second;
+  };
+  if (std::optional<Placeholder> found = placeholder_of_step(name, agent_of)) return found;
   return placeholder_of(parse_placeholder(name), [&](const std::string& id) { return agents_.contains(id); });
 }
 

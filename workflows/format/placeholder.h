@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The names of placeholders: declared inputs, agent_<id>_current, agent_<id>_history_<t>, the same of
-// agent_<id>_thinking and condition_<id>, agent_<id>_answer, agent_<id>_probabilities, and members of the latter two:
-// agent_<id>_answer.field.0.
+// agent_<id>_thinking, condition_<id> and, by a step of a graph, step_<id>, agent_<id>_answer,
+// agent_<id>_probabilities, and members of the latter two: agent_<id>_answer.field.0.
 #pragma once
 
 #include <map>
@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
@@ -22,13 +23,14 @@ struct Placeholder {
   std::string id;                      // the agent's
   int history = 0;                     // rounds back; 0: current
   std::vector<std::string> path = {};  // members of an answer, or the text whose probability it is
+  std::string step = {};               // of `agent`: the step whose output it is; empty: the agent's last one
 
   bool has_members() const { return kind == Kind::answer || kind == Kind::probabilities; }
 };
 
 /// An id may itself end in "_current": the last suffix of the name counts. Empty when the name has neither form, or
-/// its number is not one of 1 to 1000. A name of thinking is read as that of an agent whose id ends in "_thinking":
-/// only a workflow can tell.
+/// its number is not one of 1 to 1000; a name of a step is none of these forms. A name of thinking is read as that of
+/// an agent whose id ends in "_thinking": only a workflow can tell.
 std::optional<Placeholder> parse_placeholder(std::string_view name);
 
 /// What stands behind the id of an agent in the name of its thinking.
@@ -47,6 +49,7 @@ class PlaceholderNames {
 
  private:
   std::unordered_set<std::string> inputs_, agents_;
+  std::unordered_map<std::string, std::string> steps_;  // their agents
 };
 
 /// The name under which conditions know the number of the round, from 1; an input of this name hides it.

@@ -147,6 +147,9 @@ struct OutputSpec {
 
 enum class OnError : std::uint8_t { fail, skip, fallback };
 
+/// What an output without anything but blanks does: it counts, with a warning or without, or the attempt fails.
+enum class OnEmpty : std::uint8_t { accept, warn, fail };
+
 /// What happens to a prompt that would leave no room for the answer: nothing (the turn fails), results of tools are
 /// cut, the oldest results and exchanges are left out first, or the model summarises results first.
 enum class Overflow : std::uint8_t { error, cut_result, drop_oldest, summarise };
@@ -175,6 +178,9 @@ struct AgentSpec {
   OutputSpec output;
   GenerationSpec generation;
   OnError on_error = OnError::fail;
+  OnEmpty on_empty = OnEmpty::warn;
+  bool tells_errors =
+      false;             // `calls.on_error: tell`: what a tool that fails says is its result, before the prompt too
   std::string fallback;  // text that stands in for the output when on_error is fallback
   RetrySpec retry;
   Overflow overflow = Overflow::cut_result;

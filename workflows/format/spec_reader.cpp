@@ -455,7 +455,7 @@ class SpecReader {
         report_unknown_placeholder(spec_, owner, name, item.place(i), diagnostics_);
       } else if (found->history > 0) {
         diagnostics_.error(item.place(i), "E0305", fmt::format("{}: an output sees only the last round", owner),
-                           fmt::format("write '{}'", placeholder_name({found->kind, found->id, 0})));
+                           fmt::format("write '{}'", placeholder_name({found->kind, found->id, 0, {}, found->step})));
       } else {
         answers.check(*found, owner, item.place(i), diagnostics_);
       }

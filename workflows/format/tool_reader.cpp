@@ -131,11 +131,15 @@ void ToolReader::read(const Fields& fields, const std::string& owner, AgentSpec&
     }
   }
   const CallLimits limit = limits(fields);
+  const YamlNode* node = fields.get("calls");
+  const std::optional<std::string> on_error = node == nullptr ? std::nullopt : Fields(*node).text("on_error");
+  agent.tells_errors = on_error == "tell";
   if (calls.empty() && servers.empty()) {
-    if (fields.has("calls") && !offers)
-      diagnostics_.error(
-          fields.where("calls"), "E0409",
-          fmt::format("{}: 'calls' has no effect without a tool '{{call: NAME}}' or '{{mcp: SERVER}}'", owner));
+    const bool of_tools = on_error && node->entries.size() == 1 && fields.has("tools");
+    if (node != nullptr && !offers && !of_tools)
+      diagnostics_.error(fields.where("calls"), "E0409",
+                         fmt::format("{}: 'calls' has no effect without a tool '{{call: NAME}}' or '{{mcp: SERVER}}'{}",
+                                     owner, agent.tools.empty() ? "" : ", but for its key 'on_error'"));
     return;
   }
   for (const std::string& name : limit.approve_tools) {

@@ -66,6 +66,9 @@ struct PlannedTurn {
   /// Null: the model of the turn.
   std::shared_ptr<const PlannedTurn> summary;
   OnError on_error = OnError::fail;
+  OnEmpty on_empty = OnEmpty::warn;
+  bool tells_errors = false;         // AgentSpec::tells_errors
+  std::string unread;                // why nothing reads its output, though it looks as if it were read; else empty
   std::optional<int> remember;       // AgentSpec::remember
   ThinkSpec think;                   // with what `defaults` say
   std::vector<std::string> written;  // slots of the messages as the file has them, if their order was changed

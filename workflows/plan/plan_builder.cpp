@@ -78,6 +78,70 @@ class MessageBlocks {
   bool free_order_;
 };
 
+const GraphNode& node_at(const std::vector<GraphNode>& nodes, int index) {
+  return nodes[static_cast<std::size_t>(index)];
+}
+
+/// The step whose output the agent's name stands for in place of this one's, `among` some, though it ran without seeing
+/// it: both are news to their reader. Null: there is none.
+const GraphNode* hidden_by(const std::vector<GraphNode>& nodes, int index, const std::vector<int>& among) {
+  const GraphNode* last = nullptr;
+  for (const int later : among) {
+    if (later <= index || node_at(nodes, later).agent != node_at(nodes, index).agent) continue;
+    const std::vector<int>& sees = node_at(nodes, later).sees;
+    if (std::binary_search(sees.begin(), sees.end(), index)) return nullptr;
+    last = &node_at(nodes, later);
+  }
+  return last;
+}
+
+/// The outputs that a loop shows: those of the agents of turns in order, each once, and those of the steps that the
+/// agents' names do not stand for.
+std::vector<Placeholder> peers_of(const std::vector<GraphNode>& nodes, const std::vector<int>& among) {
+  std::vector<Placeholder> out;
+  for (const int node : among) {
+    const GraphNode& one = node_at(nodes, node);
+    const bool is_hidden = one.spec != nullptr && hidden_by(nodes, node, among) != nullptr;
+    const std::string step = is_hidden ? one.id : "";
+    const auto same = [&](const Placeholder& other) { return other.id == one.agent && other.step == step; };
+    if (std::none_of(out.begin(), out.end(), same)) out.push_back({Placeholder::Kind::agent, one.agent, 0, {}, step});
+  }
+  return out;
+}
+
+/// Notes steps whose outputs nothing reads, while something reads the output of a step that hides them.
+void find_unread(const WorkflowSpec& spec, const std::vector<GraphNode>& nodes, std::vector<PlannedTurn>& turns) {
+  std::set<std::string> read;  // steps
+  const int count = static_cast<int>(nodes.size());
+  const auto add = [&](const SlotSource& slot) {
+    if (slot.turn >= 0 && slot.turn < count * spec.topology.rounds) read.insert(node_at(nodes, slot.turn % count).id);
+  };
+  for (const PlannedTurn& turn : turns) {
+    std::for_each(turn.slots.begin(), turn.slots.end(), add);
+    std::for_each(turn.when_reads.begin(), turn.when_reads.end(), add);
+  }
+  const PlaceholderNames names(spec);
+  const Visibility visibility(spec, nodes);
+  for (const auto& [name, pieces] : spec.outputs) {
+    for (const TemplatePiece& piece : pieces) {
+      const std::optional<Placeholder> known = piece.placeholder.empty() ? std::nullopt : names.find(piece.placeholder);
+      if (!known || known->kind == Placeholder::Kind::input) continue;
+      if (const std::optional<int> node = visibility.last_node_of(*known)) read.insert(node_at(nodes, *node).id);
+    }
+  }
+  std::vector<int> all;
+  for (int i = 0; i < count; ++i) all.push_back(i);
+  for (int i = 0; i < count; ++i) {
+    const GraphNode& node = node_at(nodes, i);
+    const GraphNode* other = read.contains(node.id) ? nullptr : hidden_by(nodes, i, all);
+    if (other == nullptr || !read.contains(other->id)) continue;
+    turns[static_cast<std::size_t>(i)].unread = fmt::format(
+        "nothing reads the output of step '{}': 'agent_{}_current' is that of step '{}'; "
+        "'step_{}_current' is its name",
+        node.id, node.agent, other->id, node.id);
+  }
+}
+
 class PlanBuilder {
  public:
   PlanBuilder(const WorkflowSpec& spec, OutputGrammars& grammars, Diagnostics& diagnostics)
@@ -93,7 +157,7 @@ class PlanBuilder {
       too_large(fmt::format("expected at most {} turns in all, found {}", kMaxTurns, turns));
     ends_ = ends_of_round();
     decision_ = decision();
-    members_ = agents_of(decision_.sees);
+    members_ = peers_of(nodes_, decision_.sees);
 
     const Visibility visibility(spec_, nodes_);
     if (!nodes_.empty()) {
@@ -111,6 +175,7 @@ class PlanBuilder {
       add(decision_, topology_.rounds, visibility);
       turns_.back().decides = true;
     }
+    if (topology_.kind == Topology::graph && plan_bytes_ <= kMaxPlanBytes) find_unread(spec_, nodes_, turns_);
     if (plan_bytes_ > kMaxPlanBytes)
       too_large(
           fmt::format("the prompts of all turns have more than {} MiB, with their stop texts, fallbacks and tools",
@@ -173,17 +238,17 @@ class PlanBuilder {
     std::vector<MessageBlocks> out;
     for (const MessageSpec& message : agent.messages) {
       MessageBlocks& blocks = out.emplace_back(message.role, message.free_order);
-      const auto add = [&](const PromptItem& item, const std::string& peer, int history) {
+      const auto add = [&](const PromptItem& item, const Placeholder& peer, int history) {
         add_pieces(blocks.add(), item, peer, history);
       };
       for (const PromptItem& item : message.items) {
         if (plan_bytes_ > kMaxPlanBytes) return out;
         if (item.loop == PromptItem::Loop::none) {
-          add(item, "", 0);
+          add(item, {}, 0);
         } else if (item.loop == PromptItem::Loop::peers) {
-          for (const std::string& peer : agents_of(node.sees)) add(item, peer, 0);
+          for (const Placeholder& peer : peers_of(nodes_, node.sees)) add(item, peer, 0);
         } else if (round > 1) {
-          for (const std::string& peer : members_) add(item, peer, 1);
+          for (const Placeholder& peer : members_) add(item, peer, 1);
         }
       }
     }
@@ -219,25 +284,15 @@ class PlanBuilder {
     return moved;
   }
 
-  /// Agents of turns, each once, in order.
-  std::vector<std::string> agents_of(const std::vector<int>& nodes) const {
-    std::vector<std::string> out;
-    for (const int node : nodes) {
-      const std::string& agent = nodes_[static_cast<std::size_t>(node)].agent;
-      if (std::find(out.begin(), out.end(), agent) == out.end()) out.push_back(agent);
-    }
-    return out;
-  }
-
-  void add_pieces(PromptMessage& message, const PromptItem& item, const std::string& peer, int history) {
+  void add_pieces(PromptMessage& message, const PromptItem& item, const Placeholder& peer, int history) {
     for (const TemplatePiece& piece : item.pieces) {
       plan_bytes_ += kBytesOfPiece;
       if (piece.placeholder == "it.output") {
-        message.pieces.push_back({"", placeholder_name({Placeholder::Kind::agent, peer, history})});
+        message.pieces.push_back({"", placeholder_name({peer.kind, peer.id, history, {}, peer.step})});
       } else if (piece.placeholder == "it.name") {
-        add_text(message, peer);
+        add_text(message, peer.id);
       } else if (piece.placeholder == "it.role") {
-        add_text(message, spec_.agent(peer)->role, spec_.agent(peer)->role_is_data);
+        add_text(message, spec_.agent(peer.id)->role, spec_.agent(peer.id)->role_is_data);
       } else if (!piece.placeholder.empty()) {
         message.pieces.push_back({"", piece.placeholder});
       } else {
@@ -294,9 +349,9 @@ class PlanBuilder {
                           : SlotSource::Kind::agent_output;
     if (placeholder.history == 0) {
       const bool own = own_tools && placeholder.id == node.agent;
-      out.turn = own ? static_cast<int>(turns_.size()) : index_of(*visibility.node_of(placeholder.id, node), round);
+      out.turn = own ? static_cast<int>(turns_.size()) : index_of(*visibility.node_of(placeholder, node), round);
     } else if (placeholder.history < round) {
-      out.turn = index_of(*visibility.last_node_of(placeholder.id), round - placeholder.history);
+      out.turn = index_of(*visibility.last_node_of(placeholder), round - placeholder.history);
     } else {
       out.kind = SlotSource::Kind::empty;
       out.reason = "before the first round";
@@ -336,6 +391,8 @@ class PlanBuilder {
 
   static void set_handling(PlannedTurn& turn, const AgentSpec& agent, const NodeSpec* own) {
     turn.on_error = agent.on_error;
+    turn.on_empty = agent.on_empty;
+    turn.tells_errors = agent.tells_errors;
     turn.fallback = agent.fallback;
     turn.retry = agent.retry;
     turn.exact = agent.exact;
@@ -414,7 +471,7 @@ class PlanBuilder {
   PromptMessage system_message(const MessageSpec& message, const std::string& owner, const AgentSpec& by) {
     PromptMessage out{"system", {}};
     for (const PromptItem& item : message.items) {
-      add_pieces(out, item, by.id, 0);
+      add_pieces(out, item, {Placeholder::Kind::agent, by.id}, 0);
       for (std::size_t i = 0; i < item.pieces.size(); ++i) {
         const std::string& name = item.pieces[i].placeholder;
         const std::optional<Placeholder> known = name.empty() ? std::nullopt : names_.find(name);
@@ -484,7 +541,7 @@ class PlanBuilder {
   Diagnostics& diagnostics_;
   std::vector<GraphNode> nodes_;
   std::vector<int> ends_;
-  std::vector<std::string> members_;  // members of a round, in the order of their turns
+  std::vector<Placeholder> members_;  // members of a round, in the order of their turns
   GraphNode decision_;                // sees all of them; runs if the workflow has a `then`
   std::vector<PlannedTurn> turns_;
   std::map<std::string, std::shared_ptr<const Grammar>> grammar_of_;      // the output, by agent

@@ -86,7 +86,11 @@ class GraphExpansion {
     const auto add = [&](const std::string& name) {
       const auto found = names.find(name);
       const bool own_result = found && found->kind == Placeholder::Kind::condition && found->id == specs_[index].agent;
-      if (found && found->kind != Placeholder::Kind::input && found->history == 0 && !own_result) add_agent(found->id);
+      if (!found || found->kind == Placeholder::Kind::input || found->history > 0 || own_result) return;
+      if (found->step.empty()) return add_agent(found->id);
+      for (int i = 0; i < count(); ++i) {
+        if (specs_[i].id == found->step && i != index) needs.insert(i);
+      }
     };
     const AgentSpec& agent = *spec_.agent(specs_[index].agent);
     for (const MessageSpec& message : agent.messages) {
@@ -201,6 +205,19 @@ std::optional<int> Visibility::last_node_of(const std::string& agent) const {
   return found == nodes_of_.end() ? std::nullopt : std::optional(found->second.back());
 }
 
+std::optional<int> Visibility::node_of(const Placeholder& placeholder, const GraphNode& viewer) const {
+  if (placeholder.step.empty()) return node_of(placeholder.id, viewer);
+  const std::optional<int> node = last_node_of(placeholder);
+  return node && std::binary_search(viewer.sees.begin(), viewer.sees.end(), *node) ? node : std::nullopt;
+}
+
+std::optional<int> Visibility::last_node_of(const Placeholder& placeholder) const {
+  if (placeholder.step.empty()) return last_node_of(placeholder.id);
+  const auto found =
+      std::find_if(nodes_.begin(), nodes_.end(), [&](const GraphNode& node) { return node.id == placeholder.step; });
+  return found == nodes_.end() ? std::nullopt : std::optional(static_cast<int>(found - nodes_.begin()));
+}
+
 void Visibility::check(const GraphNode& viewer, Diagnostics& diagnostics) const {
   const AgentSpec& agent = *spec_.agent(viewer.agent);
   std::string owner = fmt::format("agent '{}'", agent.id);
@@ -247,7 +264,7 @@ std::optional<Visibility::Refusal> Visibility::refusal(const Placeholder& placeh
   if (placeholder.kind == Placeholder::Kind::input) return std::nullopt;
   const std::string& id = placeholder.id;
   const bool own_result = placeholder.kind == Placeholder::Kind::condition && id == viewer.agent;
-  if (placeholder.history == 0 && (own_result || node_of(id, viewer))) return std::nullopt;
+  if (placeholder.history == 0 && (own_result || node_of(placeholder, viewer))) return std::nullopt;
 
   if (id == spec_.topology.then) {
     return Refusal{"E0304", fmt::format("cannot exist: '{}' decides once, after the last round", id), ""};
@@ -266,12 +283,14 @@ std::optional<Visibility::Refusal> Visibility::refusal(const Placeholder& placeh
 Visibility::Refusal Visibility::not_yet(const Placeholder& placeholder, const GraphNode& viewer) const {
   const std::string& id = placeholder.id;
   const bool none = spec_.topology.rounds == 1 || placeholder.has_members();
-  const std::string last_round =
-      none ? "" : fmt::format("write '{}' for that of the last round", placeholder_name({placeholder.kind, id, 1}));
+  const std::string last_round = none ? ""
+                                      : fmt::format("write '{}' for that of the last round",
+                                                    placeholder_name({placeholder.kind, id, 1, {}, placeholder.step}));
   const auto refuse = [&](std::string why, const std::string& otherwise) {
     return Refusal{"E0304", "does not exist yet: " + std::move(why), last_round.empty() ? otherwise : last_round};
   };
-  if (id == viewer.agent) return refuse("it is the agent's own output of this round", "");
+  if (id == viewer.agent && (placeholder.step.empty() || placeholder.step == viewer.id))
+    return refuse("it is the agent's own output of this round", "");
   switch (spec_.topology.kind) {
     case Topology::parallel:
       return refuse(fmt::format("'{}' runs at the same time ('topology: parallel')", id),
@@ -285,11 +304,11 @@ Visibility::Refusal Visibility::not_yet(const Placeholder& placeholder, const Gr
       return refuse(fmt::format("'{}' is not in an earlier layer", id),
                     fmt::format("move '{}' to an earlier layer", id));
     case Topology::graph: {
-      const GraphNode& other = nodes_[static_cast<std::size_t>(*last_node_of(id))];
+      const GraphNode& other = nodes_[static_cast<std::size_t>(*last_node_of(placeholder))];
       const auto sees_viewer = [&](const GraphNode& node) {
-        return node.agent == id && std::any_of(node.sees.begin(), node.sees.end(), [&](int i) {
-                 return nodes_[static_cast<std::size_t>(i)].id == viewer.id;
-               });
+        return node.agent == id && (placeholder.step.empty() || node.id == placeholder.step) &&
+               std::any_of(node.sees.begin(), node.sees.end(),
+                           [&](int i) { return nodes_[static_cast<std::size_t>(i)].id == viewer.id; });
       };
       if (std::any_of(nodes_.begin(), nodes_.end(), sees_viewer)) {
         return refuse(fmt::format("step '{}' waits for step '{}'", other.id, viewer.id), "");

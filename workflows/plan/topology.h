@@ -34,9 +34,11 @@ class Visibility {
   /// The turn of the same round whose output a placeholder without history stands for; empty: there is no such output
   /// yet.
   std::optional<int> node_of(const std::string& agent, const GraphNode& viewer) const;
+  std::optional<int> node_of(const Placeholder& placeholder, const GraphNode& viewer) const;
 
-  /// The last turn of an agent in a round.
+  /// The last turn of an agent in a round, or the turn of the placeholder's step.
   std::optional<int> last_node_of(const std::string& agent) const;
+  std::optional<int> last_node_of(const Placeholder& placeholder) const;
 
   /// Reports everything that the turn's prompt, tools and condition name and that cannot exist.
   void check(const GraphNode& viewer, Diagnostics& diagnostics) const;

@@ -43,7 +43,7 @@ struct RunRequest {
   std::vector<EarlierCall> calls;                               // RunOptions::calls
   std::function<std::vector<ServerRecord>()> servers;           // asked at the end; null: there are none
   std::string unready;                                          // why no turn can start; empty: they can
-  std::vector<std::string> warnings;                            // warnings from before the run began
+  std::vector<Warning> warnings;                                // from before the run began
   std::map<std::string, std::vector<TokenId>> forced;           // by turn id: the turn's answer is these tokens
   std::map<std::string, std::vector<TokenId>> forced_thinking;  // and its thinking these; without it, it does not think
   /// Called before each token of a turn with the logits [V] that it is chosen from, on the engine's thread,

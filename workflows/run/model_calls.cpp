@@ -219,8 +219,9 @@ void CallRound::take_decision(const std::string& answer) {
   const CallableTool* tool = turn().calls->find(input_.calls[next_].tool);
   const std::string wrong = tool == nullptr ? "" : check_json(decision_->arguments, tool->schema.parameters);
   if (wrong.empty()) return;
-  run_.events.warn(fmt::format("agent '{}': the host's arguments for {} do not fit its schema: {}; the call is denied",
-                               turn().id, input_.calls[next_].tool, wrong));
+  run_.events.warn(turn(), WarningCode::call_denied,
+                   fmt::format("the host's arguments for {} do not fit its schema: {}; the call is denied",
+                               input_.calls[next_].tool, wrong));
   decision_ = CallDecision{};
 }
 

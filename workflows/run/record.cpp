@@ -395,7 +395,13 @@ OrderedJson json_of_event(const Relayed& event) {
           {"slot", json_of(event.slot)}};
 }
 
-OrderedJson json_of_event(const Warning& event) { return {{"type", "warning"}, {"message", event.message}}; }
+OrderedJson json_of_event(const Warning& event) {
+  return {{"type", "warning"},
+          {"code", name_of(event.code)},
+          {"agent", event.agent},
+          {"turn", event.turn},
+          {"message", event.message}};
+}
 
 OrderedJson json_of_event(const PrefillProgress& event) {
   return {{"type", "prefill_progress"},

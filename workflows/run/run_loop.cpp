@@ -277,12 +277,13 @@ void RunLoop::start() {
     wake_at(*run_due_);
   }
   parts_.events.emit(RunStarted{parts_.plan.spec->name, static_cast<int>(parts_.plan.turns.size())});
-  for (const std::string& message : parts_.request.warnings) parts_.events.warn(message);
+  for (const Warning& warning : parts_.request.warnings) parts_.events.warn(warning);
   std::set<std::string> said;  // of each agent once
   for (const PlannedTurn& turn : parts_.plan.turns) {
+    if (!turn.unread.empty()) parts_.events.warn({turn.unread, WarningCode::output_unread, turn.agent, turn.id});
     for (const std::string& note : turn.unenforced) {
       const std::string message = fmt::format("agent '{}': not enforced while decoding: {}", turn.agent, note);
-      if (said.insert(message).second) parts_.events.warn(message);
+      if (said.insert(message).second) parts_.events.warn({message, WarningCode::not_enforced, turn.agent});
     }
   }
 
@@ -346,9 +347,9 @@ const RunSnapshot& RunLoop::snapshot() {
 
 void RunLoop::schedule() {
   // Ascending order is enough for a skipped turn to free the ones behind it: needs are always smaller.
+  const RunSnapshot& now = snapshot();
   for (std::size_t i = 0; i < attempts_.size() && !parts_.ending; ++i) {
     if (parts_.progress.turn(i).phase != TurnProgress::Phase::waiting) continue;
-    const RunSnapshot& now = snapshot();
     NextStep step = next_step(parts_.plan, now, i);
     if (step == NextStep::judge_rounds) {
       snapshot_.rounds_judged = parts_.plan.turns[i].round - 1;
@@ -358,12 +359,14 @@ void RunLoop::schedule() {
     if (step == NextStep::judge_condition) step = next_step(parts_.plan, now, i, parts_.progress.may_begin(i));
     if (step == NextStep::skip_after_rounds) skip(i, "the rounds ended early");
     if (step == NextStep::skip_by_condition) skip(i, "its condition does not hold");
+    snapshot_.turns[i] = {parts_.progress.turn(i).phase, attempts_[i]->phase()};
     if (step == NextStep::start || step == NextStep::wait_for_a_place) attempts_[i]->set_ready();
     if (step != NextStep::start) continue;
     std::shared_ptr<InferenceEngine> engine;
     if (parts_.plan.turns[i].has_prompt()) engine = parts_.request.engines.at(parts_.plan.turns[i].model);
     parts_.progress.turn(i).phase = TurnProgress::Phase::running;
     attempts_[i]->start(std::move(engine));
+    snapshot();  // a turn may end at once, and its end schedules others
   }
   suspend();
   settle();
@@ -378,12 +381,13 @@ void RunLoop::submit_held() {
 /// Ends a run that can do no more without the host's answers.
 void RunLoop::suspend() {
   if (!waits_for_host(snapshot())) return;
-  std::string turns;
+  std::string turns, refused;
   for (std::size_t i = 0; i < attempts_.size(); ++i) {
-    if (attempts_[i]->phase() == AttemptPhase::asked)
-      turns += fmt::format("{}'{}'", turns.empty() ? "" : ", ", parts_.plan.turns[i].id);
+    if (attempts_[i]->phase() != AttemptPhase::asked) continue;
+    turns += fmt::format("{}'{}'", turns.empty() ? "" : ", ", parts_.plan.turns[i].id);
+    if (!parts_.progress.turn(i).refused.empty()) refused += "; " + parts_.progress.turn(i).refused;
   }
-  end(RunState::suspended, fmt::format("the answer to {} is missing", turns), std::nullopt);
+  end(RunState::suspended, fmt::format("the answer to {} is missing{}", turns, refused), std::nullopt);
 }
 
 void RunLoop::skip(std::size_t turn, const std::string& reason) {
@@ -454,6 +458,7 @@ void RunLoop::complete_record() {
     record_.error = "the outputs of the workflow have more than 64 MiB";
   }
   describe_engines(record_, parts_.request);
+  record_.warnings = parts_.events.warnings();
   if (parts_.request.servers) record_.servers = parts_.request.servers();
   if (parts_.events.failed()) {
     record_.state = RunState::failed;

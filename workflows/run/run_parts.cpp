@@ -117,6 +117,28 @@ void RunEvents::emit(const Event& event) {
   }
 }
 
+void RunEvents::warn(const PlannedTurn& turn, WarningCode code, const std::string& what) {
+  warn({fmt::format("agent '{}': {}", turn.id, what), code, turn.agent, turn.id});
+}
+
+void RunEvents::warn(Warning warning) {
+  constexpr std::size_t kMaxWarnings = 256;  // in a record
+  const auto same = [&](const WarningRecord& one) {
+    const bool about_turn = !warning.turn.empty() && one.turn == warning.turn;
+    return one.code == warning.code && (about_turn || one.message == warning.message);
+  };
+  const auto known = std::find_if(warnings_.begin(), warnings_.end(), same);
+  if (known != warnings_.end())
+    ++known->count;
+  else if (warnings_.size() + 1 < kMaxWarnings)
+    warnings_.push_back({warning.code, warning.agent, warning.turn, warning.message});
+  else if (warnings_.size() < kMaxWarnings)
+    warnings_.push_back({WarningCode::other, "", "", "more warnings, which are in the run's events"});
+  else
+    ++warnings_.back().count;
+  emit(Event(std::move(warning)));
+}
+
 std::set<std::size_t> RunSegments::readers_of(const SlotSource& source, std::size_t but) const {
   std::set<std::size_t> readers;
   for (std::size_t turn = 0; turn < plan_.turns.size(); ++turn) {

@@ -104,7 +104,12 @@ class RunEvents {
   explicit RunEvents(const EventCallback& callback) : callback_(callback) {}
 
   void emit(const Event& event);
-  void warn(std::string message) { emit(Warning{std::move(message)}); }
+  /// Tells the warning, and notes it for the record.
+  void warn(Warning warning);
+  /// Of a turn; `what` follows its name in the message.
+  void warn(const PlannedTurn& turn, WarningCode code, const std::string& what);
+  /// For the record of the run.
+  const std::vector<WarningRecord>& warnings() const { return warnings_; }
 
   /// True if the callback threw; error() says what.
   bool failed() const { return failed_; }
@@ -114,6 +119,7 @@ class RunEvents {
   const EventCallback& callback_;
   bool failed_ = false;
   std::string error_;
+  std::vector<WarningRecord> warnings_;
 };
 
 /// The segments of one run: their authors and their remaining readers. A segment is released when its last reader is

@@ -42,6 +42,11 @@ std::string_view text_of(const TurnProgress& state, Placeholder::Kind kind, cons
   return answer == state.answers.end() ? std::string_view() : answer->second;
 }
 
+/// The id of a turn is its step's, in later rounds with their number.
+bool is_of_step(const PlannedTurn& turn, std::string_view step) {
+  return turn.id.starts_with(step) && (turn.id.size() == step.size() || turn.id[step.size()] == '#');
+}
+
 }  // namespace
 
 RunProgress::RunProgress(const Plan& plan, const std::map<std::string, std::string>& inputs)
@@ -116,7 +121,8 @@ bool RunProgress::holds(const ConditionSpec& condition, int round,
     if (const auto input = inputs_.find(name); input != inputs_.end())
       return NamedValue{NamedValue::Kind::text, input->second};
     if (name == kRoundName) return NamedValue{NamedValue::Kind::integer, {}, round};
-    const std::optional<Placeholder> placeholder = parse_placeholder(name);
+    std::optional<Placeholder> placeholder = find_placeholder(*plan_.spec, name);
+    if (!placeholder) placeholder = parse_placeholder(name);
     return placeholder ? value_of(*placeholder, turn_of(name)) : NamedValue{};
   };
   try {
@@ -229,6 +235,7 @@ const TurnProgress* RunProgress::final_turn(const Placeholder& placeholder) cons
   int newest = 0;
   for (std::size_t i = size(); i-- > 0;) {
     if (plan_.turns[i].agent != placeholder.id || !has(turns_[i], wanted)) continue;
+    if (!placeholder.step.empty() && !is_of_step(plan_.turns[i], placeholder.step)) continue;
     if (newest == 0) newest = plan_.turns[i].round;
     if (plan_.turns[i].round == newest - placeholder.history) return &turns_[i];
   }
@@ -296,6 +303,14 @@ std::string tool_text_of(const AgentRecord& record, std::size_t count) {
   for (std::size_t i = before.size() - std::min(count, before.size()); i < before.size(); ++i)
     text += (i + count > before.size() ? "\n" : "") + before[i]->result;
   return text;
+}
+
+/// True if a tool before the prompt failed the turn: what it said is no result.
+bool failed_by_tool(const AgentRecord& record, const PlannedTurn& turn) {
+  if (record.state == TurnState::ok || turn.tells_errors) return false;
+  const auto before = [](const ToolUse& use) { return use.generation == 0; };
+  const auto last = std::find_if(record.tools.rbegin(), record.tools.rend(), before);
+  return last != record.tools.rend() && !last->ok;
 }
 
 }  // namespace
@@ -399,7 +414,7 @@ void restore_turn(RunProgress& progress, const RunRequest& request, const AgentF
   const bool ok = finished.record.state == TurnState::ok;
   state.has_output = ok || planned.on_error == OnError::fallback;
   if (planned.has_prompt()) {
-    state.has_tool_text = !planned.tools.empty();
+    state.has_tool_text = !planned.tools.empty() && !failed_by_tool(finished.record, planned);
     state.tool_text = tool_text_of(finished.record, planned.tools.size());
     const std::shared_ptr<InferenceEngine>& engine = request.engines.at(planned.model);
     state.tokenizer = engine->text().tokenizer;

@@ -32,6 +32,7 @@ struct TurnProgress {
   std::map<std::string, std::string> answers;  // texts of the placeholders for both, of those that the plan reads
   bool has_tool_text = false;
   std::string tool_text;  // output of the turn's tools
+  std::string refused;    // of a step that asks: the last answer that did not pass its check, and why; else empty
 };
 
 class RunProgress {

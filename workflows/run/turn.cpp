@@ -76,10 +76,11 @@ constexpr std::size_t kLeastResult = 64;       // bytes
 constexpr std::size_t kLeastSummarised = 800;  // bytes
 constexpr const char* kLeftOut = "[left out: there was no room for it any more]";
 
+/// Ids of the model's tokenizer.
 std::size_t count_of(const std::vector<PromptPart>& prompt) {
-  std::size_t tokens = 0;
-  for (const PromptPart& part : prompt) tokens += part.tokens.size();
-  return tokens;
+  std::size_t ids = 0;
+  for (const PromptPart& part : prompt) ids += part.tokens.size();
+  return ids;
 }
 
 /// Tokens that are kept for the answer: as many as it may have, and at most half of the context.
@@ -87,10 +88,10 @@ std::size_t room_for_answer(const PlannedTurn& turn, std::int32_t context) {
   return static_cast<std::size_t>(std::min(turn.max_tokens, context / 2));
 }
 
-/// True if a prompt of `length` tokens leaves no room for the answer. `context`: 0 if a server does not tell it.
-bool is_too_long(std::size_t length, const PlannedTurn& turn, std::int32_t context) {
-  if (context <= 0) return false;
-  return length + room_for_answer(turn, context) > static_cast<std::size_t>(context);
+/// True if a prompt of so many ids leaves no room for the answer. The context is 0 if a server does not tell it.
+bool is_too_long(std::size_t ids, const PlannedTurn& turn, const EngineInfo& info) {
+  if (info.context <= 0) return false;
+  return info.tokens_of(ids) + static_cast<std::int64_t>(room_for_answer(turn, info.context)) > info.context;
 }
 
 /// The prompt of a turn whose agent remembers something, and how many exchanges it holds. If it is too long, half as
@@ -99,9 +100,7 @@ std::vector<PromptPart> remembering_prompt(const TurnInput& input, const ModelTe
                                            const std::vector<PromptMessage>& messages, const SlotContents& contents,
                                            std::size_t& kept) {
   const Conversation& memory = *input.memory;
-  const auto too_long = [&](std::size_t tokens) {
-    return is_too_long(tokens, *input.turn, input.engine->info().context);
-  };
+  const auto too_long = [&](std::size_t ids) { return is_too_long(ids, *input.turn, input.engine->info()); };
   const std::vector<PromptMessage> next = messages_of(messages).next;
   const CallableTools* calls = input.turn->calls.get();
   TextIds* texts = input.texts.get();
@@ -114,9 +113,7 @@ std::vector<PromptPart> remembering_prompt(const TurnInput& input, const ModelTe
                                          ? continuing_prompt(model, memory, next, contents, calls, input.stop, texts)
                                          : prompt_with_values(model, shortened_messages(memory, kept, next), contents,
                                                               nullptr, calls, input.stop, texts);
-    std::size_t tokens = 0;
-    for (const PromptPart& part : prompt) tokens += part.tokens.size();
-    if (kept == 0 || !too_long(tokens) || input.turn->overflow == Overflow::error) return prompt;
+    if (kept == 0 || !too_long(count_of(prompt)) || input.turn->overflow == Overflow::error) return prompt;
     kept /= 2;
   }
 }
@@ -169,7 +166,8 @@ void note_cut_results(const TurnInput& input, std::size_t limit, PreparedTurn& p
     const std::size_t size = slot.of_tools ? text_of(slot, prepared.tool_text).size() : 0;
     if (size > limit + 1)
       prepared.warnings.push_back(
-          fmt::format("{} of the {} bytes of '{}' were left out", size - limit, size, slot.name));
+          {fmt::format("{} of the {} bytes of '{}' were left out", size - limit, size, slot.name),
+           WarningCode::result_cut});
   }
 }
 
@@ -193,9 +191,11 @@ PreparedTurn prepare_turn(const TurnInput& input) {
       prepared.waits = true;
       return prepared;
     }
-    if (tool.name == kAskTool && !prepared.tools.back().result.ok) {
-      prepared.error = prepared.tools.back().result.text;
+    const ToolOutcome& outcome = prepared.tools.back();
+    if (!outcome.result.ok && (tool.name == kAskTool || !input.turn->tells_errors)) {
+      prepared.error = tool.name == kAskTool ? outcome.result.text : failure_of(outcome);
       prepared.may_retry = tool.refused.empty();
+      return prepared;
     }
     if (prepared.tools.size() > 1) prepared.tool_text += '\n';
     prepared.tool_text += prepared.tools.back().result.text;
@@ -225,7 +225,7 @@ PreparedTurn prepare_turn(const TurnInput& input) {
       prepared.prompt = input.memory ? remembering_prompt(input, model, messages, contents, prepared.kept)
                                      : prompt_with_values(model, messages, contents, input.frame.get(), calls,
                                                           input.stop, input.texts.get());
-      const bool too_long = is_too_long(count_of(prepared.prompt), *input.turn, input.engine->info().context);
+      const bool too_long = is_too_long(count_of(prepared.prompt), *input.turn, input.engine->info());
       limit = std::min(limit, longest) / 2;
       if (!too_long || input.turn->overflow == Overflow::error || limit < kLeastResult) break;
     }
@@ -276,7 +276,7 @@ std::vector<CallResult> shown_results(const ResultsInput& results, std::size_t l
   return shown;
 }
 
-/// Tokens that are saved by what takes the places of the oldest results.
+/// Ids that are saved by what takes the places of the oldest results.
 std::size_t saved_by(const CallsInput& input, const PreparedTurn& prepared) {
   std::size_t saved = 0;
   for (std::size_t i = 0; i < prepared.shorter.size(); ++i)
@@ -306,7 +306,7 @@ std::vector<PromptPart> summary_prompt(const ModelText& own_model, const CallsIn
     std::vector<PromptPart> prompt = build_prompt(model, messages, value, nullptr, input.stop);
     const AnswerStart start = answer_start(model, quick, false, prompt, nullptr, input.stop);
     append_text(model, start.text, prompt, nullptr, input.stop);
-    if (!is_too_long(count_of(prompt) + 1, quick, input.summarising_engine().info().context)) return prompt;
+    if (!is_too_long(count_of(prompt) + 1, quick, input.summarising_engine().info())) return prompt;
   }
   return {};
 }
@@ -332,7 +332,8 @@ bool ask_for_summary(const ModelText& model, const ResultsInput& results, Prepar
   } catch (const Interrupted&) {
     throw;
   } catch (const std::exception& error) {  // a template that refuses the writer's messages; the result is cut
-    prepared.warnings.push_back(fmt::format("no summary could be asked for: {}", message_of(error)));
+    prepared.warnings.push_back(
+        {fmt::format("no summary could be asked for: {}", message_of(error)), WarningCode::no_summary});
   }
   if (prepared.summary_prompt.empty()) return false;
   prepared.to_summarise = longest;
@@ -347,14 +348,15 @@ void drop_oldest(const ModelText& model, const ResultsInput& results, PreparedTu
       count_of(after_calls(model, input.format, shown_results(results, input.turn->calls->limits().max_bytes, ignored),
                            input.start, input.stop, input.texts.get()));
   for (const EarlierResults& one : input.earlier) {
-    if (!is_too_long(input.used + wanted - saved_by(input, prepared), *input.turn, input.engine->info().context)) break;
+    if (!is_too_long(input.used + wanted - saved_by(input, prepared), *input.turn, input.engine->info())) break;
     std::vector<CallResult> without;
     for (const std::string& tool : one.tools) without.push_back({tool, kLeftOut});
     prepared.shorter.push_back(after_calls(model, input.format, without, one.start, input.stop, input.texts.get()));
   }
   if (!prepared.shorter.empty())
-    prepared.warnings.push_back(fmt::format("the results of the first {} of its {} earlier outputs were left out",
-                                            prepared.shorter.size(), input.earlier.size()));
+    prepared.warnings.push_back({fmt::format("the results of the first {} of its {} earlier outputs were left out",
+                                             prepared.shorter.size(), input.earlier.size()),
+                                 WarningCode::results_dropped});
 }
 
 }  // namespace
@@ -372,33 +374,41 @@ PreparedTurn after_results(const ResultsInput& results) {
     const ModelText model = text_for(input.engine->text(), *input.turn, input.local_seconds);
     if (policy == Overflow::drop_oldest) drop_oldest(model, results, prepared);
     const std::size_t used = input.used - saved_by(input, prepared);
-    const auto fits = [&] {
-      return !is_too_long(used + count_of(prepared.prompt), *input.turn, input.engine->info().context);
-    };
+    const auto fits = [&] { return !is_too_long(used + count_of(prepared.prompt), *input.turn, input.engine->info()); };
     for (std::size_t limit = callable.limits().max_bytes;; limit /= 2) {
       prepared.prompt = after_calls(model, input.format, shown_results(results, limit, prepared.left_out), input.start,
                                     input.stop, input.texts.get());
       begin_answer(model, *input.turn, prepared, input.texts.get(), input.stop);
       if (fits() || policy == Overflow::error) break;
       if (policy == Overflow::summarise && ask_for_summary(model, results, prepared)) return prepared;
-      std::size_t longest = 0;
-      for (const ToolOutcome& outcome : results.outcomes) longest = std::max(longest, outcome.result.text.size());
-      limit = std::min(limit, longest);
-      if (limit / 2 < kLeastResult)
+      const auto shorter = [](const ToolOutcome& a, const ToolOutcome& b) {
+        return a.result.text.size() < b.result.text.size();
+      };
+      const auto longest = std::max_element(results.outcomes.begin(), results.outcomes.end(), shorter);
+      const std::size_t bytes = longest == results.outcomes.end() ? 0 : longest->result.text.size();
+      limit = std::min(limit, bytes);
+      if (limit / 2 < kLeastResult) {
+        const EngineInfo& info = input.engine->info();
+        const bool drops = policy == Overflow::drop_oldest || input.earlier.empty();
         throw std::runtime_error(fmt::format(
-            "the results of its tools do not fit: the context has {} tokens, of which "
-            "{} are the prompt's and {} are kept for the answer",
-            input.engine->info().context, used, room_for_answer(*input.turn, input.engine->info().context)));
+            "the results of its tools do not fit: the context has {} tokens, of which {} are the prompt's and {} are "
+            "kept for the answer; the longest result is that of '{}', with {} bytes{}",
+            info.context, info.tokens_of(used), room_for_answer(*input.turn, info.context),
+            bytes == 0 ? "" : longest->tool, bytes,
+            drops ? "" : "; with 'overflow: drop_oldest' earlier results are left out first"));
+      }
     }
     for (std::size_t i = 0; i < results.outcomes.size(); ++i) {
       const ToolOutcome& outcome = results.outcomes[i];
       if (outcome.summary && !outcome.summary->empty())
-        prepared.warnings.push_back(fmt::format("the {} bytes of the result of '{}' were summarised{}",
-                                                outcome.result.text.size(), outcome.tool, by_whom(*input.turn)));
+        prepared.warnings.push_back({fmt::format("the {} bytes of the result of '{}' were summarised{}",
+                                                 outcome.result.text.size(), outcome.tool, by_whom(*input.turn)),
+                                     WarningCode::result_summarised});
       else if (prepared.left_out[i] > 0)
-        prepared.warnings.push_back(fmt::format("{} of the {} bytes of the result of '{}' were left out",
-                                                prepared.left_out[i], results.outcomes[i].result.text.size(),
-                                                results.outcomes[i].tool));
+        prepared.warnings.push_back(
+            {fmt::format("{} of the {} bytes of the result of '{}' were left out", prepared.left_out[i],
+                         results.outcomes[i].result.text.size(), results.outcomes[i].tool),
+             WarningCode::result_cut});
     }
   } catch (const std::exception& error) {
     prepared.error = message_of(error);

@@ -103,21 +103,22 @@ struct PreparedTurn {
   std::string failed_tool;                       // what a tool said that ended the attempt (CallLimits::fail)
   std::vector<std::int64_t> left_out;            // bytes of each of the tools' results that the model does not get
   std::vector<std::vector<PromptPart>> shorter;  // what takes the places of the oldest results of the turn
-  std::vector<std::string> warnings;             // of what did not fit
+  std::vector<Warning> warnings;                 // of what did not fit; the caller adds whose they are
   std::optional<std::size_t> to_summarise;       // a result that has to be summarised first
   std::vector<PromptPart> summary_prompt;
   std::string error;       // why there is no prompt
   bool may_retry = false;  // another attempt may have no such error
 };
 
-/// Takes as long as the tools do. Never throws: a failed tool is a result, anything else is in `error`.
+/// Takes as long as the tools do. Never throws: what fails is in `error`, a tool only without
+/// PlannedTurn::tells_errors.
 PreparedTurn prepare_turn(const TurnInput& input);
 
 /// The results of an earlier output's calls, in the prompt.
 struct EarlierResults {
   std::vector<std::string> tools;
   PieceStart start;
-  std::size_t tokens = 0;
+  std::size_t tokens = 0;  // ids
 };
 
 /// The calls that a model wrote in place of an answer; the first `left` of them are run.
@@ -132,7 +133,7 @@ struct CallsInput {
   std::vector<ToolInput> tools;                  // one for each call
   std::vector<std::optional<ToolResult>> known;  // results of calls that were made before and are not made again
   int left = 0;                                  // calls that the turn may still make
-  std::size_t used = 0;                          // tokens of the prompt and the calls
+  std::size_t used = 0;                          // ids of the prompt and the calls
   std::vector<EarlierResults> earlier;           // that may be left out, the oldest first
   PieceStart start;                              // of a text behind the calls
   std::shared_ptr<TextIds> texts;                // the run's

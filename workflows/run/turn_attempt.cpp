@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "engine/base/errors.h"
+#include "engine/base/json/json_parts.h"
 #include "engine/base/utf8.h"
 #include "workflows/format/output.h"
 #include "workflows/format/placeholder.h"
@@ -132,18 +133,55 @@ std::shared_ptr<ThinkingReader> header_of_answer(const PlannedTurn& turn, const 
 std::string truncation(const PlannedTurn& turn, const AgentRecord& record, bool messages) {
   const std::int64_t thinking = messages ? record.thinking_tokens : 0;  // the server counts it, too
   return fmt::format(
-      "agent '{}': the answer was cut off after {} tokens, {}{}", turn.id, record.output_tokens + thinking,
+      "the answer was cut off after {} tokens, {}{}", record.output_tokens + thinking,
       thinking > 0 ? fmt::format("{} of them for thinking, ", thinking) : "",
       record.output_tokens + thinking >= turn.max_tokens ? "its max_tokens" : "where the model's context ends");
 }
 
-/// What was left out of the prompt. `engine`: null for a turn without a prompt, which has no warnings.
-std::vector<std::string> warnings_of(const PlannedTurn& turn, const PreparedTurn& prepared,
-                                     const InferenceEngine* engine) {
-  std::vector<std::string> warnings = prepared.warnings;
-  for (std::string& warning : warnings)
-    warning = fmt::format("agent '{}': {}; the context has {} tokens", turn.id, warning, engine->info().context);
-  return warnings;
+/// Warns of what does not fit the context, or was made to. `engine`: null for a turn without a prompt, which has none.
+void warn_of_left_out(RunEvents& events, const PlannedTurn& turn, const PreparedTurn& prepared,
+                      const InferenceEngine* engine) {
+  for (const Warning& warning : prepared.warnings)
+    events.warn(turn, warning.code,
+                fmt::format("{}; the context has {} tokens", warning.message, engine->info().context));
+}
+
+/// The placeholder of an input of type messages whose messages are in the turn's prompt; empty: there is none.
+std::string input_of_messages(const WorkflowSpec& spec, const PlannedTurn& turn) {
+  const AgentSpec* agent = spec.agent(turn.agent);
+  if (agent == nullptr) return {};
+  for (const MessageSpec& message : agent->messages) {
+    if (message.role.empty()) return message.items.front().pieces.front().placeholder;
+  }
+  return {};
+}
+
+/// What follows if an engine refuses a request. If the prompt is too long, the error says what most of it is; if that
+/// is an input, the cause is the caller's.
+AttemptFailure after_refusal(const EngineError& error, const WorkflowSpec& spec, const PlannedTurn& turn,
+                             const std::vector<PromptPart>& prompt) {
+  using Kind = EngineError::Kind;
+  AttemptFailure failure{.error = error.what(), .may_retry = error.kind == Kind::memory};
+  if (error.kind == Kind::memory || error.kind == Kind::over_budget) failure.kind = ErrorKind::resources;
+  if (error.kind != Kind::too_long && error.kind != Kind::over_budget) return failure;
+  std::map<std::string_view, std::int64_t> tokens;  // by placeholder
+  for (const PromptPart& part : prompt) tokens[part.slot] += static_cast<std::int64_t>(part.tokens.size());
+  const auto largest =
+      std::max_element(tokens.begin(), tokens.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  if (largest == tokens.end()) return failure;
+  std::string name(largest->first);
+  const SlotSource* source = turn.slot(name);
+  bool is_input = source != nullptr && source->kind == SlotSource::Kind::input;
+  if (name.empty()) {
+    name = input_of_messages(spec, turn);
+    is_input = !name.empty();
+  }
+  failure.error += fmt::format("; of the prompt's tokens, {} are {}", largest->second,
+                               is_input       ? fmt::format("those of input '{}'", name)
+                               : name.empty() ? std::string("those of no placeholder")
+                                              : fmt::format("those of '{}'", name));
+  if (is_input) failure.kind = ErrorKind::input;
+  return failure;
 }
 
 }  // namespace
@@ -158,6 +196,8 @@ void TurnAttempt::set_ready() {
 void TurnAttempt::start(std::shared_ptr<InferenceEngine> engine) {
   engine_ = std::move(engine);
   if (++number_ > 1) {
+    if (planned_.asks() && !state_.record.output.empty())
+      state_.refused = fmt::format("'{}' was refused: {}", beginning(state_.record.output, 60), state_.record.error);
     times_ = {Clock::now(), {}, {}};
     state_.record.output.clear();
     state_.record.probabilities.clear();
@@ -186,8 +226,7 @@ void TurnAttempt::advance() {
     if (asked.forced.contains(planned_.id) && !asked.forced_thinking.contains(planned_.id)) thinking.leave_out();
     submit();
   } catch (const EngineError& error) {
-    const bool memory = error.kind == EngineError::Kind::memory;  // the other kinds would be the same next time
-    return fail({.error = error.what(), .kind = memory ? ErrorKind::resources : ErrorKind::agent, .may_retry = memory});
+    return fail(after_refusal(error, *run_.plan.spec, planned_, submitted_));
   } catch (const std::bad_alloc& error) {
     return fail({.error = message_of(error), .kind = ErrorKind::resources});
   } catch (const std::exception& error) {
@@ -249,13 +288,13 @@ void TurnAttempt::prepare() {
 void TurnAttempt::on_prepared(PreparedTurn prepared) {
   phase_ = AttemptPhase::idle;
   for (const ToolOutcome& tool : prepared.tools) report(tool, 0);
-  for (const std::string& warning : warnings_of(planned_, prepared, engine_.get())) run_.events.warn(warning);
+  warn_of_left_out(run_.events, planned_, prepared, engine_.get());
   if (prepared.waits && limit_.why().empty() && !run_.ending) {
     phase_ = AttemptPhase::asked;
     limit_.clear_due();
     return host_.schedule();
   }
-  if (!prepared.tools.empty()) {
+  if (!prepared.tools.empty() && prepared.error.empty()) {
     state_.has_tool_text = true;
     state_.tool_text = std::move(prepared.tool_text);
     times_.ready = prepared.ready;
@@ -292,7 +331,7 @@ void TurnAttempt::submit() {
   std::vector<PromptPart>& prompt = behind                     ? thinking.prompt()
                                     : calls_.generations() > 0 ? calls_.prompt()
                                                                : prepared_->prompt;
-  record.prompt_tokens = token_count(prompt);
+  record.prompt_tokens = engine_->info().tokens_of(static_cast<std::size_t>(token_count(prompt)));
 
   GenerationRequest request;
   request.reuse = run_.plan.reuse_of(planned_);
@@ -318,8 +357,9 @@ void TurnAttempt::submit() {
     record.slots = slot_records(run_.progress, turn_, planned_, prompt);
     record.history = run_.memory.history(turn_, prepared_->kept);
     if (record.history && record.history->forgotten > 0) {
-      run_.events.warn(fmt::format("agent '{}': the first {} of the {} runs that it remembered were forgotten",
-                                   planned_.id, record.history->forgotten, memory->exchanges.size()));
+      run_.events.warn(planned_, WarningCode::history_forgotten,
+                       fmt::format("the first {} of the {} runs that it remembered were forgotten",
+                                   record.history->forgotten, memory->exchanges.size()));
     }
   }
   submitted_ = prompt;  // NOLINT(clang-analyzer-cplusplus.Move): behind thinking it is another one
@@ -418,6 +458,12 @@ GenerationCallbacks TurnAttempt::callbacks() {
 
 void TurnAttempt::on_prefilled(Clock::time_point when, KvRecord kv, const std::vector<PartUse>& uses) {
   AgentRecord& record = state_.record;
+  for (std::size_t i = 0; i < uses.size() && i < submitted_.size(); ++i) {
+    if (uses[i].lost)
+      run_.events.warn(
+          planned_, WarningCode::hand_over_lost,
+          fmt::format("the KV of '{}' was lost, so that it is computed again: {}", submitted_[i].slot, uses[i].reason));
+  }
   if (calls_.generations() == 0 && !calls_.thinking().is_done()) {
     fill_slots(record.slots, submitted_, uses, engine_->info().kv.layers());
     for (const SlotRecord& slot : record.slots) {
@@ -457,6 +503,9 @@ void TurnAttempt::on_finished(GenerationResult result) {
   if (calls_.generations() > 0) add_earlier(record, calls_.record(), calls_.generations() + 1);
   if (call_tools(result)) return;
   limit_.clear_due();
+  if (!result.lost_kv.empty())
+    run_.events.warn(planned_, WarningCode::hand_over_lost,
+                     fmt::format("KV for its readers was lost, so that they compute it again: {}", result.lost_kv));
   const TokenText answer = std::move(result.tokens);
   if (run_.plan.reuse.record) run_.segments.take(turn_, engine_.get(), submitted_, result, answer);
   const std::vector<PromptPart> prompt = std::exchange(submitted_, {});
@@ -523,7 +572,7 @@ bool TurnAttempt::call_tools(const GenerationResult& result) {
 
 void TurnAttempt::on_called(PreparedTurn called) {
   phase_ = AttemptPhase::idle;
-  for (const std::string& warning : warnings_of(planned_, called, engine_.get())) run_.events.warn(warning);
+  warn_of_left_out(run_.events, planned_, called, engine_.get());
   std::vector<ToolUse>& uses = state_.record.tools;
   for (std::size_t i = 0; i < called.left_out.size() && called.left_out.size() <= uses.size(); ++i) {
     ToolUse& use = uses[uses.size() - called.left_out.size() + i];
@@ -565,11 +614,20 @@ void TurnAttempt::report(const ToolOutcome& tool, int call) {
       {tool.tool, tool.arguments, result.code, result.ok, result.text, tool.wall_ms, calls_.generations()});
   run_.events.emit(ToolCalled{record.agent, record.round, tool.tool, result.ok, result.text, tool.wall_ms,
                               tool.arguments, result.code, record.turn, call});
+  const bool is_output = !planned_.has_prompt();  // which is checked as a whole
+  if (!is_output && result.ok && planned_.on_empty != OnEmpty::accept && utf8::trimmed(result.text).empty())
+    run_.events.warn(planned_, WarningCode::result_empty, fmt::format("the result of tool '{}' is empty", tool.tool));
 }
 
 /// `answer`: the ids of the result; `prompt`: that of the last generation.
 void TurnAttempt::accept(GenerationResult result, const TokenText& answer, const std::vector<PromptPart>& prompt) {
-  if (state_.record.truncated) run_.events.warn(truncation(planned_, state_.record, !result.thinking.empty()));
+  if (state_.record.truncated)
+    run_.events.warn(planned_, WarningCode::answer_cut_off,
+                     truncation(planned_, state_.record, !result.thinking.empty()));
+  if (result.reason == FinishReason::other)
+    run_.events.warn(
+        planned_, WarningCode::finish_unknown,
+        fmt::format("the server ended the answer for a reason that is unknown here: '{}'", result.server_reason));
   if (!fits(result)) return;
   state_.has_output = true;
   if (engine_) {
@@ -590,23 +648,28 @@ void TurnAttempt::accept(GenerationResult result, const TokenText& answer, const
 
 /// Checks the output and takes the answer from it. Fails the attempt and returns false if the output does not do.
 bool TurnAttempt::fits(GenerationResult& result) {
+  const OutputSpec any;
   const AgentSpec* agent = run_.plan.spec->agent(planned_.agent);
-  if (agent == nullptr) return true;
+  const OutputSpec& output = agent == nullptr ? any : agent->output;
   AgentRecord& record = state_.record;
-  CheckedOutput checked = check_output(agent->output, planned_.grammar.get(), result.text);
+  CheckedOutput checked = check_output(output, planned_.grammar.get(), result.text);
+  const bool is_empty = planned_.on_empty != OnEmpty::accept && utf8::trimmed(result.text).empty();
+  const bool refuses = is_empty && planned_.on_empty == OnEmpty::fail;
+  if (refuses && checked.problem.empty()) checked.problem = "the output is empty";
   if (!checked.problem.empty() && planned_.enforce && record.truncated)
     checked.problem = fmt::format("the output was cut off before it was complete: {}", checked.problem);
   const bool last = number_ >= planned_.retry.attempts;
-  if (!checked.problem.empty() && (agent->output.required || !last)) {
+  if (!checked.problem.empty() && (output.required || refuses || !last)) {
     if (!last && engine_) failed_.push_back({std::move(result.text), checked.problem});
     prepared_.reset();
     fail({.error = std::move(checked.problem)});
     return false;
   }
-  if (!checked.problem.empty()) run_.events.warn(fmt::format("agent '{}': {}", planned_.id, checked.problem));
+  if (!checked.problem.empty()) run_.events.warn(planned_, WarningCode::output_unfit, checked.problem);
   for (std::size_t i = 0; i < result.choices.size(); ++i)
     record.probabilities.emplace_back(planned_.choices[i], result.choices[i]);
-  if (checked.problem.empty() && agent->output.has_answer()) run_.progress.set_answer(turn_, std::move(checked.answer));
+  if (is_empty && checked.problem.empty()) run_.events.warn(planned_, WarningCode::output_empty, "the output is empty");
+  if (checked.problem.empty() && output.has_answer()) run_.progress.set_answer(turn_, std::move(checked.answer));
   return true;
 }
 
@@ -615,8 +678,8 @@ void TurnAttempt::fail(const AttemptFailure& failure) {
   state_.record.error = failure.error;
   const AfterFailure next = after_failure(planned_, number_, failure.may_retry, run_.ending);
   if (next.again) {
-    run_.events.warn(fmt::format("agent '{}': attempt {} of {} failed: {}", planned_.id, number_,
-                                 planned_.retry.attempts, failure.error));
+    run_.events.warn(planned_, WarningCode::attempt_failed,
+                     fmt::format("attempt {} of {} failed: {}", number_, planned_.retry.attempts, failure.error));
     phase_ = AttemptPhase::pausing;
     limit_.set_due(Clock::now() + next.pause);
     host_.wake_at(*limit_.due());
@@ -625,7 +688,7 @@ void TurnAttempt::fail(const AttemptFailure& failure) {
   if (run_.ending) return over(TurnState::failed);
 
   const std::string message = fmt::format("agent '{}' failed: {}", planned_.id, failure.error);
-  if (!next.ends_run) run_.events.warn(message);
+  if (!next.ends_run) run_.events.warn({message, WarningCode::turn_failed, planned_.agent, planned_.id});
   if (next.fallback) {
     state_.record.output = planned_.fallback;
     state_.has_output = true;

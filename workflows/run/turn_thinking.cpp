@@ -130,7 +130,9 @@ bool TurnThinking::ask(GenerationRequest& request, const PlannedTurn& turn, cons
   const std::int32_t known = engine.info().context;  // 0: a server does not tell it
   const std::int32_t context = known > 0 ? known : std::numeric_limits<std::int32_t>::max();
   std::int64_t room = context - std::min(turn.max_tokens, context / 2) - kRoomForMarkers;
-  for (const PromptPart& part : request.prompt) room -= static_cast<std::int64_t>(part.tokens.size());
+  std::size_t ids = 0;
+  for (const PromptPart& part : request.prompt) ids += part.tokens.size();
+  room -= engine.info().tokens_of(ids);
   if (room < 1) {
     prompt_ = std::move(request.prompt);
     close(false, start_.form->marks.end, engine.text(), texts);

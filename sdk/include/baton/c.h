@@ -39,7 +39,7 @@ const char* baton_version(void);
 typedef enum baton_status {
   BATON_OK = 0,
   BATON_FAILED = 1,     // a run failed, or what has no other code
-  BATON_USAGE = 2,      // an argument: NULL, not UTF-8, out of range; an input that is missing or unknown
+  BATON_USAGE = 2,      // an argument: NULL, not UTF-8, out of range; an input that is missing, unknown or too long
   BATON_INVALID = 3,    // a workflow that cannot be used
   BATON_RESOURCES = 4,  // memory, a device or a model is not available
   BATON_TIMEOUT = 5,    // the run's own timeout ended it

@@ -43,8 +43,10 @@ struct TurnInfo {
   bool asks = false;        // it waits for an answer of the host's (`ask`)
   bool may_fail = false;    // its failure does not end the run (`on_error`)
   bool answers = false;     // its agent's tokens, as they come, are the text of the workflow's only output
+  bool in_outputs = false;  // an output of the workflow names its agent
   std::string summaries{};  // who writes summaries of results that do not fit: "agent 'brief', model 'small'"; empty:
                             // nobody, or its own model
+  std::string unread{};     // why nothing reads its output, though it looks as if it were read; otherwise empty
   std::string order;        // of a prompt with `order: free`: the order that was chosen and its gain; otherwise empty
 };
 

@@ -202,6 +202,25 @@ TEST_CASE("mistakes in a role file name it") {
   CHECK(text.find("E0402") == std::string::npos);  // nothing about the prompts that were not read
 }
 
+TEST_CASE("what a failed tool and an empty output do") {
+  const auto agent = [](const std::string& keys) {
+    return parse(with_header("agents: {a: {" + keys + "}}")).agents[0];
+  };
+  const std::string step = "tools: [{python: {from: user_question}}]";
+  CHECK_FALSE(agent(step).tells_errors);
+  CHECK_FALSE(agent(step + ", calls: {on_error: fail}").tells_errors);
+  CHECK(agent(step + ", calls: {on_error: tell}").tells_errors);
+  CHECK(agent("prompt: hi, tools: [{python: {from: user_question}}, {call: python}], calls: {on_error: tell}")
+            .tells_errors);
+  CHECK(agent(step).on_empty == OnEmpty::warn);
+  CHECK(agent(step + ", on_empty: accept").on_empty == OnEmpty::accept);
+  CHECK(agent("prompt: hi, on_empty: fail, retry: {attempts: 2, feedback: Again}").on_empty == OnEmpty::fail);
+  const auto errors = [](const std::string& keys) { return errors_of(with_header("agents: {a: {" + keys + "}}")); };
+  CHECK_THAT(errors(step + ", calls: {max: 2}"), Catch::Contains("E0409"));
+  CHECK_THAT(errors(step + ", calls: {on_error: tell, max: 2}"), Catch::Contains("but for its key 'on_error'"));
+  CHECK_THAT(errors("prompt: hi, calls: {on_error: tell}"), Catch::Contains("E0409"));
+}
+
 TEST_CASE("settings from outside are applied before the check") {
   const std::string yaml = with_header(R"(
 agents:

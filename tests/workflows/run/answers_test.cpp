@@ -40,6 +40,90 @@ bool shown(const ScriptedEngine& engine, const std::string& text) {
                      [&](const std::string& prompt) { return prompt.find(text) != std::string::npos; });
 }
 
+/// Each agent says the id of its turn's prompt.
+std::shared_ptr<ScriptedEngine> saying_numbers() {
+  auto count = std::make_shared<int>(0);
+  return std::make_shared<ScriptedEngine>(
+      [count](const std::string&) { return Scripted{.text = "said" + std::to_string(++*count)}; });
+}
+
+TEST_CASE("the steps of one agent have placeholders of their own, in prompts, conditions, loops and outputs") {
+  const std::string head = R"(
+inputs: {question: string, least: string}
+agents:
+  w: {prompt: "work {{ question }}"}
+)";
+  const std::string steps =
+      "workflow: {topology: graph, max_parallel: 1, steps: [{id: first, agent: w}, "
+      "{id: second, agent: w}, {agent: join, needs: [first, second]}]}\n";
+  {
+    const auto engine = saying_numbers();
+    const RunRecord record =
+        run(head + "  join: {prompt: \"<{{ step_first_current }}><{{ step_second_current }}>\"}\n" + steps +
+                "outputs: {one: \"{{ step_first_current }}\", two: \"{{ agent_w_current }}\"}\n",
+            engine);
+    CHECK(record.state == RunState::ok);
+    CHECK(shown(*engine, "<said1><said2>"));
+    CHECK(record.outputs.at("one") == "said1");
+    CHECK(record.outputs.at("two") == "said2");
+    CHECK(record.warnings.empty());
+  }
+  {
+    const auto engine = saying_numbers();
+    const RunRecord record =
+        run(head + "  join: {prompt: {user: [{for: peers, text: \"<{{ it.name }}: {{ it.output }}>\"}]}}\n" + steps,
+            engine);
+    CHECK(shown(*engine, "<w: said1><w: said2>"));
+    CHECK(record.warnings.empty());
+  }
+  {
+    const RunRecord record = run(head + "  join: {prompt: \"<{{ agent_w_current }}>\"}\n" + steps, saying_numbers());
+    REQUIRE(record.warnings.size() == 1);
+    CHECK(record.warnings[0].code == WarningCode::output_unread);
+    CHECK(record.warnings[0].turn == "first");
+    CHECK_THAT(record.warnings[0].message, Catch::Contains("'step_first_current'"));
+  }
+  {  // the second step sees the first: nothing is hidden
+    const std::string behind =
+        "workflow: {topology: graph, steps: [{id: first, agent: w}, "
+        "{id: second, agent: w, needs: [first]}, {agent: join, needs: [second], "
+        "when: {holds: \"step_first_current == 'said1'\"}}]}\n";
+    const auto engine = saying_numbers();
+    const RunRecord record =
+        run(head + "  join: {prompt: {user: [{for: peers, text: \"<{{ it.name }}: {{ it.output }}>\"}]}}\n" + behind,
+            engine);
+    CHECK(state_of(record, "join") == TurnState::ok);
+    CHECK(shown(*engine, "<w: said2>"));
+    CHECK_FALSE(shown(*engine, "said1"));
+    CHECK(record.warnings.empty());
+  }
+  {  // rounds, and the agent that decides
+    const auto engine = saying_numbers();
+    const RunRecord record =
+        run(head + "  join: {prompt: \"{{ step_first_history_1 }}|{{ step_second_history_1 }}\"}\n" +
+                "  judge: {prompt: \"({{ step_first_current }})({{ step_second_current }})\"}\n" +
+                "workflow: {topology: graph, max_parallel: 1, rounds: 2, then: judge, steps: [{id: first, agent: w}, "
+                "{id: second, agent: w}, {agent: join, needs: [first, second]}]}\n",
+            engine);
+    CHECK(record.state == RunState::ok);
+    CHECK(shown(*engine, "said1|said2"));
+    CHECK(shown(*engine, "(said4)(said5)"));
+  }
+}
+
+TEST_CASE("a step's placeholder is refused where the step has no output") {
+  const std::string agents = "agents:\n  w: {prompt: hi}\n  join: {prompt: \"{{ step_first_current }}\"}\n";
+  const auto errors = [&](const std::string& steps) {
+    return errors_of(with_header(agents + "workflow: {topology: graph, steps: [" + steps + "]}\n"));
+  };
+  CHECK(errors("{id: first, agent: w}, {agent: join}") == "");
+  CHECK_THAT(errors("{id: other, agent: w}, {agent: join}"),
+             Catch::Contains("unknown placeholder 'step_first_current'"));
+  CHECK_THAT(errors("{id: first, agent: w}, {id: second, agent: w}, {agent: join, needs: [second]}"),
+             Catch::Contains("E0304"));
+  CHECK_THAT(errors_of(with_header(agents + "workflow: {topology: chain}\n")), Catch::Contains("unknown placeholder"));
+}
+
 TEST_CASE("numbers of answers stay as they were written") {
   const auto names = [](const std::vector<std::string>& texts) {
     std::map<std::string, Placeholder> found;

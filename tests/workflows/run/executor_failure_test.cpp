@@ -150,6 +150,48 @@ TEST_CASE("an engine that refuses for memory is asked again, and is a matter of 
   CHECK(observed.record.agents[0].error == "no room");
 }
 
+TEST_CASE("a prompt that never fits says what most of it is, and whose fault that is") {
+  using Kind = EngineError::Kind;
+  for (const Kind kind : {Kind::too_long, Kind::over_budget}) {
+    PlanBuilder builder;
+    builder.add("a", {}).retry = {.attempts = 3, .backoff = 0ms};
+    builder.add("b", {0}).retry = {.attempts = 3, .backoff = 0ms};
+    int refused = 0;
+    const auto run_with = [&](const std::string& question, const std::string& said) {
+      refused = 0;
+      RunRequest request = builder.request(std::make_shared<ScriptedEngine>([&](const std::string& prompt) {
+        const bool is_b = agent_of(prompt) == "b";
+        refused += is_b ? 1 : 0;
+        return Scripted{.text = said, .refused = is_b ? "too much" : "", .why = kind};
+      }));
+      request.inputs["question"] = question;
+      return run_plan(request);
+    };
+    RunRecord record = run_with(std::string(500, 'q'), "short");
+    CHECK(record.state == RunState::failed);
+    CHECK(record.error_kind == ErrorKind::input);
+    CHECK(record.error == "agent 'b' failed: too much; of the prompt's tokens, 500 are those of input 'question'");
+    CHECK(refused == 1);  // it would not fit the next time
+    record = run_with("short", std::string(400, 's'));
+    CHECK(record.error_kind == (kind == Kind::too_long ? ErrorKind::agent : ErrorKind::resources));
+    CHECK(record.error == "agent 'b' failed: too much; of the prompt's tokens, 400 are those of 'agent_a_current'");
+  }
+}
+
+TEST_CASE("KV that memory could not keep for its readers is told, with the turn that wrote it") {
+  PlanBuilder builder;
+  builder.add("a", {});
+  builder.add("b", {0});
+  const Observed observed = run(builder, [](const std::string& prompt) {
+    return Scripted{.text = "ok", .lost_kv = agent_of(prompt) == "a" ? "no room" : ""};
+  });
+  CHECK(observed.record.state == RunState::ok);
+  REQUIRE(observed.record.warnings.size() == 1);
+  CHECK(observed.record.warnings[0].code == WarningCode::hand_over_lost);
+  CHECK(observed.record.warnings[0].turn == "a");
+  CHECK_THAT(observed.record.warnings[0].message, Catch::Contains("no room"));
+}
+
 TEST_CASE("a model without an engine is refused before anything starts") {
   PlanBuilder builder;
   builder.add("a", {});

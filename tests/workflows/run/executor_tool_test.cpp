@@ -80,6 +80,7 @@ TEST_CASE("the options of a tool may hold placeholders, whose values name no sec
     seen = call.options;
     return ToolResult{true, "fine"};
   });
+  builder.plan.turns[1].tells_errors = true;
   PromptItem& text = builder.plan.turns[1].tools.back().filled["colour"];
   text.pieces = {{"red, ", ""}, {"", "question"}, {" and ", ""}, {"", "agent_a_current"}};
   const auto run_with = [&](const std::string& question) {
@@ -145,8 +146,129 @@ TEST_CASE("without a prompt, an agent is its tools") {
   CHECK(prompts.back().find("role:c|why?||") != std::string::npos);
 }
 
-TEST_CASE("a tool that fails, throws or is missing shows its error to the agent") {
+TEST_CASE("a tool that fails before the prompt fails its turn, and retry and on_error decide") {
+  int calls = 0;
+  bool throws = false;
+  PlanBuilder builder = with_tool([&](const ToolCall&) -> ToolResult {
+    ++calls;
+    if (throws) throw std::runtime_error("no luck");
+    return {calls >= 3, calls >= 3 ? "fine" : "error: no luck"};
+  });
+  builder.plan.turns[1].tools.push_back(tool_spec("check", ""));  // is not called behind one that failed
+  const auto run = [&] {
+    calls = 0;
+    auto engine = std::make_shared<ScriptedEngine>(named_answers());
+    const RunRecord record = run_plan(builder.request(engine));
+    return std::make_pair(record, engine->prompts);
+  };
+  for (const bool with_prompt : {true, false}) {
+    INFO(with_prompt);
+    PlannedTurn& b = builder.plan.turns[1];
+    if (!with_prompt) b.messages.clear();
+    for (const bool thrown : {false, true}) {
+      throws = thrown;
+      b.on_error = OnError::fail;
+      b.retry.attempts = 1;
+      auto [record, prompts] = run();
+      CHECK(record.state == RunState::failed);
+      CHECK(record.error_kind == ErrorKind::agent);
+      CHECK(record.error == "agent 'b' failed: tool 'check' failed: no luck");
+      CHECK(record.agents[1].tools.size() == 1);
+      CHECK(prompts.size() == 1);
+
+      b.on_error = OnError::skip;
+      std::tie(record, prompts) = run();
+      CHECK(record.state == RunState::ok);
+      CHECK(record.outputs.at("result").empty());  // not the error
+      RunRequest again = builder.request(std::make_shared<ScriptedEngine>(named_answers()));
+      again.finished = {{record.agents[0], 0}, {record.agents[1], 1}};
+      CHECK(run_plan(again).outputs.at("result").empty());
+      REQUIRE(record.warnings.size() == 1);
+      CHECK(record.warnings[0].code == WarningCode::turn_failed);
+      CHECK(record.warnings[0].turn == "b");
+    }
+    throws = false;
+    b.on_error = OnError::fail;
+    b.retry.attempts = 3;
+    const RunRecord record = run().first;
+    CHECK(record.state == RunState::ok);
+    CHECK(record.agents[1].attempts == 3);
+    CHECK(record.outputs.at("result") == "fine\nfine");
+    CHECK(record.warnings.at(0).code == WarningCode::attempt_failed);
+    CHECK(record.warnings.at(0).count == 2);
+  }
+}
+
+TEST_CASE("an output without words warns, passes or fails the attempt, whoever makes it") {
+  PlanBuilder builder = with_tool([&](const ToolCall&) { return ToolResult{true, " \n"}; });
+  const auto run = [&](const std::string& answer, OnEmpty on_empty, bool with_prompt) {
+    PlanBuilder one = builder;
+    one.plan.turns[1].on_empty = on_empty;
+    if (!with_prompt) one.plan.turns[1].messages.clear();
+    return run_plan(one.request(std::make_shared<ScriptedEngine>(
+        [&](const std::string& prompt) { return Scripted{.text = agent_of(prompt) == "b" ? answer : "fine"}; })));
+  };
+  const auto codes = [](const RunRecord& record) {
+    std::vector<WarningCode> found;
+    for (const WarningRecord& one : record.warnings) found.push_back(one.code);
+    return found;
+  };
+  using Codes = std::vector<WarningCode>;
+  CHECK(codes(run("x", OnEmpty::warn, true)) == Codes{WarningCode::result_empty});
+  CHECK(codes(run(" \t\n", OnEmpty::warn, true)) == Codes{WarningCode::result_empty, WarningCode::output_empty});
+  CHECK(codes(run("", OnEmpty::warn, false)) == Codes{WarningCode::output_empty});
+  CHECK(codes(run("", OnEmpty::accept, true)).empty());
+  CHECK(codes(run("", OnEmpty::accept, false)).empty());
+  for (const bool with_prompt : {true, false}) {
+    const RunRecord record = run("", OnEmpty::fail, with_prompt);
+    CHECK(record.state == RunState::failed);
+    CHECK(record.error == "agent 'b' failed: the output is empty");
+  }
+}
+
+TEST_CASE("an empty output that has to have words is written again, and the model hears why") {
+  PlanBuilder builder;
+  PlannedTurn& a = builder.add("a", {});
+  a.on_empty = OnEmpty::fail;
+  a.retry.attempts = 2;
+  auto engine = std::make_shared<ScriptedEngine>([](const std::string& prompt) {
+    return Scripted{.text = prompt.find("the output is empty") == std::string::npos ? "" : "words"};
+  });
+  const RunRecord record = run_plan(builder.request(engine));
+  CHECK(record.state == RunState::ok);
+  CHECK(record.agents[0].output == "words");
+}
+
+TEST_CASE("an answer that a server ended for an unknown reason says so") {
+  PlanBuilder builder;
+  builder.add("a", {});
+  const RunRecord record = run_plan(builder.request(std::make_shared<ScriptedEngine>(
+      [](const std::string&) { return Scripted{.text = "x", .reason = FinishReason::other}; })));
+  CHECK(record.state == RunState::ok);
+  CHECK(record.agents[0].finish_reason == FinishReason::other);
+  REQUIRE(record.warnings.size() == 1);
+  CHECK(record.warnings[0].code == WarningCode::finish_unknown);
+}
+
+TEST_CASE("warnings are counted by kind and turn, and a record holds at most 256 kinds") {
+  PlanBuilder builder;
+  builder.add("a", {});
+  RunRequest request = builder.request(std::make_shared<ScriptedEngine>(named_answers()));
+  for (int i = 0; i < 300; ++i) request.warnings.push_back({"about " + std::to_string(i), WarningCode::tools_left_out});
+  request.warnings.push_back(request.warnings.front());
+  std::size_t events = 0;
+  request.on_event = [&](const Event& event) { events += std::holds_alternative<Warning>(event) ? 1 : 0; };
+  const RunRecord record = run_plan(request);
+  CHECK(events == 301);
+  REQUIRE(record.warnings.size() == 256);
+  CHECK(record.warnings.front().count == 2);
+  CHECK(record.warnings.back().code == WarningCode::other);
+  CHECK(record.warnings.back().count == 45);
+}
+
+TEST_CASE("with on_error: tell, a tool that fails, throws or is missing shows its error to the agent") {
   PlanBuilder builder = with_tool([](const ToolCall&) -> ToolResult { throw std::runtime_error("no luck"); });
+  builder.plan.turns[1].tells_errors = true;
   builder.plan.turns[1].tools.push_back(tool_spec("gone", ""));
   const RunRecord record = run_plan(builder.request(std::make_shared<ScriptedEngine>(named_answers())));
   CHECK(record.state == RunState::ok);

@@ -85,6 +85,27 @@ TEST_CASE("the newest results are cut in their middle if they would leave no roo
              Contains("agent 'a'") && Contains("of the 5000 bytes of the result of 'read'") && Contains("1024 tokens"));
 }
 
+TEST_CASE("a context counts tokens, also where a tokenizer's ids are bytes") {
+  for (const auto& [ids_per_token, is_cut] : {std::pair(1, true), std::pair(2, true), std::pair(3, false)}) {
+    INFO(ids_per_token);
+    Loop loop(1024, {text_of_size(2000, 'x')}, Overflow::cut_result);
+    loop.engine->set_ids_per_token(ids_per_token);
+    const RunRecord record = loop.run();
+    REQUIRE(record.state == RunState::ok);
+    CHECK((record.agents[0].tools[0].left_out > 0) == is_cut);
+    const std::size_t ids = tokens_of(loop.engine->requests[0]) + tokens_of(loop.engine->requests[1]);
+    const auto tokens = [&](std::size_t n) {
+      return static_cast<std::int64_t>((n + ids_per_token - 1) / ids_per_token);
+    };
+    CHECK(std::abs(record.agents[0].prompt_tokens - tokens(ids)) <= 2);
+  }
+  EngineInfo info;
+  info.ids_per_token = 3;
+  CHECK(info.tokens_of(0) == 0);
+  CHECK(info.tokens_of(1) == 1);
+  CHECK(info.tokens_of(6) == 2);
+}
+
 TEST_CASE("the oldest results are left out before the newest are cut") {
   Loop loop(2048, {text_of_size(900, 'x'), text_of_size(900, 'y')}, Overflow::drop_oldest);
   const RunRecord record = loop.run();

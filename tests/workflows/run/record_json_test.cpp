@@ -7,6 +7,8 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "tests/support/workflow_files.h"
+
 namespace record_json_test {
 
 using namespace baton;
@@ -96,6 +98,20 @@ TEST_CASE("inputs and outputs keep their order in JSON") {
   const auto parsed = nlohmann::ordered_json::parse(record.to_json());
   CHECK(parsed["inputs"].dump() == R"({"zone":"1","area":"2"})");
   CHECK(parsed["outputs"].dump() == R"({"second":"c","first":"a"})");
+}
+
+TEST_CASE("warnings are in the record and in events by their codes, which the documents explain") {
+  RunRecord record;
+  record.warnings.push_back({WarningCode::history_forgotten, "a", "a#2", "gone\xc3", 3});
+  const json expected = {
+      {"code", "history_forgotten"}, {"agent", "a"}, {"turn", "a#2"}, {"message", "gone\xEF\xBF\xBD"}, {"count", 3}};
+  CHECK(json::parse(record.to_json())["warnings"] == json::array({expected}));
+  const json event = json::parse(to_json(Warning{"gone", WarningCode::history_forgotten, "a", "a#2"}));
+  CHECK(event["code"] == "history_forgotten");
+  CHECK(event["turn"] == "a#2");
+  const std::string page = test::read_text(test::source_folder() / "docs/cli.md");
+  for (const std::string_view name : kNamesOf<WarningCode>)
+    CHECK_THAT(page, Catch::Contains("`" + std::string(name) + "`"));
 }
 
 TEST_CASE("events are single lines of JSON with a type") {
