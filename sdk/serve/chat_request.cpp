@@ -111,6 +111,9 @@ ServedWorkflow serve_workflow(std::string name, Workflow workflow, const std::st
   if (served.message.empty() && served.history.empty())
     throw InputError(fmt::format("workflow '{}': it has no inputs, so that no message can reach it", served.name));
   const auto answers = std::find_if(turns.begin(), turns.end(), [](const TurnInfo& turn) { return turn.answers; });
+  for (const TurnInfo& turn : turns) {
+    if (turn.in_outputs) served.shown.insert(turn.agent);
+  }
   if (answers != turns.end()) served.answer = static_cast<int>(answers - turns.begin());
   return served;
 }
@@ -284,7 +287,9 @@ void read_extension(const json& body, ChatRequest& request) {
   if (!inputs->is_object()) throw wrong("baton.inputs", "an object", *inputs);
   for (const auto& [name, value] : inputs->items()) {
     const std::string param = "baton.inputs." + beginning(name, 60);
-    if (name == request.workflow->message || name == request.workflow->history)
+    const bool is_history = name == request.workflow->history;
+    const bool filled = request.chat || request.workflow->message.empty();  // the history, by the request's messages
+    if (name == request.workflow->message || (is_history && filled))
       throw ApiError(400, "invalid_value", param + ": the messages fill this input", param);
     request.inputs[name] = value.is_string() ? value.get<std::string>() : json_text(value);
   }
@@ -334,10 +339,12 @@ void read_prompt(const json& body, ChatRequest& request) {
   if (prompt == nullptr) throw ApiError(400, "missing_value", "prompt: expected a text", "prompt");
   if (prompt->is_array() && prompt->size() == 1) prompt = &prompt->front();
   if (!prompt->is_string()) throw wrong("prompt", "one text", *prompt);
-  if (!request.workflow->message.empty())
+  if (!request.workflow->message.empty()) {
     request.inputs[request.workflow->message] = prompt->get<std::string>();
-  else
+    if (!request.workflow->history.empty()) request.inputs.try_emplace(request.workflow->history, "[]");
+  } else {
     request.inputs[request.workflow->history] = json_text(json::array({{{"role", "user"}, {"content", *prompt}}}));
+  }
 }
 
 ChatRequest read(std::string_view body, const ServedWorkflows& workflows, bool chat) {

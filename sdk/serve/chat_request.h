@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -22,6 +23,7 @@ struct ServedWorkflow {
   std::string message;  // the input that the last message of the user fills; empty: `history` holds it as well
   std::string history;  // the input of type messages that the messages before it fill; empty: they are not read
   std::map<std::string, std::string> inputs{};  // values of other inputs, which a request may replace
+  std::set<std::string> shown{};                // the agents that the workflow's outputs name
   int answer = -1;  // the turn whose tokens are the answer as they come; -1: the answer comes whole, at the end
 };
 

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <new>
 #include <optional>
 #include <random>
@@ -75,12 +76,15 @@ std::string read_approval(std::string_view body) {
 
 constexpr std::size_t kMaxOver = 1024;  // questions that are not open any more and are remembered
 
-/// Returns "length" if the answer of the last agent that wrote was cut off.
-const char* finish_reason(const RunRecord& record) {
-  for (auto agent = record.agents.rbegin(); agent != record.agents.rend(); ++agent) {
-    if (agent->state == TurnState::ok) return agent->truncated ? "length" : "stop";
+/// Returns "length" if the last output of an agent that the answer shows was cut off.
+const char* finish_reason(const ChatRequest& request, const RunRecord& record) {
+  std::map<std::string_view, bool> cut_off;  // by agent
+  for (const AgentRecord& agent : record.agents) {
+    if (agent.state == TurnState::ok && request.workflow->shown.contains(agent.agent))
+      cut_off[agent.agent] = agent.truncated;
   }
-  return "stop";
+  const bool any = std::any_of(cut_off.begin(), cut_off.end(), [](const auto& one) { return one.second; });
+  return any ? "length" : "stop";
 }
 
 OrderedJson usage_of(const RunRecord& record) {
@@ -93,7 +97,16 @@ OrderedJson usage_of(const RunRecord& record) {
 }
 
 OrderedJson extension_of(const ChatRequest& request, const RunRecord& record) {
-  return {{"ahead_tokens", tokens_of(record).ahead}, {"unread_messages", request.unread_messages}};
+  OrderedJson warnings = OrderedJson::array();
+  for (const WarningRecord& one : record.warnings)
+    warnings.push_back({{"code", name_of(one.code)},
+                        {"agent", one.agent},
+                        {"turn", one.turn},
+                        {"message", one.message},
+                        {"count", one.count}});
+  return {{"ahead_tokens", tokens_of(record).ahead},
+          {"unread_messages", request.unread_messages},
+          {"warnings", std::move(warnings)}};
 }
 
 OrderedJson reply(const ChatRequest& request, const std::string& id, long long created, bool chunk) {
@@ -270,8 +283,8 @@ std::string Completion::whole(const RunRecord& record) const {
   OrderedJson message = {{"role", "assistant"}, {"content", text}, {"refusal", nullptr}};
   if (const std::string thought = thinking_of(request_, record); !thought.empty())
     message["reasoning_content"] = thought;
-  json["choices"] = request_.chat ? choice("message", std::move(message), finish_reason(record))
-                                  : choice("text", text, finish_reason(record));
+  json["choices"] = request_.chat ? choice("message", std::move(message), finish_reason(request_, record))
+                                  : choice("text", text, finish_reason(request_, record));
   json["usage"] = usage_of(record);
   json["baton"] = extension_of(request_, record);
   return json_text(json);
@@ -298,8 +311,8 @@ std::string Completion::thinking(std::string_view text) const {
 
 std::string Completion::last(const RunRecord& record) const {
   OrderedJson json = reply(request_, id_, created_, true);
-  json["choices"] = request_.chat ? choice("delta", OrderedJson::object(), finish_reason(record))
-                                  : choice("text", "", finish_reason(record));
+  json["choices"] = request_.chat ? choice("delta", OrderedJson::object(), finish_reason(request_, record))
+                                  : choice("text", "", finish_reason(request_, record));
   return json_text(json);
 }
 
@@ -337,7 +350,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 /// Why a run that has ended has no answer; nothing: it has one.
-std::optional<ApiError> error_of(const RunRecord& record, const Approvals& approvals,
+std::optional<ApiError> error_of(const ChatRequest& request, const RunRecord& record, const Approvals& approvals,
                                  const std::function<void(const std::string&)>& log) {
   switch (record.state) {
     case RunState::ok:
@@ -358,6 +371,8 @@ std::optional<ApiError> error_of(const RunRecord& record, const Approvals& appro
       break;
   }
   if (record.error_kind == ErrorKind::agent) return ApiError(500, "run_failed", record.error);
+  if (record.error_kind == ErrorKind::input)
+    return ApiError(400, "context_length_exceeded", record.error, request.chat ? "messages" : "prompt");
   log(record.error);  // may name files
   if (record.error_kind == ErrorKind::resources)
     return ApiError(503, "no_resources", "the server lacks what the run needs: memory, a model or a device");
@@ -436,6 +451,8 @@ class ServedRun {
     }
     const std::chrono::duration<double, std::milli> since = Clock::now() - begin_;
     if (request_.events) sink_.data(completion_.event(event, since.count()));
+    if (const auto* warning = std::get_if<Warning>(&event))
+      settings_.on_log(fmt::format("{}: warning: {}", request_.workflow->name, warning->message));
     if (const auto* asked = std::get_if<Asked>(&event); asked != nullptr && approvals_.asks()) {
       const std::string id = approvals_.open(question(*asked), Approvals::Side::telling);
       if (request_.stream) sink_.data(completion_.approval(id, *asked));
@@ -458,7 +475,8 @@ class ServedRun {
 
   void finish(const RunRecord& record) {
     metrics_.count_tokens(request_.workflow->name, tokens_of(record));
-    if (const std::optional<ApiError> error = error_of(record, approvals_, settings_.on_log)) return fail(*error);
+    if (const std::optional<ApiError> error = error_of(request_, record, approvals_, settings_.on_log))
+      return fail(*error);
     count_first_token();
     if (!request_.stream) return sink_.reply(200, completion_.whole(record));
     const std::string all = answer_of(record);

@@ -199,8 +199,10 @@ TEST_CASE("models are the served workflows, with their inputs") {
   CHECK(server.ask("GET", "/v1/models/..%2f..%2fetc").status == 404);
 }
 
-TEST_CASE("earlier messages fill an input of type messages, and are counted as unread without one") {
-  const baton::Workflow chat = baton::Workflow::parse(R"(
+namespace {
+
+baton::Workflow chat_workflow() {
+  return baton::Workflow::parse(R"(
 version: 1
 inputs: {before: {type: messages}, said: {type: string, required: true}}
 models: {main: {path: nano}}
@@ -209,6 +211,83 @@ agents:
   assistant: {prompt: {messages: [{role: system, content: Be brief.}, {history: before}, {role: user, content: "{{ said }}"}]}}
 workflow: {topology: single, agents: [assistant]}
 )");
+}
+
+baton::serve::ServedWorkflows one_more(const std::string& name, const baton::Workflow& workflow) {
+  baton::serve::ServedWorkflows workflows = baton::test::two_served();
+  workflows.add(baton::serve::serve_workflow(name, workflow));
+  return workflows;
+}
+
+}  // namespace
+
+TEST_CASE("the reason of an answer's end is that of the agents whose outputs it shows") {
+  const auto reason = [](int of_writer, int of_judge, const std::string& output) {
+    const baton::Workflow workflow = baton::Workflow::parse(
+        "version: 1\ninputs: {question: {type: string, required: true}}\nmodels: {main: {path: nano}}\nagents:\n"
+        "  writer: {prompt: \"{{ question }}\", max_tokens: " +
+        std::to_string(of_writer) +
+        "}\n"
+        "  judge: {prompt: \"Good? {{ agent_writer_current }}\", max_tokens: " +
+        std::to_string(of_judge) +
+        ", output: {regex: \"[a-z]{3}\"}}\n"
+        "workflow: {topology: chain}\noutputs: {answer: \"" +
+        output + "\"}\n");
+    const RunningServer server({}, one_more("judged", workflow));
+    const json body = json::parse(server.ask("POST", kChat, chat_body("judged")).body);
+    CHECK(!body["baton"]["warnings"].empty());
+    for (const json& one : body["baton"]["warnings"]) {
+      CHECK(one["code"] == "answer_cut_off");
+      CHECK(one["agent"] == "writer");
+    }
+    const std::vector<std::string> log = server.log();
+    CHECK(std::any_of(log.begin(), log.end(), [](const std::string& line) {
+      return line.find("warning: agent 'writer': the answer was cut off") != std::string::npos;
+    }));
+    return body["choices"][0]["finish_reason"].get<std::string>();
+  };
+  CHECK(reason(2, 30, "{{ agent_writer_current }}") == "length");  // the judge wrote last, and to its end
+  CHECK(reason(2, 30, "{{ agent_judge_current }}") == "stop");
+  CHECK(reason(2, 30, "{{ agent_writer_current }}: {{ agent_judge_current }}") == "length");
+}
+
+TEST_CASE("a prompt that no context holds is the client's mistake, whole or in a stream") {
+  const RunningServer server({}, one_more("chat", chat_workflow()));
+  std::string hens;
+  for (int i = 0; i < 3000; ++i) hens += "hen ";
+  const auto refused = [&](const std::string& path, const json& body, const char* param, const char* input) {
+    const HttpReply reply = server.ask("POST", path, body.dump());
+    CHECK(reply.status == 400);
+    const json error = json::parse(reply.body)["error"];
+    CHECK(error["type"] == "invalid_request_error");
+    CHECK(error["code"] == "context_length_exceeded");
+    CHECK(error["param"] == param);
+    CHECK_THAT(error["message"].get<std::string>(), Catch::Contains("input '" + std::string(input) + "'"));
+  };
+  const json user = {{"role", "user"}, {"content", hens}};
+  const json last = {{"role", "user"}, {"content", "Hi"}};
+  refused(kChat, {{"model", "team"}, {"messages", {user}}}, "messages", "question");
+  refused(kChat, {{"model", "chat"}, {"messages", {user, last}}}, "messages", "before");
+  refused("/v1/completions", {{"model", "team"}, {"prompt", hens}}, "prompt", "question");
+  const json streamed = {{"model", "team"}, {"messages", {user}}, {"stream", true}};
+  CHECK_THAT(server.ask("POST", kChat, streamed.dump()).body, Catch::Contains("context_length_exceeded"));
+}
+
+TEST_CASE("a completion of a workflow with a conversation has none, or the one that it gives") {
+  const RunningServer server({}, one_more("chat", chat_workflow()));
+  json request = {{"model", "chat"}, {"prompt", "Who am I?"}};
+  const json none = json::parse(server.ask("POST", "/v1/completions", request.dump()).body);
+  const auto tokens = [](const json& body) { return body["usage"]["prompt_tokens"].get<int>(); };
+  request["baton"]["inputs"]["before"] = {{{"role", "user"}, {"content", "My name is Ada."}}};
+  const json given = json::parse(server.ask("POST", "/v1/completions", request.dump()).body);
+  CHECK(tokens(given) > tokens(none));
+  json chat = json::parse(chat_body("chat"));
+  chat["baton"]["inputs"]["before"] = json::array();
+  CHECK(server.ask("POST", kChat, chat.dump()).status == 400);
+}
+
+TEST_CASE("earlier messages fill an input of type messages, and are counted as unread without one") {
+  const baton::Workflow chat = chat_workflow();
   baton::serve::ServedWorkflows workflows = baton::test::two_served();
   workflows.add(baton::serve::serve_workflow("chat", chat));
   const RunningServer server({}, workflows);
