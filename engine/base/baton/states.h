@@ -47,7 +47,6 @@ enum class WarningCode : std::uint8_t {
   call_denied,
   output_unread,
   hand_over_lost,
-  store_failed,
 };
 
 /// The names of an enumeration's values, in order; JSON and the C interface use the same names.
@@ -64,11 +63,11 @@ inline constexpr std::array<std::string_view, 6> kNamesOf<FinishReason>{"eos",  
 template <>
 inline constexpr std::array<std::string_view, 4> kNamesOf<ErrorKind>{"agent", "resources", "host", "input"};
 template <>
-inline constexpr std::array<std::string_view, 20> kNamesOf<WarningCode>{
+inline constexpr std::array<std::string_view, 19> kNamesOf<WarningCode>{
     "other",          "not_enforced",      "server_missing", "tools_left_out", "answer_cut_off",    "output_empty",
     "result_empty",   "output_unfit",      "finish_unknown", "result_cut",     "result_summarised", "results_dropped",
     "no_summary",     "history_forgotten", "attempt_failed", "turn_failed",    "call_denied",       "output_unread",
-    "hand_over_lost", "store_failed"};
+    "hand_over_lost"};
 
 /// Returns the name of a value.
 template <typename Enum>
