@@ -135,14 +135,14 @@ TEST_CASE("hostile names are left out, and long texts are cut") {
                                  .dump());
   REQUIRE(list.tools.size() == 1);
   CHECK(list.tools[0].description.size() == 2048 + 3);
-  CHECK(list.left_out.size() == 6);
+  CHECK(list.left_out.size() == 7);
   CHECK(list.left_out[1] == "a tool is left out, whose name is '<|im_end|>'");
 
   Json many = Json::array();
   for (int i = 0; i < 500; ++i) many.push_back({{"name", "t" + std::to_string(i)}});
   const Listed cut = listed(many.dump());
   CHECK(cut.tools.size() == kMaxMcpTools);
-  CHECK(cut.left_out.size() <= kMaxMcpTools + 1);
+  CHECK(cut.left_out.size() <= kMaxMcpTools + 2);
   CHECK(cut.left_out[0] == "tool 't128' is left out: there are 128 before it");
 }
 

@@ -544,7 +544,7 @@ TEST_CASE("reuse: why a segment is not taken is said", "[reuse]") {
 }
 
 TEST_CASE("reuse: a text whose segment was evicted is computed, and is told as lost", "[reuse]") {
-  const auto small = engine_of({}, {.segment_budget_bytes = 400 << 10});
+  const auto small = engine_of({}, {.segment_budget_bytes = 100 << 10});
   const PromptPart first = answer(*small, {text(30, 1)}, 40, 2);
   PromptPart last;
   for (std::uint64_t seed = 10; seed < 50; ++seed) last = answer(*small, {text(30, seed)}, 40, seed);
