@@ -64,9 +64,9 @@ template <>
 inline constexpr std::array<std::string_view, 4> kNamesOf<ErrorKind>{"agent", "resources", "host", "input"};
 template <>
 inline constexpr std::array<std::string_view, 19> kNamesOf<WarningCode>{
-    "other",          "not_enforced",      "server_missing", "tools_left_out", "answer_cut_off",    "output_empty",
-    "result_empty",   "output_unfit",      "finish_unknown", "result_cut",     "result_summarised", "results_dropped",
-    "no_summary",     "history_forgotten", "attempt_failed", "turn_failed",    "call_denied",       "output_unread",
+    "other",         "not_enforced",      "server_missing", "tools_left_out", "answer_cut_off",    "output_empty",
+    "result_empty",  "output_unfit",      "finish_unknown", "result_cut",     "result_summarised", "results_dropped",
+    "no_summary",    "history_forgotten", "attempt_failed", "turn_failed",    "call_denied",       "output_unread",
     "hand_over_lost"};
 
 /// Returns the name of a value.
