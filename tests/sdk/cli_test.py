@@ -196,11 +196,37 @@ class Run(Cli):
         for agent in record["agents"]:
             self.assertLessEqual({"agent", "role", "round", "state", "prompt_tokens", "output_tokens", "output", "truncated", "kv", "ttft_ms",
                                   "prefill_ms", "decode_ms", "tokens_per_s", "slots"}, set(agent))
-            self.assertEqual(set(agent["kv"]), {"entries", "reused", "computed", "ahead", "reuse_rate"})
+            self.assertEqual(set(agent["kv"]), {"entries", "reused", "computed", "ahead", "reuse_rate", "stored_tokens", "stored_ms"})
             self.assertEqual(agent["kv"]["entries"], agent["kv"]["reused"] + agent["kv"]["computed"])
         for slot in record["agents"][1]["slots"]:
             self.assertEqual(set(slot), {"name", "tokens", "method", "reused_tokens", "recomputed_tokens", "ahead_tokens", "kv_reuse_rate", "kv_reuse_bound", "hops", "corrected",
                                      "reason", "anchors"})
+
+    def test_a_later_process_reads_what_an_earlier_one_computed(self):
+        self.write("kept.yaml", TEAM.replace("outputs:", "relay: {method: prefix, store: {disk: kv, budget: 64MiB}}\noutputs:"))
+        long = "question=" + "Mia has 12 apples. She buys 7 more apples. " * 20
+        records = [json.loads(self.baton("run", file, "-i", long, "--json", "-q").stdout) for file in ("kept.yaml", "kept.yaml", self.team)]
+        first, second, bare = ([agent["kv"] for agent in record["agents"]] for record in records)
+        self.assertEqual([kv["stored_tokens"] for kv in first], [0, 0])
+        for kv, before in zip(second, first):
+            self.assertGreaterEqual(kv["stored_tokens"], 128)
+            self.assertLess(kv["computed"], before["computed"])
+        self.assertEqual(records[0]["outputs"], records[1]["outputs"])
+        self.assertEqual({kv["stored_tokens"] for kv in bare}, {0})
+        files = list((self.folder / "kv").rglob("*.kv"))
+        self.assertTrue(files)
+        for file in files:
+            file.write_bytes(file.read_bytes()[:-1])
+        done = self.baton("run", "kept.yaml", "-i", long, "--json")
+        self.assertEqual(json.loads(done.stdout)["outputs"], records[0]["outputs"])
+        self.assertIn("were damaged and are removed", done.stderr)
+
+    def test_a_store_that_cannot_be_used_is_told_and_left_out(self):
+        self.write("file", "")
+        self.write("kept.yaml", TEAM.replace("outputs:", "relay: {store: {disk: file}}\noutputs:"))
+        self.assertIn("no KV of ", self.baton("run", "kept.yaml", "-i", QUESTION, "-q").stderr)
+        self.assertIn("'disk'", self.baton("check", self.write("none.yaml", TEAM.replace("outputs:", "relay: {store: {budget: 1GiB}}\noutputs:")),
+                                           code=3).stderr)
 
     def test_saved_prefill_is_that_of_the_tokens_that_were_not_computed(self):
         said = re.compile(r"about ([0-9.]+) (ms|s) of prefill saved \(([0-9,]+) prompt tokens not computed\)")
