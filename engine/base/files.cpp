@@ -63,8 +63,10 @@ std::error_code last_error() { return {errno, std::generic_category()}; }
 
 }  // namespace
 
-AtomicFile::AtomicFile(std::filesystem::path file) {
-  WriteTarget target = write_target(file);
+AtomicFile::AtomicFile(std::filesystem::path file, Links links) {
+  std::error_code none;
+  const bool replaced = links == Links::replace && std::filesystem::is_symlink(file, none);
+  WriteTarget target = replaced ? WriteTarget{.file = file} : write_target(file);
   if (!target.problem.empty())
     throw std::filesystem::filesystem_error("cannot write: " + target.problem, file,
                                             std::make_error_code(std::errc::operation_not_permitted));
@@ -133,8 +135,8 @@ void AtomicFile::fail(std::error_code error) const {
   throw std::filesystem::filesystem_error("cannot write", file_, error);
 }
 
-void write_whole(const std::filesystem::path& file, std::string_view text) {
-  AtomicFile out(file);
+void write_whole(const std::filesystem::path& file, std::string_view text, Links links) {
+  AtomicFile out(file, links);
   out.write(std::as_bytes(std::span(text)));
   out.commit();
 }

@@ -49,6 +49,10 @@ class InputFile {
   std::int64_t changed_ = 0;
 };
 
+/// What becomes of a symbolic link in place of a file that is written. replace: for files that no user names, since
+/// others may be able to make links in a folder of caches.
+enum class Links { follow, replace };
+
 // AtomicFile: a file that appears complete or not at all. It is written without a name where the file system can do
 // that, so that nothing stays of it when the process is killed, else under a temporary name in the same folder.
 
@@ -57,7 +61,7 @@ class AtomicFile {
  public:
   /// Opens an unnamed or temporary file for `file`, or for what it leads to (write_target), and makes the folder if
   /// it is missing. It has the permissions of the file that it is to replace, else those that the umask leaves.
-  explicit AtomicFile(std::filesystem::path file);
+  explicit AtomicFile(std::filesystem::path file, Links links = Links::follow);
   ~AtomicFile();
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
@@ -80,7 +84,7 @@ class AtomicFile {
   std::int64_t size_ = 0;
 };
 
-void write_whole(const std::filesystem::path& file, std::string_view text);
+void write_whole(const std::filesystem::path& file, std::string_view text, Links links = Links::follow);
 
 // A lock between programs: that of a file, as the Python package filelock uses it, so that pulls by either wait for
 // the other. Two locks of one file in one program exclude each other, too.

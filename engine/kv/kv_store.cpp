@@ -408,7 +408,7 @@ void KvStore::write(const Source& file, const std::vector<Piece>& pieces) {
   const auto bytes = static_cast<std::int64_t>(sizeof(head) + file.tokens.size() * sizeof(std::int32_t) + kv.size());
   if (file.begin / kBlock * bytes + bytes > budget_ / 2) return;  // a prompt must not evict its own beginning
   make_room(bytes);
-  AtomicFile out(file_of(file.name));
+  AtomicFile out(file_of(file.name), Links::replace);
   out.write(std::as_bytes(std::span(&head, 1)));
   out.write(std::as_bytes(std::span(file.tokens)));
   out.write(kv);

@@ -71,8 +71,8 @@ class KeptHash {
     const auto now = std::chrono::system_clock::now().time_since_epoch();
     if (entry_.empty() || now - std::chrono::nanoseconds(changed_) < kSettled) return;
     try {
-      write_whole(entry_,
-                  Json{{"path", path_}, {"bytes", bytes_}, {"changed", changed_}, {"hash", hash}}.dump() + "\n");
+      write_whole(entry_, Json{{"path", path_}, {"bytes", bytes_}, {"changed", changed_}, {"hash", hash}}.dump() + "\n",
+                  Links::replace);
     } catch (const std::exception&) {  // then it is computed again next time
     }
   }

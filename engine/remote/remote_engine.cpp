@@ -376,7 +376,7 @@ struct RemoteEngine::Live {
       callbacks.on_token(answer.tokens().empty() ? 0 : answer.tokens().back(), texts.answer);
   }
   /// `ids`: the server takes and tells the ids of tokens.
-  GenerationResult result(bool ids) const;
+  GenerationResult result(bool ids, const EngineInfo& info) const;
 };
 
 RemoteEngine::RemoteEngine(Parts parts)
@@ -608,7 +608,7 @@ void RemoteEngine::finish(Live& live, FinishReason reason, std::string_view erro
   });
   GenerationResult result;
   const bool made = try_to([&] {
-    result = live.result(parts_.api->ids());
+    result = live.result(parts_.api->ids(), parts_.info);
     result.error = error;
   });
   if (!made) {
@@ -627,19 +627,18 @@ void RemoteEngine::finish(Live& live, FinishReason reason, std::string_view erro
 /// Once, when the counts of the prompt are known: some servers tell them at the end of the answer.
 void RemoteEngine::prefilled(Live& live) noexcept {
   if (std::exchange(live.prefilled, true) || !live.request.callbacks.on_prefilled) return;
-  try_to([&] { live.request.callbacks.on_prefilled(live.result(parts_.api->ids())); });
+  try_to([&] { live.request.callbacks.on_prefilled(live.result(parts_.api->ids(), parts_.info)); });
 }
 
 /// A server's layers are unknown: an entry of KV is a token.
-GenerationResult RemoteEngine::Live::result(bool ids) const {
+GenerationResult RemoteEngine::Live::result(bool ids, const EngineInfo& info) const {
   GenerationResult made;
   made.tokens = answer.tokens();
   made.text = answer.text();
   made.server_reason = seen.server_reason;
-  const auto length = static_cast<std::int64_t>(prompt.size());
   if (!ids) made.output_tokens = answer.generated();
   thinking.describe(made, seen.thinking_tokens);
-  made.prompt_tokens = seen.prompt > 0 ? seen.prompt : length;
+  made.prompt_tokens = seen.prompt > 0 ? seen.prompt : info.tokens_of(prompt.size());
   const std::int64_t cached = std::clamp<std::int64_t>(seen.cached, 0, made.prompt_tokens);
   const std::int64_t before = warmth.before < 0 ? cached : std::min(warmth.before, cached);
   made.kv_entries = made.prompt_tokens;

@@ -164,7 +164,7 @@ std::string PartFile::validator() const {
 }
 
 void PartFile::set_validator(const std::string& text) {
-  if (!text.empty() && text.size() <= kMaxValidator) return write_whole(validator_, text);
+  if (!text.empty() && text.size() <= kMaxValidator) return write_whole(validator_, text, Links::replace);
   std::error_code ignored;
   fs::remove(validator_, ignored);
 }

@@ -161,7 +161,7 @@ class Puller {
     for (const PulledPiece& piece : pieces_) link_to_blob(snapshot / piece.file.name, piece.download.target);
     // Last, so that a revision that is being pulled again means the older files until the new ones are there.
     if (cache.commit(model.repository, model.revision) != listing.commit)
-      write_whole(cache.reference(model.repository, model.revision), listing.commit);
+      write_whole(cache.reference(model.repository, model.revision), listing.commit, Links::replace);
   }
 
   static ModelChoice choose(const std::vector<HubFile>& files, const HubModel& model) {

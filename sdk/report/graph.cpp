@@ -343,7 +343,8 @@ TeamGraph read_graph(const std::string& bytes, const std::string& file, const Ru
     const std::size_t over = *std::max_element(from.begin(), from.end());
     if (over >= *std::min_element(to.begin(), to.end())) barrier.fail("to", "turns behind those of 'from'");
     for (const std::size_t turn : from) graph.edges.push_back({turn, to.front(), {}});  // as few as show the order
-    for (const std::size_t turn : to) graph.edges.push_back({over, turn, {}});
+    for (const std::size_t turn : to)
+      if (turn != to.front()) graph.edges.push_back({over, turn, {}});
   }
   return graph;
 }

@@ -96,14 +96,19 @@ OrderedJson usage_of(const RunRecord& record) {
           {"completion_tokens_details", {{"reasoning_tokens", tokens.thinking}}}};
 }
 
+/// True for warnings whose messages may name servers, programs and paths of the host, which are not a client's.
+bool is_private(WarningCode code) {
+  return code == WarningCode::server_missing || code == WarningCode::tools_left_out ||
+         code == WarningCode::attempt_failed || code == WarningCode::turn_failed || code == WarningCode::other;
+}
+
 OrderedJson extension_of(const ChatRequest& request, const RunRecord& record) {
   OrderedJson warnings = OrderedJson::array();
-  for (const WarningRecord& one : record.warnings)
-    warnings.push_back({{"code", name_of(one.code)},
-                        {"agent", one.agent},
-                        {"turn", one.turn},
-                        {"message", one.message},
-                        {"count", one.count}});
+  for (const WarningRecord& one : record.warnings) {
+    OrderedJson warning = {{"code", name_of(one.code)}, {"agent", one.agent}, {"turn", one.turn}, {"count", one.count}};
+    if (!is_private(one.code)) warning["message"] = one.message;
+    warnings.push_back(std::move(warning));
+  }
   return {{"ahead_tokens", tokens_of(record).ahead},
           {"unread_messages", request.unread_messages},
           {"warnings", std::move(warnings)}};

@@ -492,8 +492,10 @@ Run start_run(const Engine& engine, const Workflow& workflow, const RunOptions& 
   for (const AgentFinished& one : options.finished) {
     const PlannedTurn& turn = plan->turns[static_cast<std::size_t>(one.turn)];
     if (turn.asks() && to_steps.contains(turn.id))
-      throw InputError(fmt::format("answers: step '{}' has an answer already, '{}'; another one would not be read",
-                                   turn.id, beginning(one.record.output, 60)));
+      throw InputError(fmt::format("answers: step '{}' is over, with '{}'; an answer would not be read", turn.id,
+                                   beginning(one.record.output, 60)));
+    if (to_calls.contains(turn.id))
+      throw InputError(fmt::format("answers: turn '{}' is over; an answer to its calls would not be read", turn.id));
   }
   request.finished = options.finished;
   request.answers = options.answers;

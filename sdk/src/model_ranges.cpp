@@ -24,7 +24,7 @@ PaperRanges& paper_ranges() {
 std::string keep(const std::filesystem::path& file, const std::string& text) {
   if (file.empty()) return "the environment names no folder for caches (XDG_CACHE_HOME) and no home";
   try {
-    write_whole(file, text);
+    write_whole(file, text, Links::replace);
     return {};
   } catch (const std::filesystem::filesystem_error& error) {
     return fmt::format("{}: {}", file.string(), error.code().message());

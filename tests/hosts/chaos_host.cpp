@@ -90,7 +90,7 @@ constexpr const char* kAgents[] = {
     R"(  rival: *debater)",
     R"(  judge: {prompt: {user: ["{{ question }}", {for: peers, text: "\n\n{{ it.name }}:\n{{ it.output }}"}]}, exact: true})",
     R"(  tooled: {tools: [{measure: {from: agent_one_current}}], prompt: {user: "{{ agent_one_current }}\n{{ condition_tooled_current }}"}})",
-    R"(  failing: {tools: [{broken: {from: agent_one_current}}], prompt: {user: "{{ question }} {{ condition_failing_current }}"}})",
+    R"(  failing: {tools: [{broken: {from: agent_one_current}}], calls: {on_error: tell}, prompt: {user: "{{ question }} {{ condition_failing_current }}"}})",
 };
 
 /// The agents that a topology names: unused ones are mistakes.

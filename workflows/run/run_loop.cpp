@@ -253,7 +253,8 @@ void RunLoop::asking(bool asks) {
 void RunLoop::recover(const std::exception& error) noexcept {
   const auto* engine = dynamic_cast<const EngineError*>(&error);
   const bool memory = dynamic_cast<const std::bad_alloc*>(&error) != nullptr ||
-                      (engine != nullptr && engine->kind == EngineError::Kind::memory);
+                      (engine != nullptr &&
+                       (engine->kind == EngineError::Kind::memory || engine->kind == EngineError::Kind::over_budget));
   if (!try_to([&] { end(RunState::failed, message_of(error), memory ? ErrorKind::resources : ErrorKind::host); }))
     try_to([&] { end(RunState::failed, kEndedForLackOfMemory, ErrorKind::resources); });
   for (std::size_t i = 0; i < attempts_.size(); ++i) {

@@ -156,9 +156,9 @@ std::string input_of_messages(const WorkflowSpec& spec, const PlannedTurn& turn)
   return {};
 }
 
-/// What follows if an engine refuses a request. If the prompt is too long, the error says what most of it is; if that
-/// is an input, the cause is the caller's.
-AttemptFailure after_refusal(const EngineError& error, const WorkflowSpec& spec, const PlannedTurn& turn,
+/// What follows if an engine refuses a request. If the prompt is too long, the error says what the largest part of it
+/// is; if that is an input, and most of what was asked for, the cause is the caller's.
+AttemptFailure after_refusal(const EngineError& error, const RunRequest& run, const PlannedTurn& turn,
                              const std::vector<PromptPart>& prompt) {
   using Kind = EngineError::Kind;
   AttemptFailure failure{.error = error.what(), .may_retry = error.kind == Kind::memory};
@@ -173,14 +173,20 @@ AttemptFailure after_refusal(const EngineError& error, const WorkflowSpec& spec,
   const SlotSource* source = turn.slot(name);
   bool is_input = source != nullptr && source->kind == SlotSource::Kind::input;
   if (name.empty()) {
-    name = input_of_messages(spec, turn);
-    is_input = !name.empty();
+    name = input_of_messages(*run.plan->spec, turn);
+    // Fixed text has no placeholder either: the messages have at least a byte for each of their tokens.
+    const auto given = run.inputs.find(name);
+    is_input = given != run.inputs.end() && static_cast<std::int64_t>(given->second.size()) >= largest->second;
+    if (!is_input) name.clear();
   }
+  const std::int64_t asked = token_count(prompt) + (error.kind == Kind::over_budget ? turn.max_tokens : 0);
+  const bool most = 2 * largest->second > asked;
+  if (error.kind == Kind::over_budget && !most) return failure;  // it is the answer's tokens
   failure.error += fmt::format("; of the prompt's tokens, {} are {}", largest->second,
                                is_input       ? fmt::format("those of input '{}'", name)
-                               : name.empty() ? std::string("those of no placeholder")
+                               : name.empty() ? std::string("those of its fixed text")
                                               : fmt::format("those of '{}'", name));
-  if (is_input) failure.kind = ErrorKind::input;
+  if (is_input && most) failure.kind = ErrorKind::input;
   return failure;
 }
 
@@ -226,7 +232,7 @@ void TurnAttempt::advance() {
     if (asked.forced.contains(planned_.id) && !asked.forced_thinking.contains(planned_.id)) thinking.leave_out();
     submit();
   } catch (const EngineError& error) {
-    return fail(after_refusal(error, *run_.plan.spec, planned_, submitted_));
+    return fail(after_refusal(error, run_.request, planned_, submitted_));
   } catch (const std::bad_alloc& error) {
     return fail({.error = message_of(error), .kind = ErrorKind::resources});
   } catch (const std::exception& error) {
@@ -491,6 +497,9 @@ void TurnAttempt::on_finished(GenerationResult result) {
   }
   if (record.history && calls_.generations() == 0 && !thinking.is_done())
     record.history->continued = std::min(result.continued_tokens, record.history->tokens);
+  if (!result.lost_kv.empty())
+    run_.events.warn(planned_, WarningCode::hand_over_lost,
+                     fmt::format("KV was lost, so that it is computed again: {}", result.lost_kv));
   if (thinking.is_asked()) {
     take_thinking(result);
     if (result.reason != FinishReason::cancelled && result.reason != FinishReason::error && !run_.ending) {
@@ -503,9 +512,6 @@ void TurnAttempt::on_finished(GenerationResult result) {
   if (calls_.generations() > 0) add_earlier(record, calls_.record(), calls_.generations() + 1);
   if (call_tools(result)) return;
   limit_.clear_due();
-  if (!result.lost_kv.empty())
-    run_.events.warn(planned_, WarningCode::hand_over_lost,
-                     fmt::format("KV for its readers was lost, so that they compute it again: {}", result.lost_kv));
   const TokenText answer = std::move(result.tokens);
   if (run_.plan.reuse.record) run_.segments.take(turn_, engine_.get(), submitted_, result, answer);
   const std::vector<PromptPart> prompt = std::exchange(submitted_, {});
@@ -530,7 +536,6 @@ void TurnAttempt::take_thinking(const GenerationResult& result) {
   calls_.thinking().take(result, std::exchange(submitted_, {}), engine_->text(), state_.record, run_.texts.get());
 }
 
-/// Nothing is left out in silence.
 /// Returns false if the result is an answer, without calls.
 bool TurnAttempt::call_tools(const GenerationResult& result) {
   const bool ended = result.reason == FinishReason::cancelled || result.reason == FinishReason::error;

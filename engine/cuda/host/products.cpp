@@ -372,7 +372,8 @@ void MeasuredProducts::add(const std::string& product, int way) {
   fastest_[product] = way;
   if (file_.empty()) return;
   try {
-    write_whole(file_, json_text(Json{{"format", kFormat}, {"machine", machine_}, {"fastest", fastest_}}));
+    write_whole(file_, json_text(Json{{"format", kFormat}, {"machine", machine_}, {"fastest", fastest_}}),
+                Links::replace);
   } catch (const std::filesystem::filesystem_error&) {  // a full disk, a folder that is read-only
   }
 }
