@@ -88,7 +88,7 @@ class Asking(Cli):
         self.write("two.yaml", two)
         self.baton("run", "two.yaml", "-i", QUESTION, "--record", "two", "--answer", "approval=yes", "-q", code=7)
         done = self.baton("resume", "two", "--answer", "approval=no", "--answer", "aside=x", "-q", code=2)
-        self.assertIn("step 'approval' has an answer already, 'yes'", done.stderr)
+        self.assertIn("step 'approval' is over, with 'yes'", done.stderr)
         self.baton("resume", "two", "--answer", "aside=x", "-q")
 
     def test_a_run_without_an_answer_goes_on_later(self):
