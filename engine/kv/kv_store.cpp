@@ -27,20 +27,24 @@ namespace fs = std::filesystem;
 
 static_assert(std::endian::native == std::endian::little);
 
-constexpr std::uint64_t kMagic = 0x564b4e5441423031u;      // "10BATNKV"
-constexpr std::size_t kMaxWaiting = std::size_t{1} << 30;  // bytes that wait to be written
-constexpr double kShareLeft = 0.9;                         // of the budget, when files were removed
-constexpr std::size_t kNameDigits = 32;                    // of folders and files
+constexpr std::uint64_t kMagic = 0x564b4e5441423031u;  // "10BATNKV"
+/// Bytes that may wait to be written.
+constexpr std::size_t kMaxWaiting = std::size_t{1} << 30;
+/// The share of the budget that files take after an eviction.
+constexpr double kShareLeft = 0.9;
+/// The names of folders and files have this many hexadecimal digits.
+constexpr std::size_t kNameDigits = 32;
 constexpr std::size_t kSecretBytes = 32;
 constexpr std::chrono::seconds kMaxClosing{5};
-constexpr std::chrono::milliseconds kBetweenUses{10};  // more than the finest step of any file system's times
+/// This is longer than the finest step of any file system's times.
+constexpr std::chrono::milliseconds kBetweenUses{10};
 
 struct FileHead {
   std::uint64_t magic = kMagic;
   std::uint64_t tokens = 0;
   std::uint64_t kv_bytes = 0;
-  std::uint64_t body_hash = 0;  // of the tokens and the KV
-  std::uint64_t head_hash = 0;  // of the fields before
+  std::uint64_t body_hash = 0;  // hash of the tokens and the KV
+  std::uint64_t head_hash = 0;  // hash of the fields before
 };
 
 std::uint64_t hash_of(const FileHead& head) { return hash_bytes(&head, offsetof(FileHead, head_hash)); }
@@ -64,7 +68,7 @@ bool is_name(const std::string& text) {
   return text.size() == kNameDigits && text.find_first_not_of("0123456789abcdef") == std::string::npos;
 }
 
-/// Where the keys of a layer begin in the KV of n tokens, and where its values do.
+/// Offsets of a layer's keys and values in the KV of n tokens, and the bytes of a token's row in each.
 struct LayerPlace {
   std::size_t keys = 0, values = 0, row = 0;
 };

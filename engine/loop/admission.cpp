@@ -10,8 +10,10 @@
 namespace baton {
 namespace {
 
-constexpr double kUnknownRowMs = 0.5, kLeastWaitMs = 500.0;  // that a prompt waits for a store: for each token, in all
-constexpr std::chrono::milliseconds kStoreLook{2};           // between two looks at what is read, if nothing runs
+/// A prompt waits for the store so long at most: for each token if the time of a row is unknown, and at least in all.
+constexpr double kUnknownRowMs = 0.5, kLeastWaitMs = 500.0;
+/// The engine's thread waits so long for a load if nothing runs.
+constexpr std::chrono::milliseconds kStoreLook{2};
 
 std::optional<std::int32_t> max_prefix_of(const GenerationRequest& request) {
   if (!takes_prefixes(request.reuse)) return std::nullopt;
@@ -143,25 +145,26 @@ bool Admission::wait_for_store(Sequence& next) {
   FromStore& stored = next.state.stored;
   if (!uses_store(parts_, next.request()) || stored.step == FromStore::Step::over) return false;
   bool waits = false;
-  const bool known = try_to([&] {
+  // What fails here is computed.
+  const bool done = try_to([&] {
     if (stored.step == FromStore::Step::before) {
       waits = follows_reader(next);
       if (waits) return;
       look_for_beginning(next);
     }
     waits = is_read(stored);
-    if (waits || stored.step == FromStore::Step::texts) return;
-    take_beginning(next);
-    look_for_texts(next);
-    waits = is_read(stored);
+    if (waits) return;
+    if (stored.step == FromStore::Step::beginning) {
+      take_beginning(next);
+      look_for_texts(next);
+      waits = is_read(stored);
+      if (waits) return;
+    }
+    take_texts(next);
+    if (!stored.loads.empty() || next.state.result.stored_tokens > 0)
+      next.state.result.stored_ms = milliseconds(Clock::now() - stored.begin);
   });
-  if (waits && known) return true;
-  try_to([&] { take_texts(next); });
-  if (stored.loads.empty() && next.state.result.stored_tokens == 0) {
-    next.state.result.stored_ms = 0.0;
-  } else {
-    next.state.result.stored_ms = milliseconds(Clock::now() - stored.begin);
-  }
+  if (done && waits) return true;
   stored.loads.clear();
   stored.step = FromStore::Step::over;
   return false;

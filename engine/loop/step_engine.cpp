@@ -59,7 +59,7 @@ void EngineLoop::run() noexcept {
     while (!list->empty()) end_.end(*list, list->begin(), FinishReason::cancelled, "");
   }
   parts_.prefixes.clear();
-  parts_.disk.reset();  // writes what waits, from segments
+  parts_.disk.reset();  // it still writes KV of segments, so it ends before them
   parts_.store.close();
 }
 

@@ -183,9 +183,9 @@ std::vector<FormatKey> make_keys(bool laboratory) {
            "What happens when a turn fails: the run ends (`fail`), the output is empty (`skip`), or the text "
            "of `fallback` replaces the output."},
           {"agent", "on_empty", choice({"accept", "warn", "fail"}), false, "warn",
-           "What an output does that holds nothing but blanks: it counts (`accept`), it counts with a warning "
-           "(`warn`), "
-           "or the attempt fails (`fail`), so that `retry` and `on_error` decide."},
+           "What follows if an output is blank: it counts (`accept`), it counts with a warning (`warn`), or the "
+           "attempt "
+           "fails (`fail`), so that `retry` and `on_error` decide."},
           {"agent", "fallback", string(), false, "",
            "The text that stands in for the output when `on_error` is `fallback`."},
           {"agent", "retry", retry(), false, "1",

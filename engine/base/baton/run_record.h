@@ -126,7 +126,7 @@ struct MemoryRecord {
 struct WarningRecord {
   WarningCode code = WarningCode::other;
   std::string agent, turn;  // empty: about the run
-  std::string message;      // of the first one
+  std::string message;      // the first one's text
   int count = 1;
 };
 

@@ -21,7 +21,7 @@ enum class TurnState : std::uint8_t { ok, failed, skipped, cancelled };
 /// known here, which a warning quotes.
 enum class FinishReason : std::uint8_t { eos, stop, length, cancelled, error, other };
 
-/// Whose a failed run's cause is, from which its exit code and its HTTP status follow. agent: the workflow's, a turn
+/// Who caused a run to fail. Its exit code and its HTTP status follow from that. agent: the workflow's, a turn
 /// failed; resources: memory, a device or a model; host: a callback of the host threw; input: the caller's, whose
 /// inputs make a prompt that the model's context or the memory for KV never holds.
 enum class ErrorKind : std::uint8_t { agent, resources, host, input };

@@ -83,7 +83,7 @@ bool copy_permissions(const std::filesystem::path& from, const UniqueFd& to);
 /// Whether every user of the machine may read it, as far as the system says that in a few bits.
 bool readable_by_all(const std::filesystem::path& file);
 
-/// Where a file is written that replaces what is at a path.
+/// The place at which a file is written to replace what is at a path.
 struct WriteTarget {
   std::filesystem::path file;  // the path, or what the links at it lead to, which need not exist
   std::string problem;         // why it cannot be replaced; empty: it can
