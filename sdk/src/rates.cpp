@@ -68,14 +68,8 @@ class Rates {
   Rates(Backend& backend, const Model& model) : backend_(backend), model_(model), forward_(backend, model) {}
 
   PrefillRate prefill(std::int32_t tokens, double gemm_limit) {
-    KvLayout layout = model_.kv_layout();
-    layout.raw_keys = true;  // decode() copies from it
-    KvCache cache(backend_, layout, tokens);
-    StepRows rows;
-    const std::int32_t index = rows.add_cache(&cache);
-    for (std::int32_t i = 0; i < tokens; ++i) rows.add_row(index, i, (i * 37 + 11) % model_.config.vocabulary);
-    rows.logits_rows.push_back(tokens - 1);
-    rows.choices.emplace_back();  // greedy
+    KvCache cache = prompt_cache(tokens);
+    StepRows rows = prompt_rows(cache, tokens);
     const double seconds = median_seconds([&] { forward_.run(rows); });
     cache.commit(tokens);
     if (!prompt_ || prompt_->length() < tokens) prompt_ = std::move(cache);
@@ -87,7 +81,7 @@ class Rates {
 
   /// All sequences begin with copies of the longest prefill's tokens. Plain steps and recording ones take turns.
   DecodeRate decode(std::int32_t sequences, std::int32_t depth, double bandwidth_limit) {
-    if (!prompt_ || prompt_->length() < depth) prefill(depth, 1.0);
+    make_prompt(depth);
     const Segment text(backend_, *prompt_, 0, depth, std::vector<TokenId>(static_cast<std::size_t>(depth)));
     KvLayout recording = model_.kv_layout();
     recording.raw_keys = recording.received = true;
@@ -113,6 +107,32 @@ class Rates {
   }
 
  private:
+  KvCache prompt_cache(std::int32_t tokens) {
+    KvLayout layout = model_.kv_layout();
+    layout.raw_keys = true;  // decode() copies from it
+    return {backend_, layout, tokens};
+  }
+
+  StepRows prompt_rows(KvCache& cache, std::int32_t tokens) {
+    StepRows rows;
+    const std::int32_t index = rows.add_cache(&cache);
+    for (std::int32_t i = 0; i < tokens; ++i) rows.add_row(index, i, (i * 37 + 11) % model_.config.vocabulary);
+    rows.logits_rows.push_back(tokens - 1);
+    rows.choices.emplace_back();  // greedy
+    return rows;
+  }
+
+  /// Makes sure that `prompt_` can be copied as far as `depth`. A state stands for a whole prompt.
+  void make_prompt(std::int32_t depth) {
+    const bool has_state = model_.kv_layout().state_bytes > 0;
+    if (prompt_ && (has_state ? prompt_->length() == depth : prompt_->length() >= depth)) return;
+    KvCache cache = prompt_cache(depth);
+    StepRows rows = prompt_rows(cache, depth);
+    forward_.run(rows);
+    cache.commit(depth);
+    prompt_ = std::move(cache);
+  }
+
   /// One decode step of sequences that hold copies of a text.
   class Step {
    public:
@@ -122,6 +142,8 @@ class Rates {
       for (std::int32_t i = 0; i < sequences; ++i) {
         KvCache& cache = caches_.emplace_back(rates.backend_, layout, depth + 1);
         insert(rates.backend_, rates.forward_.angles(), cache, {0, &text, 0, depth});
+        if (cache.states().kept()) cache.states().put(depth, rates.prompt_->states().at(depth));
+        cache.commit(depth);
         rows_.add_row(rows_.add_cache(&cache), depth, (i * 37 + 65) % rates.model_.config.vocabulary);
         rows_.logits_rows.push_back(i);
         rows_.choices.emplace_back();  // greedy

@@ -13,6 +13,7 @@ feed-forward network in half of the layers.
 
 import argparse
 import dataclasses
+import math
 import os
 import pathlib
 import struct
@@ -126,15 +127,9 @@ def padded(size: int) -> int:
     return -(-size // ALIGNMENT) * ALIGNMENT
 
 
-def write(metadata: Metadata, shape: Shape, out: pathlib.Path) -> None:
-    def number(value):
-        return struct.pack("<II", UINT32, value)
-
-    pairs = {**metadata.pairs, "qwen2.block_count": number(shape.layers), "qwen2.embedding_length": number(shape.hidden),
-             "qwen2.feed_forward_length": number(shape.feed_forward), "qwen2.attention.head_count": number(shape.heads),
-             "qwen2.attention.head_count_kv": number(shape.kv_heads), "qwen2.context_length": number(shape.context)}
-    listed = list(tensors(shape, metadata.vocabulary()))
-
+def write_file(out: pathlib.Path, pairs: dict, listed: list, values) -> None:
+    """`pairs`: {key: bytes of type and value}; `listed`: (name, dims, type) of each tensor; values(name, type, count):
+    bytes that a tensor of so many weights repeats until it is full."""
     def name(text):
         return struct.pack("<Q", len(text.encode())) + text.encode()
 
@@ -144,19 +139,32 @@ def write(metadata: Metadata, shape: Shape, out: pathlib.Path) -> None:
     for title, dims, kind in listed:
         weights, size = BLOCK[kind]
         head += name(title) + struct.pack(f"<I{len(dims)}QIQ", len(dims), *dims, kind, offset)
-        count = dims[0] * (dims[1] if len(dims) > 1 else 1)
-        sizes.append(count // weights * size)
+        sizes.append(math.prod(dims) // weights * size)
         offset += padded(sizes[-1])
-    tiles = {kind: tile(kind) for kind in BLOCK}
     with out.open("wb") as file:
         file.write(head.ljust(padded(len(head)), b"\0"))
         for (title, dims, kind), size in zip(listed, sizes):
-            values = tiles[kind] if not title.endswith("bias") else bytes(len(tiles[kind]))
-            whole, rest = divmod(size, len(values))
+            part = values(title, kind, math.prod(dims))
+            whole, rest = divmod(size, len(part))
             for _ in range(whole):
-                file.write(values)
-            file.write(values[:rest])
+                file.write(part)
+            file.write(part[:rest])
             file.write(bytes(padded(size) - size))
+
+
+def write(metadata: Metadata, shape: Shape, out: pathlib.Path) -> None:
+    def number(value):
+        return struct.pack("<II", UINT32, value)
+
+    pairs = {**metadata.pairs, "qwen2.block_count": number(shape.layers), "qwen2.embedding_length": number(shape.hidden),
+             "qwen2.feed_forward_length": number(shape.feed_forward), "qwen2.attention.head_count": number(shape.heads),
+             "qwen2.attention.head_count_kv": number(shape.kv_heads), "qwen2.context_length": number(shape.context)}
+    tiles = {kind: tile(kind) for kind in (F32, Q4_K, Q6_K)}
+
+    def values(name, kind, count):
+        return tiles[kind] if not name.endswith("bias") else bytes(len(tiles[kind]))
+
+    write_file(out, pairs, list(tensors(shape, metadata.vocabulary())), values)
 
 
 def main() -> None:
