@@ -51,19 +51,21 @@ double median_ms(int times, const Work& work) {
 
 void compile(int times) {
   std::vector<ToolSchema> tools;
-  const char* const kinds[] = {R"({"type": "string"})", R"({"type": "integer", "minimum": 0})", R"({"type": "boolean"})",
-                               R"({"enum": ["low", "medium", "high"]})",
+  const char* const kinds[] = {R"({"type": "string"})", R"({"type": "integer", "minimum": 0})",
+                               R"({"type": "boolean"})", R"({"enum": ["low", "medium", "high"]})",
                                R"({"type": "array", "items": {"type": "string"}, "maxItems": 5})"};
   for (int tool = 0; tool < 50; ++tool) {
     std::string fields;
     for (int field = 0; field < 40; ++field)
       fields += fmt::format(R"({}"field_{}_{}": {})", field == 0 ? "" : ", ", tool, field, kinds[field % 5]);
-    tools.push_back({fmt::format("tool_{}", tool), "", fmt::format(R"({{"type": "object", "properties": {{{}}}}})", fields)});
+    tools.push_back(
+        {fmt::format("tool_{}", tool), "", fmt::format(R"({{"type": "object", "properties": {{{}}}}})", fields)});
   }
   fmt::print("compile 50 tools of 40 fields: {:.1f} ms\n",
              median_ms(times, [&] { call_grammar({}, tools, {.max_calls = 4}); }));
   const std::string list = R"({"type": "array", "maxItems": 50, "items": {"type": "string", "maxLength": 10000}})";
-  fmt::print("compile 'maxLength' 10,000 in a list of 50: {:.1f} ms\n", median_ms(times, [&] { schema_grammar(list); }));
+  fmt::print("compile 'maxLength' 10,000 in a list of 50: {:.1f} ms\n",
+             median_ms(times, [&] { schema_grammar(list); }));
 }
 
 GenerationResult generate(InferenceEngine& engine, GenerationRequest request) {
