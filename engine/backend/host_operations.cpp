@@ -2,6 +2,7 @@
 #include "engine/backend/host_operations.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -32,17 +33,32 @@ float nth_largest(std::span<const float> values, std::size_t count, std::vector<
   return bar;
 }
 
+/// Returns the highest finite value; kNever if there is none. In lanes, so that compilers use vector instructions.
+float highest_of(std::span<const float> logits) {
+  constexpr std::size_t kLanes = 16;
+  std::array<float, kLanes> lanes;
+  lanes.fill(kNever);
+  const auto take = [](float& lane, float logit) {
+    const bool higher = logit > lane && logit <= std::numeric_limits<float>::max();  // false for NaN and infinity
+    lane = higher ? logit : lane;
+  };
+  const std::size_t whole = logits.size() / kLanes * kLanes;
+  for (std::size_t id = 0; id < whole; id += kLanes)
+    for (std::size_t lane = 0; lane < kLanes; ++lane) take(lanes[lane], logits[id + lane]);
+  for (std::size_t id = whole; id < logits.size(); ++id) take(lanes[0], logits[id]);
+  return *std::max_element(lanes.begin(), lanes.end());
+}
+
 }  // namespace
 
 ChosenToken TokenChooser::choose(std::span<const float> logits, const TokenChoice& how) {
-  std::size_t best = 0;
-  float highest = kNever;
-  for (std::size_t id = 0; id < logits.size(); ++id) {
-    if (logits[id] > highest && std::isfinite(logits[id])) highest = logits[best = id];
-  }
+  const float highest = highest_of(logits);
   if (highest == kNever) return {};
   const float entropy = how.entropy != 0 ? entropy_of(logits) : 0.0f;
-  if (how.temperature == 0.0f) return {static_cast<std::int32_t>(best), entropy};
+  if (how.temperature == 0.0f) {
+    const auto best = std::find(logits.begin(), logits.end(), highest) - logits.begin();
+    return {static_cast<std::int32_t>(best), entropy};
+  }
 
   // Relative to the highest logit: the result does not depend on a shift, and a low temperature cannot overflow.
   scaled_.resize(logits.size());

@@ -5,10 +5,11 @@
     python tests/published/schema_generations.py BATON MODELS_DIR [--count N] [--seed S] [--max-tokens N] [--free]
 
 For each .gguf file of the folder: N schemas are drawn from those of tests/golden/schema_models.py (Pydantic) and
-schema_zod.py, one agent for each writes an answer, and all agents run in one workflow. An answer that ended before
-`max_tokens` must be valid. If a schema has keywords that Baton only checks when the text is complete, Baton may refuse
-such an answer itself, which is counted. --free: with `whitespace: free`. Exits 1 if jsonschema refuses an answer that
-Baton accepted. Needs the packages `pydantic[email]`, `jsonschema[format-nongpl]` and `regex`.
+schema_zod.py, one agent for each is given the schema and an instance and writes a value, and all agents run in one
+workflow. An answer that ended before `max_tokens` must be valid. If a schema has keywords that Baton only checks when
+the text is complete, Baton may refuse such an answer itself, which is counted. --free: with `whitespace: free`. Exits 1
+if jsonschema refuses an answer that Baton accepted. Needs the packages `pydantic[email]`, `jsonschema[format-nongpl]`
+and `regex`.
 """
 import argparse
 import collections
@@ -30,21 +31,29 @@ MAX_SHOWN = 400  # characters of a schema in the prompt
 
 
 def all_schemas():
+    """(name, schema, an instance or None)"""
     warnings.simplefilter("ignore")
-    for model, _ in schema_models.models():
+    for model, instances in schema_models.models():
         for mode in ("validation", "serialization"):
-            yield f"{model.__name__} ({mode})", model.model_json_schema(mode=mode)
-    for name, schema, _, _ in schema_zod.schemas():
-        yield name, schema
+            instance = json.loads(instances[0].model_dump_json(by_alias=True)) if instances else None
+            yield f"{model.__name__} ({mode})", model.model_json_schema(mode=mode), instance
+    for name, schema, valid, _ in schema_zod.schemas():
+        yield name, schema, valid[0] if valid else None
+
+
+def plain(text):
+    """Without placeholders."""
+    return text.replace("{{", "{ {").replace("}}", "} }")
 
 
 def workflow(model, drawn, arguments):
     agents = {}
-    for index, (name, schema) in enumerate(drawn):
-        shown = json.dumps(schema)[:MAX_SHOWN].replace("{{", "{ {").replace("}}", "} }")
+    for index, (name, schema, instance) in enumerate(drawn):
+        shown = plain(json.dumps(schema)[:MAX_SHOWN])
+        example = "" if instance is None else f"\nAn example: {plain(json.dumps(instance)[:MAX_SHOWN])}"
         output = {"schema": schema, "required": False} | ({"whitespace": "free"} if arguments.free else {})
         agents[f"a{index}"] = {"seed": arguments.seed * 1000 + index, "on_error": "skip", "output": output,
-                               "prompt": f"Write one example of JSON for this schema, with short texts:\n{shown}"}
+                               "prompt": f"Write one JSON value for this schema, with short texts.\nSchema: {shown}{example}"}
     return {"version": 1, "models": {"m": {"path": str(model)}},
             "defaults": {"model": "m", "max_tokens": arguments.max_tokens, "temperature": 1}, "agents": agents,
             "workflow": {"topology": "parallel"}}
@@ -104,7 +113,7 @@ def main():
         drawn = random.Random(arguments.seed).sample(schemas, min(arguments.count, len(schemas)))
         turns = run(model, drawn, arguments)
         counts, failures = collections.Counter(), []
-        for index, (name, schema) in enumerate(drawn):
+        for index, (name, schema, _) in enumerate(drawn):
             judge(name, schema, turns.get(f"a{index}"), counts, failures)
         print(f"{model.name:28}" + "".join(f"{counts[name]:24}" for name in COLUMNS))
         for failure in failures:
