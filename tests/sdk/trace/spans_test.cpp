@@ -174,12 +174,12 @@ TEST_CASE("trace: spans of tools follow one another between the model calls that
   CHECK(at(6) == std::pair(100.0, 150.0));
   CHECK(of<std::vector<std::string>>(trace.spans[3], "gen_ai.response.finish_reasons").front() == "tool_call");
   CHECK(of<std::int64_t>(trace.spans[6], "gen_ai.usage.input_tokens") ==
-        150);  // computed with the layer count of the first call
+        150);  // 600 KV entries, at 4 a token as in the first call
   CHECK(of<std::string>(trace.spans[5], "error.type") == "tool_error");
   CHECK_FALSE(trace.spans[4].failed);
 }
 
-TEST_CASE("trace: runs and turns that failed have the kind of error, but no message") {
+TEST_CASE("trace: runs and turns that did not succeed have the kind of error, but no message") {
   for (const auto& [state, kind, type] :
        {std::tuple(RunState::failed, std::optional(ErrorKind::resources), "resources"),
         std::tuple(RunState::timeout, std::optional<ErrorKind>(), "timeout"),
