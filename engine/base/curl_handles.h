@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What all rooms with libcurl share. It includes libcurl's header, so only they include it.
+// RAII handles and helpers for libcurl. Includes curl.h, so only the rooms that use libcurl may include this file.
 #pragma once
 
 #include <curl/curl.h>
@@ -14,7 +14,7 @@
 
 namespace baton {
 
-/// Initialises libcurl, once for the process. Threads: any.
+/// Initialises libcurl once per process. Any thread may call it.
 inline void start_curl() {
   static std::once_flag once;
   std::call_once(once, [] { curl_global_init(CURL_GLOBAL_DEFAULT); });
@@ -28,9 +28,10 @@ using CurlHandle = std::unique_ptr<CURL, CurlHandleDeleter>;
 struct CurlListDeleter {
   void operator()(curl_slist* list) const { curl_slist_free_all(list); }
 };
-/// Lines of a header.
+/// A list of header lines.
 using CurlHeaders = std::unique_ptr<curl_slist, CurlListDeleter>;
 
+/// Appends a line "Name: value". Throws std::bad_alloc.
 inline void add_header(CurlHeaders& headers, const std::string& line) {
   curl_slist* longer = curl_slist_append(headers.get(), line.c_str());
   if (longer == nullptr) throw std::bad_alloc();
@@ -38,7 +39,8 @@ inline void add_header(CurlHeaders& headers, const std::string& line) {
   headers.reset(longer);
 }
 
-/// The file with the authorities to trust, as the program curl reads the environment; empty: libcurl's own.
+/// Returns the file of trusted certificate authorities from the environment variables that the program curl reads.
+/// Empty: libcurl's default.
 inline std::string curl_authorities() {
   for (const char* variable : {"CURL_CA_BUNDLE", "SSL_CERT_FILE"}) {
     if (const char* file = std::getenv(variable); file != nullptr && *file != '\0') return file;
@@ -46,7 +48,7 @@ inline std::string curl_authorities() {
   return {};
 }
 
-/// Whether a later attempt may succeed.
+/// True if another attempt may succeed.
 inline bool is_transient(CURLcode code) {
   constexpr std::array kTransient = {CURLE_COULDNT_RESOLVE_PROXY,
                                      CURLE_COULDNT_RESOLVE_HOST,

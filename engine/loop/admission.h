@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Admission: which requests begin, and with what KV. Requests begin in the order of their arrival, except those that
+// Admission: decides which requests begin, and with what KV. Requests begin in the order of arrival, except those that
 // follow a running prompt: they wait for it, and count towards the limits as if they ran, so that no later request
 // takes their place. A probe (relay_probe.h) begins only if no request waits, and is dropped if a request needs its
 // place. Whether there is room is a pure function of a snapshot.
@@ -19,30 +19,30 @@ struct AdmissionSnapshot {
   std::int32_t max_sequences = 0;
   std::int32_t running = 0;
   std::int32_t following = 0;        // waiting requests that follow a running prompt
-  std::int64_t budget_bytes = 0;     // of all KV but segments
+  std::int64_t budget_bytes = 0;     // budget of all KV except segments
   std::int64_t running_bytes = 0;    // caches of the running requests
-  std::int64_t following_bytes = 0;  // caches that the requests that follow will have
+  std::int64_t following_bytes = 0;  // caches that the following requests will have
   std::int64_t request_bytes = 0;    // the cache that the request will have
   std::int64_t early_bytes = 0;      // caches of early prompts
-  std::int64_t own_early_bytes = 0;  // of them: that of the request's own early prompt, which it takes over or drops
-  bool has_probe = false;            // a probe runs; it is ended when a request needs its place
+  std::int64_t own_early_bytes = 0;  // cache of the request's own early prompt, included in early_bytes
+  bool has_probe = false;            // a probe runs; it is ended if a request needs its place
 };
 
 enum class Admit : std::uint8_t {
-  wait,         // until other requests end
-  drop_probe,   // the one that runs, and look again
-  evict_early,  // the early prompt that is needed last, and look again; if there is none, begin over the budget
+  wait,         // wait until other requests end
+  drop_probe,   // end the running probe, and look again
+  evict_early,  // evict the early prompt that is needed last, and look again; if there is none, exceed the budget
   begin,
 };
 
-/// Says whether the request has a place, before it is known whether it follows another prompt.
+/// Returns whether the request has a place, before it is known whether it follows another prompt.
 Admit find_place(const AdmissionSnapshot& now);
-/// Says what has to go so that the request's cache fits the budget.
+/// Returns what must be evicted so that the request's cache fits the budget.
 Admit make_room(const AdmissionSnapshot& now);
-/// True when a probe may begin: half of the budget stays free for requests.
+/// True if a probe may begin: at least half of the budget must stay free for requests.
 bool probe_fits(const AdmissionSnapshot& now);
-/// True when it is worthwhile that a request begins on approximate KV: its prompt has many rows left, its answer is not
-/// given, and no choice needs the exact prompt first. `left`: rows of the prompt that are not computed ahead.
+/// True if a request should begin on approximate KV: its prompt has many rows left, its answer is not forced, and no
+/// choice needs the exact prompt first. `left`: rows of the prompt that were not computed ahead.
 bool begins_tentatively(const GenerationRequest& request, const ReuseDecision& decision, bool has_choices,
                         std::int32_t left, std::int32_t min_left);
 
@@ -54,7 +54,7 @@ class Admission {
 
   /// Begins the requests that have a place.
   void admit();
-  /// Begins a probe when no request waits.
+  /// Begins a probe if no request waits.
   void admit_probe();
   /// Begins the checks of tentative answers that have ended, or whose exact prompt is complete.
   void begin_checks();

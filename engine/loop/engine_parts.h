@@ -42,7 +42,7 @@ class EngineCounters {
  public:
   explicit EngineCounters(std::int64_t weights_bytes) { stats_.weights_bytes = weights_bytes; }
   EngineStats stats() const;
-  /// An order has been taken, after which early prompts may have rows to run.
+  /// Reports that an order was taken from the inbox, so that early prompts may have rows to run.
   void set_busy_ahead();
   void set_kv(std::int64_t bytes, bool busy_ahead);
   void add_step(std::int64_t rows, std::int32_t rows_ahead, std::int32_t spare_rows);
@@ -53,7 +53,7 @@ class EngineCounters {
   EngineStats stats_;  // guarded by mutex_
 };
 
-/// The KV that was copied for a sequence before its first step.
+/// The amount of KV that was copied for a sequence before its first step.
 struct CopiedKv {
   RequestId id = 0;
   std::int32_t tokens = 0;
@@ -74,11 +74,11 @@ struct EngineParts {
   Inbox inbox;
   RelayMeasuring measuring;
   EngineCounters counters;
-  SegmentStore store;   // peek, hold and stats; the rest belongs to the engine's thread
-  MethodStates states;  // of(), bytes(); the rest belongs to the engine's thread
+  SegmentStore store;   // only peek, hold and stats; the rest is for the engine's thread
+  MethodStates states;  // only of() and bytes(); the rest is for the engine's thread
 
   // The engine's thread alone uses these.
-  Inbox::Work work;  // the requests that wait, and cancels
+  Inbox::Work work;  // waiting requests, and cancellations
   SequenceList running;
   SequenceList probes;  // probes of turns (relay_probe.h) that have not been started
   Forward forward;
@@ -87,9 +87,9 @@ struct EngineParts {
   DraftLength drafts;
   PrefillAhead ahead;
   ReuseCosts costs;
-  std::vector<CopiedKv> copied;   // since the last step
-  std::unique_ptr<KvStore> disk;  // null: KV does not outlive the process; set before the first request
-  bool disk_for_all = false;      // also for requests that do not ask for it
+  std::vector<CopiedKv> copied;   // KV copied since the last step
+  std::unique_ptr<KvStore> disk;  // the disk store, set before the first request; null: none
+  bool disk_for_all = false;      // requests use the disk store even if they do not ask for it
 };
 
 /// Returns the bytes of the caches of running requests.
@@ -101,9 +101,9 @@ std::int64_t bytes_for(const EngineParts& parts, const GenerationRequest& reques
                        std::int32_t positions);
 /// Returns the exact KV of the running requests.
 std::vector<LivePrefix> live_prefixes(const SequenceList& running);
-/// True when KV of the request's prompt may come from the store and be left there.
+/// True if KV of the request's prompt may be read from the disk store and written to it.
 bool uses_store(const EngineParts& parts, const GenerationRequest& request);
-/// True when early prompts have rows to run.
+/// True if early prompts have rows to run.
 bool has_work_ahead(const EngineParts& parts);
 
 }  // namespace baton

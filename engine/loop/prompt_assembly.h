@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // PromptAssembly: finds the prefix and the segments that a prompt can reuse, and makes the schedule of the rest.
-// PlacedKv: copies them into the request's cache. PromptProgress: how far a sequence's prompt has run.
+// PlacedKv: copies them into the request's cache. PromptProgress: tracks how far a sequence's prompt has run.
 #pragma once
 
 #include <memory>
@@ -18,12 +18,12 @@
 
 namespace baton {
 
-/// Returns the number of first tokens of the prompt that an exact prefix may hold: all but the last token, and none of
-/// a part that becomes a segment, since a prefix holds neither the hidden states nor the attention of a segment. A
-/// method that computes ahead prefers the prefix: such a part does not become a segment.
+/// Returns the number of first tokens of the prompt that an exact prefix may hold. It excludes the last token, and ends
+/// before a part that becomes a segment, since a prefix has neither the hidden states nor the attention of a segment.
+/// With a method that computes ahead, the prefix has priority: such a part does not become a segment.
 std::int32_t max_prefix(const GenerationRequest& request);
 
-/// Returns the layout of a request's cache: what it keeps in addition to keys and values.
+/// Returns the layout of a request's cache, with what it keeps in addition to keys and values.
 KvLayout layout_for(const GenerationRequest& request, const Model& model, const LayerRange& range);
 
 /// The exact KV that a cache holds before the prompt is assembled.
@@ -50,7 +50,7 @@ struct KvSources {
   PrefixCache& prefixes;
   const MethodStates& states;
   std::shared_ptr<const Corrections> corrections{};
-  std::span<const LivePrefix> live{};  // caches of other sequences, from which a prefix may be copied
+  std::span<const LivePrefix> live{};  // other sequences, from whose caches a prefix may be copied
 };
 
 /// The reused KV of one prompt, until it is in the cache. Used by the engine's thread only.
@@ -76,7 +76,7 @@ class PlacedKv {
   /// Number of tokens that insert() copied.
   std::int32_t placed_tokens() const { return placed_tokens_; }
 
-  /// Unpins the segments once the prompt is in the cache; what the method learns from stays.
+  /// Unpins the segments once the prompt is in the cache, except what the method still learns from.
   void release();
   void learn(const KvCache& cache) const;
 
@@ -85,7 +85,7 @@ class PlacedKv {
   void insert(Backend& backend, RopeTable& angles, KvCache& cache, std::size_t placed, LayerSpan layers);
 
   PrefixCache::Match prefix_;
-  std::unique_ptr<PromptTexts> texts_;  // null: texts are placed as they are
+  std::unique_ptr<PromptTexts> texts_;  // null: texts are placed uncorrected
   std::vector<std::shared_ptr<const Segment>> pinned_;
   std::vector<PlacedSegment> placed_;
   std::vector<std::size_t> parts_;        // parallel to placed_: index of the part
@@ -99,18 +99,18 @@ class PlacedKv {
 /// Used by the engine's thread only.
 class PromptAssembly {
  public:
-  /// Finds the reusable KV and makes the schedule, which is empty when the cache holds all of the prompt already. The
+  /// Finds the reusable KV and makes the schedule, which is empty if the cache already holds all of the prompt. The
   /// decision's layer range must be valid if the method needs one; the decision must outlive the assembly.
   PromptAssembly(const AssemblyInput& input, const KvSources& from);
 
-  /// What was decided about the request's reuse.
+  /// The decision about how the request reuses KV.
   const ReuseDecision& decision() const { return *decision_; }
 
   /// The KV that is copied into the cache.
   PlacedKv& kv() { return kv_; }
   const PlacedKv& kv() const { return kv_; }
 
-  /// Replaces the schedule, when it has run, by one that computes every position behind the exact ones, up to `length`.
+  /// Replaces the schedule, after it has run, by one that computes every position after the exact ones, up to `length`.
   void make_exact(std::int32_t length, std::int32_t layers, const std::string& reason);
 
   PromptSchedule schedule;
@@ -118,11 +118,11 @@ class PromptAssembly {
   int hops = 0;                   // hops of KV computed after this prompt
   std::int32_t exact_length = 0;  // positions [0, exact_length) will hold exact KV
 
-  /// Number of first positions that were copied from a prefix or a context. Those behind them hold all that a segment
-  /// keeps.
+  /// Number of first positions that were copied from a prefix or a context. Only later positions hold all data that a
+  /// segment keeps.
   std::int32_t recordable() const { return std::max(prefix_, in_place_.placed); }
 
-  /// Number of first tokens whose KV is that of the request's context.
+  /// Number of first tokens whose KV comes from the request's context.
   std::int32_t continued() const { return continued_; }
 
   /// True when position `at` was computed before this assembly began.
@@ -143,7 +143,7 @@ class PromptAssembly {
   bool is_there(const AssemblyInput& input, const KvSources& from, std::size_t part, PartUse& use);
   void place(const AssemblyInput& input, const KvSources& from, Segments segments);
 
-  const ReuseDecision* decision_;  // of the request
+  const ReuseDecision* decision_;  // how the request reuses KV
   InPlace in_place_;
   std::int32_t prefix_ = 0;  // positions [0, prefix_) are copied from a prefix
   std::int32_t continued_ = 0;
@@ -152,14 +152,14 @@ class PromptAssembly {
 };
 
 /// How far a sequence's prompt has run. It knows the schedule's rows, counts what was computed, and falls back to exact
-/// rows when the prompt's guard measured too much. Used by the engine's thread only. The request and the result must
-/// outlive the object.
+/// rows if the prompt's guard measured too large a change. Used by the engine's thread only. The request and the result
+/// must outlive the object.
 class PromptProgress {
  public:
-  /// `length`: tokens of the prompt; `layers`: of the model.
+  /// `length`: tokens of the prompt; `layers`: layers of the model.
   PromptProgress(const GenerationRequest& request, GenerationResult& result, std::int32_t length, std::int32_t layers);
 
-  /// Makes the rows of the assembly's schedule runnable. `cache` holds all KV that is reused.
+  /// Makes the rows of the assembly's schedule runnable. `cache` must hold all reused KV.
   void start(PromptAssembly assembly, const PrefillTimes& times, KvCache& cache);
   /// Drops the assembly; start() may be called again.
   void drop();
@@ -174,28 +174,29 @@ class PromptProgress {
   std::int32_t add_rows(std::int32_t share, std::span<const TokenId> tokens, KvCache& cache, StepRows& step);
   /// Reports that the step succeeded. `paths`: the layers that each added row actually ran through.
   void commit(std::span<const RowPath> paths, const StepTimes& times, KvCache& cache);
-  /// If all rows have run and the guard measured too much, replaces the schedule by an exact one that begins with the
-  /// first approximate token. Returns true in that case; the logits of the step are then not those of the prompt.
+  /// If all rows have run and the guard measured too large a change, replaces the schedule by an exact one that begins
+  /// with the first approximate token. Returns true in that case; the logits of the step are then not those of the
+  /// prompt.
   bool fall_back(KvCache& cache);
 
-  /// Replaces the schedule, all of whose rows have run, by an exact one up to position `length`, which may be behind
-  /// the prompt: what was written of the answer is computed anew, too, and the logits behind it come again.
+  /// Replaces the schedule, all of whose rows have run, by an exact one up to position `length`, which may be after
+  /// the prompt: the answer so far is then computed again, too, and so are the logits after it.
   void compute_exactly(std::int32_t length, const std::string& reason, KvCache& cache);
 
   /// Reports that the sequence takes part in its first step. `submitted`: when its request was submitted.
   void on_step_begin(Clock::time_point now, Clock::time_point submitted);
   /// Calls on_prefill_progress if rows are left, some have run since the prompt began or fell back, and the last call
-  /// is at least `interval_ms` ago.
+  /// was at least `interval_ms` ago.
   void report(Clock::time_point now, int interval_ms, const KvCache& cache);
-  /// Takes the counts and times of the prompt into the result. Called when the logits of its last token are available;
-  /// only the first call has an effect, and the others return false.
+  /// Writes the counts and times of the prompt to the result. Called when the logits of its last token are available.
+  /// Returns true on the first call; later calls have no effect and return false.
   bool end();
-  /// When the logits of the prompt's last token were available.
+  /// The time at which the logits of the prompt's last token were available.
   Clock::time_point prefilled_at() const { return prefilled_at_; }
   /// See prompt_deadline(). `row_ms`: time of a row.
   double deadline(double row_ms, Clock::time_point submitted) const;
 
-  /// Number of first tokens whose KV was stored as a prefix while the sequence ran.
+  /// Number of first tokens whose KV was added to the prefix cache while the sequence ran.
   std::int32_t stored() const { return stored_; }
   void set_stored(std::int32_t tokens) { stored_ = tokens; }
 
@@ -209,10 +210,10 @@ class PromptProgress {
   std::int32_t layers_;
   std::optional<PromptAssembly> assembly_;
   std::size_t next_row_ = 0;                 // index into the schedule
-  std::vector<std::size_t> detection_ends_;  // for each detection: the index behind its last row
+  std::vector<std::size_t> detection_ends_;  // for each detection: one past the index of its last row
   SparseLayers sparse_;
   std::vector<std::int32_t> computed_;  // [prompt] number of layers whose KV was computed
-  std::vector<bool> recomputed_;        // [prompt] text, or chosen by a detection
+  std::vector<bool> recomputed_;        // [prompt] true: computed as text, or chosen by a detection
   std::int32_t stored_ = 0;
   bool ended_ = false;
   Clock::time_point first_step_{};

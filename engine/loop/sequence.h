@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sequence: one running request. It owns the request's state and its KV cache, and joins three parts: the progress of
-// the prompt, the writing of the answer, and speculation (drafts, tentative answers).
+// Sequence: one running request. It owns the request's state and KV cache, and combines PromptProgress, AnswerWriter
+// and Speculation (drafts, tentative answers).
 #pragma once
 
 #include <memory>
@@ -21,23 +21,23 @@
 
 namespace baton {
 
-/// KV that a waiting request takes from the store. A plain record of data.
+/// KV that a waiting request reads from the disk store (engine/kv/kv_store.h). A plain record of data.
 struct FromStore {
   enum class Step : std::uint8_t { before, beginning, texts, over };
   struct Part {
-    std::size_t part = 0;  // of the prompt, of a text
+    std::size_t part = 0;  // index of the prompt's part, if a text is loaded
     std::shared_ptr<KvLoad> load;
   };
   Step step = Step::before;
-  Clock::time_point begin, due;  // it waits until `due` at most
-  std::vector<Part> loads;       // the prompt's beginning, or texts
+  Clock::time_point begin, due;  // the request waits until `due` at the latest
+  std::vector<Part> loads;       // loads of the prompt's beginning or of texts
 };
 
-/// What a request is and what became of it. A plain record of data.
+/// A request, its progress and its result. A plain record of data.
 struct RequestState {
   RequestId id = 0;
   GenerationRequest request;
-  ReuseDecision decision;  // about the request's reuse
+  ReuseDecision decision;  // how the request reuses KV
   GenerationResult result;
   std::int32_t prompt_length = 0;
   std::vector<TokenId> tokens;  // the prompt and the answer so far
@@ -45,17 +45,17 @@ struct RequestState {
   Lead lead;  // the sequence that this one waits for before it starts
   FromStore stored;
   std::shared_ptr<MeasuredTurn> measured;  // keeps the logits of the answer's first rows; null: not measured
-  std::shared_ptr<MeasuredTurn> probe;     // the turn that it measures, in rows that nothing else needs; null: none
+  std::shared_ptr<MeasuredTurn> probe;     // the turn that this probe measures; null: it is no probe
 
   /// Maximum number of positions that the sequence can fill.
   std::int32_t max_positions() const { return prompt_length + request.max_tokens; }
   std::span<const TokenId> prompt() const { return std::span(tokens).first(static_cast<std::size_t>(prompt_length)); }
 };
 
-/// Used by the engine's thread only, except for the construction.
+/// Only the engine's thread may use it, except for the constructor.
 class Sequence {
  public:
-  /// `masks`: those of the request's constraint; null: it has none.
+  /// `masks`: token masks of the request's constraint; null: no constraint.
   Sequence(RequestId id, GenerationRequest request, ReuseDecision decision, const Model& model,
            std::shared_ptr<TokenMasks> masks);
   Sequence(const Sequence&) = delete;
@@ -75,8 +75,8 @@ class Sequence {
   void be_tentative(EarlyId twin);
   /// The KV of the prompt will be exact: nothing is handed over.
   void be_exact();
-  /// Frees the tentative KV. The sequence can be started again, on exact KV; what it wrote is then its draft. If this
-  /// throws, nothing has changed.
+  /// Frees the tentative KV. The sequence can then be started again, on exact KV with its own output as the draft. If
+  /// this throws, nothing has changed.
   void begin_check();
 
   /// Makes the sequence runnable. `cache` holds all reused KV; `assembly` holds the schedule of the rest.
@@ -86,28 +86,28 @@ class Sequence {
   std::size_t cache_bytes() const { return cache_ ? cache_->bytes() : 0; }
 
   bool decoding() const { return prompt.is_complete(); }
-  /// Number of rows left to run; while decoding, those of the newest token and of the draft.
+  /// Number of rows left to run. While decoding, these are the rows of the newest token and of the draft.
   std::int32_t pending() const;
-  /// Adds rows to a step: of the prompt, `share` of them or more; while decoding, all that are pending. Returns their
-  /// number.
+  /// Adds rows to a step: at least `share` rows of the prompt or, while decoding, all pending rows. Returns the number
+  /// of added rows.
   std::int32_t add_rows(std::int32_t share, StepRows& step);
   /// Reports that the step succeeded. `paths`: the layers that each added row actually ran through.
   void commit(std::span<const RowPath> paths, const StepTimes& times);
 
-  /// What follows the choice of a token.
+  /// What happens after a token was chosen.
   enum class Next : std::uint8_t { end, step, drafted };
-  /// Appends the token that was chosen with AnswerWriter::choice. Returns end when the sequence has ended, and drafted
-  /// when the token is the next of the draft, so that the logits behind it are valid too.
+  /// Appends a token chosen with AnswerWriter::choice. Returns `end` if the sequence has ended, and `drafted` if the
+  /// token is the next one of the draft, so that the logits after it are valid, too.
   Next advance(const ChosenToken& chosen, DraftLength& drafts);
   /// Chooses and appends the next token from the newest logits [V], which are overwritten.
   Next advance(std::span<float> logits, DraftLength& drafts);
 
-  /// Drops the KV of drafted tokens that were not chosen, when the sequence is cut off.
+  /// Drops the KV of drafted tokens that were not chosen. Called when the sequence is cut off.
   void keep_chosen();
   /// Ends the sequence: completes the result except for its segments, and keeps the cache. `reason`: eos if the answer
-  /// ended by itself, also by a stop string or max_tokens; the result then has AnswerWriter::reason().
+  /// ended by itself, even by a stop string or max_tokens; the result then gets AnswerWriter::reason().
   void close(FinishReason reason, const std::string& error);
-  /// Takes the place of a close() that threw.
+  /// Called instead of close() after close() threw.
   void fail(const char* error) noexcept;
   /// Frees the KV cache and then calls on_finished, once.
   void deliver();
@@ -120,26 +120,25 @@ class Sequence {
 
   const Model& model_;
   std::optional<KvCache> cache_;
-  float prompt_entropy_ = 0.0f;         // of the distribution behind the prompt, while the choices run
-  std::optional<std::size_t> doubted_;  // Decision::best on handed-over KV, of the decision that is made again
+  float prompt_entropy_ = 0.0f;         // entropy after the prompt, kept while choices are scored
+  std::optional<std::size_t> doubted_;  // Decision::best on handed-over KV, until it is decided again
 };
 
-/// Returns what may come next, at most `max_tokens` tokens. For a forced answer, a check or a choice that is scored,
-/// these are the next tokens, which are certain. Empty while the prompt runs.
+/// Returns at most `max_tokens` tokens that may come next. They are certain for a forced answer, a check and a choice
+/// that is scored. Empty while the prompt runs.
 Draft find_draft(const Sequence& sequence, std::int32_t max_tokens);
 
-/// True while one of the given choices runs in order to be scored.
+/// True while a choice of the request is being scored.
 bool is_scoring(const Sequence& sequence);
 
-/// True when the backend can choose the next token by itself: nothing on the host needs the logits, so that they may
-/// stay on the device.
+/// True if the backend can choose the next token, because nothing on the host needs the logits.
 bool chooses_alone(const Sequence& sequence);
 
-/// Returns the exact KV of the first tokens, for prompts that begin with the same tokens. It has no cache when the
+/// Returns the exact KV of the first tokens, for prompts that begin with the same tokens. It has no cache if the
 /// sequence is not running, its method keeps no prefixes, or some of its KV was read from a file.
 LivePrefix live_prefix(const Sequence& sequence);
 
-/// True when some of the request's KV was read from a file. It is not for other prompts.
+/// True if some of the request's KV was read from a file. Other prompts must not use it.
 inline bool has_imported_kv(const GenerationRequest& request) {
   return request.context && request.context->imported_kv;
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Drafts: tokens that probably come next run in the same step as the token before them, and those that the sequence
-// then chooses by itself are kept. The answer is the same, token for token, since a row's result does not depend on the
-// rows of its step. A draft is what followed the last tokens where they occurred before: agents repeat one another.
-// docs/methods.md, "Drafts"; the idea is prompt lookup decoding, a speculative decoding without a second model.
+// then chooses itself are kept. The answer is the same, token for token, since a row's result does not depend on the
+// rows of its step. A draft consists of the tokens that followed an earlier occurrence of the last ones: agents repeat
+// one another. docs/methods.md, "Drafts"; the idea is prompt lookup decoding, a speculative decoding without a second
+// model.
 #pragma once
 
 #include <array>
@@ -16,18 +17,18 @@
 namespace baton {
 
 struct Draft {
-  std::span<const TokenId> tokens;  // what may come next; empty: the last tokens are new
-  std::int32_t match = 0;           // number of last tokens that occurred before; the longest such match is taken
+  std::span<const TokenId> tokens;  // may come next; empty: no earlier occurrence of the last tokens
+  std::int32_t match = 0;           // number of last tokens that occurred before, in the longest match
 };
 
-/// Maximum decode rows of a step with drafts, other than those of forced answers.
+/// Maximum decode rows of a step with drafts; drafts of forced answers do not count.
 constexpr std::int32_t kMaxDraftRows = 36;
 
-/// Maximum tokens that run in one step of a draft that runs whole: of a forced answer, or of a tentative one.
+/// Maximum tokens per step of a draft that runs whole: a forced answer, or a tentative answer that is checked.
 constexpr std::int32_t kMaxWholeDraft = 32;
 
-/// Maximum tokens of a draft if the model has recurrent layers: the state behind each of them is kept until it is known
-/// that they stay.
+/// Maximum tokens of a draft if the model has recurrent layers: the state after each token is kept until it is known
+/// that the token stays.
 constexpr std::int32_t kMaxStateDraft = 8;
 
 /// Shortest match that makes a draft.
@@ -37,8 +38,8 @@ constexpr std::int32_t kMinDraftMatch = 2;
 /// of equally long ones. The result is a part of `tokens`.
 Draft find_draft(std::span<const TokenId> tokens, std::int32_t max_tokens);
 
-/// Chooses how many tokens of a draft are worth running, by measurements: how often drafts were right after matches of
-/// that length, and how long steps of that many rows take. Used by the engine's thread only.
+/// Chooses how many tokens of a draft to run. It measures how often drafts were right after matches of each length, and
+/// how long steps of each number of rows take. Used by the engine's thread only.
 class DraftLength {
  public:
   /// `max_rows`: maximum decode rows of a step with drafts.
@@ -60,7 +61,7 @@ class DraftLength {
   void on_step(std::int32_t rows, double milliseconds);
 
  private:
-  static constexpr std::size_t kClasses = 5;  // of matches: 2, 3 to 4, 5 to 8, 9 to 16 and longer
+  static constexpr std::size_t kClasses = 5;  // classes of match lengths: 2, 3 to 4, 5 to 8, 9 to 16 and longer
   static std::size_t class_of(std::int32_t match);
   double milliseconds(std::int32_t rows, double row_ms) const;  // 0: not measured
 
@@ -68,18 +69,18 @@ class DraftLength {
   std::vector<double> step_ms_;         // [rows]; 0: not measured
 };
 
-/// What is known of a sequence's answer when a draft for it is sought.
+/// A sequence's answer so far, from which a draft is made.
 struct DraftSource {
   std::span<const TokenId> tokens;  // the prompt and the answer so far
   std::span<const TokenId> forced;  // the tokens that the answer consists of; empty: the model chooses
   std::size_t written = 0;          // tokens of the answer so far
-  std::int32_t max_tokens = 0;      // of the answer
+  std::int32_t max_tokens = 0;      // maximum tokens of the answer
   bool summed = false;              // attention is recorded: dropped rows would leave traces (KvCache::truncate)
   bool stops = false;               // a stop string may end the answer
 };
 
-/// The tokens of one sequence that run before it is known that they stay: its draft, and a tentative answer, which was
-/// written on approximate KV and is checked on exact KV (method verified). Used by the engine's thread only.
+/// The tokens of one sequence that run before it is known whether they stay: its draft, and its tentative answer, which
+/// is written on approximate KV and checked on exact KV (method verified). Used by the engine's thread only.
 class Speculation {
  public:
   /// The sequence writes on approximate KV.
@@ -92,8 +93,8 @@ class Speculation {
   /// Ends the tentative answer. Its tokens are the draft from now on, until all are compared.
   void begin_check(std::vector<TokenId> tentative) noexcept;
   bool is_checking() const { return !check_.empty(); }
-  /// Compares the answer so far with the tentative one. Returns the number of tentative tokens that stay when that is
-  /// decided: with the first token that differs, with the last tentative token, or when the answer is `over`.
+  /// Compares the answer so far with the tentative one. Returns the number of tentative tokens that stay once it is
+  /// known: at the first token that differs, at the last tentative token, or when the answer is `over`.
   std::optional<std::int64_t> compare(std::span<const TokenId> answer, bool over);
 
   /// Returns at most `max_tokens` tokens that may come next. For a forced answer and for a check they are certain
@@ -105,23 +106,23 @@ class Speculation {
   void shorten_draft(std::int32_t tokens) { draft_.resize(static_cast<std::size_t>(tokens)); }
   void drop_draft() { draft_.clear(); }
   std::span<const TokenId> draft() const { return draft_; }
-  /// True when the draft is a guess: its tokens count as drafted ones.
+  /// True if the draft is a guess: only then its tokens count as drafted.
   bool is_guess() const { return match_ > 0; }
 
-  /// Says how a chosen token relates to the draft.
+  /// How a chosen token relates to the draft.
   enum class Chosen : std::uint8_t { other, certain, guessed };
   /// Compares a chosen token with the next one of the draft; `over`: the answer has ended with it. Returns `other` if
-  /// it is not the draft's next token or ends the answer; otherwise the logits behind it are valid. Reports the choice
+  /// it is not the draft's next token or ends the answer; otherwise the logits after it are valid. Reports the choice
   /// to `drafts`.
   Chosen match_token(TokenId chosen, bool over, DraftLength& drafts);
-  /// Moves to the next token of the draft if the draft is a choice that is scored. Returns false behind the last one.
+  /// Moves to the next token of the draft if the draft is a choice that is scored. Returns false after the last one.
   bool match_scored();
 
  private:
   std::vector<TokenId> draft_;       // tokens that run in the same step as the newest one
   std::int32_t drafted_ = 0;         // tokens of the draft that were chosen
   std::int32_t match_ = 0;           // Draft::match for the token that is expected next
-  std::optional<TokenId> expected_;  // by the draft that was found, whether or not it runs
+  std::optional<TokenId> expected_;  // next token of the draft that was found, whether or not it runs
   bool tentative_ = false;
   bool written_ = false;        // the tentative answer has ended
   std::vector<TokenId> check_;  // tentative tokens whose check is not over

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The plan of the next engine step, a pure function of a snapshot of the running sequences: how long drafts may be, the
 // rows of each sequence (one row and its draft for each one that decodes, then chunks of prompts, earliest deadline
-// first), and the rows that early prompts get in any case. SpareRows measures how many rows of prompts a step may add
-// to those of sequences that decode.
+// first), and the rows that early prompts get even if they are not spare. SpareRows measures how many rows of prompts a
+// step may add to those of sequences that decode.
 #pragma once
 
 #include <cstdint>
@@ -41,12 +41,12 @@ class SpareRows {
   std::int32_t knee() const;
 
  private:
-  struct Level {           // the steps with one number of decoding rows
+  struct Level {           // measurements of steps with the same number of decoding rows
     double plain = 0;      // milliseconds of a step without added rows; 0: not measured
-    bool settled = false;  // `plain` is of undisturbed steps
+    bool settled = false;  // `plain` was measured in undisturbed steps
     double slower = 0;     // fraction by which steps were slower than `plain`
-    double rows = 0;       // mean of the added rows of a step
-    double limit = 0;      // maximum of the mean
+    double rows = 0;       // mean number of added rows per step
+    double limit = 0;      // upper limit of `rows`
     double credit = 0;     // rows saved up
   };
   Level& level(std::int32_t decoding);
@@ -61,54 +61,54 @@ class SpareRows {
 
 /// Where a decoding sequence's draft comes from.
 enum class DraftKind : std::uint8_t {
-  guess,   // earlier tokens: it may be wrong
-  forced,  // a forced answer, or a choice that is scored
-  check,   // a tentative answer, all of which has to run
+  guess,   // from earlier tokens; may be wrong
+  forced,  // from a forced answer, or a choice that is scored
+  check,   // from a tentative answer; all of it must run
 };
 
 /// What the plan knows of a running sequence.
 struct SequenceSnapshot {
-  std::int32_t tokens = 0;  // rows left to run, Sequence::pending(), filled in after drafts are found; 0: it waits
+  std::int32_t tokens = 0;  // Sequence::pending(), filled in after drafts are found; 0: it waits
   bool decoding = false;    // each step gives a token; false for probes, whose rows count like a prompt's
-  double deadline = 0;      // of a prompt, in milliseconds: when it should be in the cache
-  bool probe = false;       // it measures a turn (relay_probe.h), and takes only rows that nothing else needs
-  bool tentative = false;   // method verified: what it writes may not stay
-  bool has_early = false;   // an early prompt of its request is there: the exact twin of a tentative one
+  double deadline = 0;      // milliseconds; time by which a prompt should be in the cache
+  bool probe = false;       // measures a turn (relay_probe.h); gets only rows that nothing else needs
+  bool tentative = false;   // method verified: its output may be discarded
+  bool has_early = false;   // its request has an early prompt, which gives a tentative sequence exact KV
   DraftKind draft = DraftKind::guess;
   Clock::time_point submitted{};  // when the request was submitted
-  Clock::time_point prefilled{};  // of a decoding sequence: when its prompt was complete
+  Clock::time_point prefilled{};  // when a decoding sequence's prompt was complete
 };
 
-/// How much of a draft runs.
+/// How long a draft may be, and how much of it runs.
 struct DraftRule {
-  std::int32_t max_tokens = 0;  // of the draft that is sought
-  bool whole = false;           // all of it runs; otherwise DraftLength chooses
+  std::int32_t max_tokens = 0;  // maximum tokens of the draft
+  bool whole = false;           // true: all of it runs; false: DraftLength chooses
 };
 
-/// Returns the rule for a sequence's draft in a step with `decoding` sequences that decode, probes not counted.
+/// Returns the rule for a sequence's draft in a step. `decoding`: number of decoding sequences without probes.
 DraftRule draft_rule(DraftKind kind, std::int32_t decoding, const LocalEngineOptions& options);
 
 /// Returns the number of sequences that decode.
 std::int32_t decoding_sequences(std::span<const SequenceSnapshot> sequences);
 /// Returns the number of rows of sequences that decode.
 std::int32_t decoding_rows(std::span<const SequenceSnapshot> sequences);
-/// True when a prompt other than a probe's has rows left.
+/// True if a prompt other than a probe's has rows left.
 bool is_prefilling(std::span<const SequenceSnapshot> sequences);
 
-/// True when the prompt that is served next arrived after a sequence began to decode, so that this sequence's steps may
-/// be lengthened by SpareRows::next() rows only. A probe disturbs all sequences that decode.
+/// True if the prompt that is served next arrived after a sequence began to decode. The steps of that sequence may then
+/// get only SpareRows::next() more rows. A probe counts as later than every decoding sequence.
 bool keeps_decode_pace(std::span<const SequenceSnapshot> sequences);
 
-/// What has been measured of an engine's steps.
+/// Measurements of an engine's steps.
 struct StepMeasures {
-  double plain_ms = 0;          // a step of these decode rows without prompt rows; 0: not measured
-  double row_ms = 0;            // a row of a prompt in a step of many rows; 0: not measured
+  double plain_ms = 0;          // time of a step with these decode rows alone; 0: not measured
+  double row_ms = 0;            // time of a prompt row in a step of many rows; 0: not measured
   std::int32_t spare_rows = 0;  // SpareRows::next(), if keeps_decode_pace()
 };
 
 struct StepPlan {
-  std::vector<std::int32_t> rows;   // of each sequence; 0: it does not take part
-  std::int32_t min_ahead_rows = 0;  // rows that early prompts may add even if they are not spare
+  std::vector<std::int32_t> rows;   // rows of each sequence; 0: it does not take part
+  std::int32_t min_ahead_rows = 0;  // rows that early prompts may add even if no rows are spare
 };
 
 /// Returns the plan of the next step.
@@ -116,7 +116,7 @@ StepPlan plan_step(std::span<const SequenceSnapshot> sequences, const StepMeasur
                    const LocalEngineOptions& options);
 
 /// Returns the number of rows of each sequence in the next step. Every decoding sequence gets its row. Prompts get at
-/// most `prompt_rows` rows together; the one with the earliest deadline is served first, and of equal deadlines the
+/// most `prompt_rows` rows together. The prompt with the earliest deadline is served first; with equal deadlines, the
 /// first in the given order.
 std::vector<std::int32_t> share_rows(std::span<const SequenceSnapshot> sequences, std::int32_t prompt_rows);
 
@@ -125,7 +125,7 @@ std::vector<std::int32_t> share_rows(std::span<const SequenceSnapshot> sequences
 double prompt_deadline(double arrival_ms, double alone_ms);
 
 /// Returns the number of prompt rows of a step with `decoding` rows of sequences whose requests arrived together with
-/// the prompts. The prompts come first, so that the time of all is not longer; the decode rows take a small fraction of
+/// the prompts. Prompts have priority, which does not lengthen the total time: the decode rows take a small fraction of
 /// the step. 0: the step measures plain_ms.
 std::int32_t rows_before_siblings(const StepMeasures& times, std::int32_t decoding, std::int32_t max_rows);
 
@@ -137,8 +137,8 @@ std::int32_t rows_in_tiles(std::int32_t spare, std::int32_t decoding, std::int32
 /// if those are few: reading the KV of a sequence costs nearly as much for one row as for several. At least 1.
 std::int32_t rows_to_fill(std::int32_t decoding, std::int32_t max_rows);
 
-/// The number of rows for which the CPU's product unpacks quantised weights once, with AVX-512; elsewhere a multiple of
-/// that number. A ninth row costs a model of 0.5B as much as five others.
+/// The number of rows for which the CPU's matrix product unpacks quantised weights once, with AVX-512; a multiple of
+/// that number on other CPUs. With a 0.5B model, a ninth row costs as much as five others.
 constexpr std::int32_t kRowTile = 8;
 
 }  // namespace baton

@@ -16,9 +16,9 @@ class StepRunner {
  public:
   StepRunner(EngineParts& parts, RequestEnd& end) : parts_(parts), end_(end) {}
 
-  /// Runs one step. Returns false when there were no rows, or when the step failed.
+  /// Runs one step. Returns false if there were no rows, or if the step failed.
   bool step();
-  /// Takes the logits [V] behind a sequence's prompt, and chooses its first token from them.
+  /// Takes the logits [V] after a sequence's prompt, and chooses its first token from them.
   void take_logits(Sequence& sequence, std::span<const float> logits);
 
  private:
@@ -49,11 +49,11 @@ class StepRunner {
   RequestEnd& end_;
   StepRows rows_;
   std::vector<Part> in_step_;      // the sequences of the step, in the order of their rows
-  std::vector<Part> on_device_;    // those whose tokens the backend chooses; `rows` counts those with logits
-  std::vector<Part> on_host_;      // those that get their logits and choose by them; `rows` as above
-  std::span<const float> logits_;  // of the step, valid until the next one
+  std::vector<Part> on_device_;    // sequences whose tokens the backend chooses; `rows`: their rows with logits
+  std::vector<Part> on_host_;      // sequences whose tokens the host chooses from the logits; `rows` as above
+  std::span<const float> logits_;  // the logits of the step, valid until the next step
   std::vector<float> scratch_;
-  const std::vector<TokenId> no_tokens_;  // what early prompts know of a tentative answer, which may change
+  const std::vector<TokenId> no_tokens_;  // shown to early prompts for a tentative answer, which may change
 };
 
 }  // namespace baton

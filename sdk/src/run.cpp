@@ -14,7 +14,7 @@
 namespace baton::inline v1 {
 namespace {
 
-/// A tool as one run calls it: while it works, its thread is inside a callback of that run.
+/// A tool of one run. Marks the calling thread as inside a callback of the run while the tool works.
 class ToolOfRun : public Tool {
  public:
   ToolOfRun(std::shared_ptr<const ToolRegistry> owner, const Tool& tool, std::shared_ptr<InCallback> in)
@@ -28,7 +28,7 @@ class ToolOfRun : public Tool {
   std::vector<IsolationFact> isolation() const override { return tool_.isolation(); }
 
  private:
-  std::shared_ptr<const ToolRegistry> owner_;  // owner of the tool
+  std::shared_ptr<const ToolRegistry> owner_;  // keeps the tool alive
   const Tool& tool_;
   std::shared_ptr<InCallback> in_;
 };
@@ -40,7 +40,7 @@ std::shared_ptr<const ToolRegistry> tools_of_run(const std::shared_ptr<const Too
   return tools;
 }
 
-/// Requests a stop when another one is requested, and at a point in time.
+/// A stop token that fires when another token does, or at a point in time.
 class StopAt {
  public:
   StopAt(const std::stop_token& other, const std::optional<Clock::time_point>& due)
@@ -81,24 +81,24 @@ struct Run::State {
   std::stop_source stop;
   std::thread worker;
   std::shared_ptr<InCallback> in_tool = std::make_shared<InCallback>();
-  std::shared_ptr<InCallback> in_engine;  // in a callback of the engine
+  std::shared_ptr<InCallback> in_engine;  // says whether a thread is inside a callback of the engine
 
-  /// Why the run cannot end before the calling thread goes on; null: it can.
+  /// Returns why the run cannot end until the calling thread returns; null: it can end.
   const char* held_up_here() const {
-    if (worker.get_id() == std::this_thread::get_id())  // in on_event, or in a callback of opening models
+    if (worker.get_id() == std::this_thread::get_id())  // in on_event, or in a callback while models open
       return "called from a callback of the run itself, which would wait for itself";
     if (in_tool->here()) return "called from a tool that the run itself waits for, which would wait for itself";
     if (in_engine->here()) return "called from a callback of the run's engine, which would wait for itself";
     return nullptr;
   }
 
-  /// Throws if the calling thread would wait for itself. The mutex is held.
+  /// Throws if the run that the caller waits for waits for the caller. The mutex must be held.
   void may_wait() const {
     if (over) return;
     if (const char* reason = held_up_here()) throw InputError(reason);
   }
 
-  /// Takes the texts out of a cancelled run's record. The mutex is held.
+  /// Removes the texts from a cancelled run's record. The mutex must be held.
   void drop_texts(RunRecord& of) const {
     if (!discard || of.state != RunState::cancelled) return;
     of.outputs.clear();
@@ -158,7 +158,7 @@ struct Run::State {
     stop.request_stop();
   }
 
-  /// Waits for the thread; a Run that dies in a callback that holds it up leaves the thread to end by itself.
+  /// Waits for the worker. Called in a callback that the worker waits for, it detaches the worker instead.
   void join() noexcept {
     if (!worker.joinable()) return;
     if (held_up_here() != nullptr) {
@@ -186,7 +186,7 @@ Run start_run(RunRequest request, std::shared_ptr<InCallback> in_engine,
       ResourceError(ResourceError::Kind::memory, "the run ended: out of memory"));  // made while there is memory
   auto work = [state, no_memory, request = std::move(request), prepare = std::move(prepare), on_end = std::move(on_end),
                recorder = std::shared_ptr<RunRecorder>(std::move(recorder))]() mutable {
-    // The host's token and Run::stop end the run alike.
+    // The host's token and Run::stop both end the run.
     const std::stop_callback forward(request.stop, [&] { state->stop.request_stop(); });
     try {
       request.stop = state->stop.get_token();

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Predicts times of the CUDA backend on devices that nobody has measured, from counted operations, bytes, instructions
-and launches. Prints the tables of docs/performance/gpu.md ("Predictions"). Everything that is not counted is a named
-constant here: where a measurement differs, one of them is wrong.
+"""Predicts times of the CUDA backend on devices that have not been measured, from counted operations, bytes,
+instructions and launches. Prints the tables of docs/performance/gpu.md ("Predictions"). All that is not counted is a
+named constant here: if a measurement differs from a prediction, one of the constants is wrong.
 
     python3 tests/gpu/predictions.py
 """
@@ -14,13 +14,13 @@ import bounds
 
 @dataclasses.dataclass(frozen=True)
 class Device:
-    """From the maker's data sheets: dense bf16 with fp32 sums, boost clock."""
+    """A device's peak rates, from its data sheet: dense bf16 with fp32 sums, at boost clock."""
     name: str
     multiprocessors: int
     gigahertz: float
-    gigabytes: float  # a second
-    teraflops: float  # of the library's products
-    mma: int          # products of bf16 for each clock and multiprocessor by mma.sync
+    gigabytes: float  # of memory traffic per second
+    teraflops: float  # peak of bf16 matrix products
+    mma: int          # bf16 multiply-adds per clock and multiprocessor with mma.sync
 
 
 DEVICES = (
@@ -31,19 +31,19 @@ DEVICES = (
 )
 LLAMA_8B = bounds.Shape(bounds.LLAMA_8B)
 
-LIBRARY_SHARE = 0.65    # of the peak that the library's large products reach
-ATTENTION_SHARE = 0.6   # of mma.sync that attention's tiles reach
-BANDWIDTH_SHARE = 0.75  # of the memory's bandwidth that decoding reaches
-ISSUE_SHARE = 0.8       # of the instructions that a multiprocessor can start
-QUANTISED = 24576 / 183  # products of Q4_K for each instruction of a warp (./dev ptxas)
-Q4_K_BITS = 4.96        # a weight of an 8B file in Q4_K_M: 4.85 in the file, more for 8-bit scales
-MICROSECONDS = 1.5      # between two kernels of a replayed step
-KERNELS = 9             # of a layer: two norms, four products, store and rope, attention and its merge, gate
+LIBRARY_SHARE = 0.65    # fraction of the peak that cuBLAS reaches in large products
+ATTENTION_SHARE = 0.6   # fraction of the mma.sync rate that attention's tiles reach
+BANDWIDTH_SHARE = 0.75  # fraction of the memory bandwidth that decoding reaches
+ISSUE_SHARE = 0.8       # fraction of a multiprocessor's issue slots (and mma.sync rate) that is used
+QUANTISED = 24576 / 183  # Q4_K multiply-adds per warp instruction (./dev ptxas)
+Q4_K_BITS = 4.96        # bits per weight of an 8B model in Q4_K_M: 4.85 in the file, and 8-bit scales
+MICROSECONDS = 1.5      # launch time of each kernel in a replayed step
+KERNELS = 9             # per layer: two norms, four products, store and rope, attention and its merge, gate
 CHOICE_PASSES = {"greedy": 1, "top-k 40, top-p 0.95": 16}
-CHOICE_CYCLES = 12      # of a thread for each of its ids in a pass, without FP64
-CHOICE_FP64 = 14        # FP64 instructions for each id in the passes that weigh
+CHOICE_CYCLES = 12      # issue slots per id and pass in a thread, without FP64
+CHOICE_FP64 = 14        # FP64 instructions per id in a pass that computes weights
 CHOICE_WEIGHED = {"greedy": 0, "top-k 40, top-p 0.95": 11}
-FP64_RATE = {"H100": 64, "H200": 64, "RTX 4090": 2, "Orin": 2}  # for each clock and multiprocessor
+FP64_RATE = {"H100": 64, "H200": 64, "RTX 4090": 2, "Orin": 2}  # FP64 instructions per clock and multiprocessor
 
 
 def parameters(shape: bounds.Shape) -> float:
@@ -55,7 +55,7 @@ def weight_bytes(shape: bounds.Shape, bits: float) -> float:
 
 
 def product_rate(device: Device, quantised: bool) -> float:
-    """Operations a second."""
+    """Returns the rate of matrix products, in operations per second."""
     if not quantised:
         return device.teraflops * 1e12 * LIBRARY_SHARE
     of_instructions = device.multiprocessors * device.gigahertz * 1e9 * 4 * QUANTISED * 2 * ISSUE_SHARE
@@ -68,7 +68,7 @@ def attention_rate(device: Device) -> float:
 
 
 def prefill(device: Device, shape: bounds.Shape, quantised: bool, begin: int, end: int) -> float:
-    """Seconds for the rows [begin, end) of one prompt, and the logits of the last."""
+    """Returns the seconds for rows [begin, end) of one prompt, with the logits of the last row."""
     rows = end - begin
     products = shape.L * rows * shape.row_flops() / product_rate(device, quantised)
     attention = shape.L * bounds.pairs(begin, end) * shape.pair_flops() / attention_rate(device)
@@ -81,21 +81,21 @@ def launches(shape: bounds.Shape) -> float:
 
 
 def decode(device: Device, shape: bounds.Shape, quantised: bool, batch: int, depth: int) -> float:
-    """Seconds of a step."""
+    """Returns the seconds of one decode step: `batch` sequences with `depth` cached tokens each."""
     kv = batch * depth * 4 * shape.L * shape.K * shape.D
     read = weight_bytes(shape, Q4_K_BITS if quantised else 16) + kv
     return read / (device.gigabytes * 1e9 * BANDWIDTH_SHARE) + launches(shape)
 
 
 def choice(device: Device, shape: bounds.Shape, how: str) -> float:
-    """Seconds of one block, which chooses one token. FP64 of a multiprocessor is shared by its threads."""
+    """Returns the seconds in which one block chooses a token. Its threads share the multiprocessor's FP64 units."""
     clocks = CHOICE_PASSES[how] * shape.V / 1024 * CHOICE_CYCLES * 8
     clocks += CHOICE_WEIGHED[how] * shape.V * CHOICE_FP64 / FP64_RATE[device.name]
     return clocks / (device.gigahertz * 1e9)
 
 
 def first_tokens(device: Device, shape: bounds.Shape, quantised: bool) -> dict[str, float]:
-    """Of agent 5: a role text of 128 tokens, a question of 1,024, answers of 512."""
+    """Returns the seconds to the first token of agent 5, by method: role 128 tokens, question 1,024, answers 512."""
     case = dict(prefix=128, question=1024, output=512, agent=5)
     end = bounds.layout(**case)[1][-1][1]
     rectified = bounds.rectify_flops(shape, [3, 4, 22], 0.2, **case)
@@ -103,7 +103,7 @@ def first_tokens(device: Device, shape: bounds.Shape, quantised: bool) -> dict[s
     read = weight_bytes(shape, Q4_K_BITS if quantised else 16) / (device.gigabytes * 1e9 * BANDWIDTH_SHARE)
     return {"full": prefill(device, shape, quantised, 0, end),
             "prefix": prefill(device, shape, quantised, 128, end),
-            # Keys and values are read and written once; the weights of its layers are read in three steps.
+            # Keys and values are read and written once; the rows run in three steps.
             "rectify": max(rectified / product_rate(device, quantised), read)
             + 2 * kv / (device.gigabytes * 1e9 * BANDWIDTH_SHARE) + 3 * launches(shape),
             "lockstep": decode(device, shape, quantised, 2, end)}

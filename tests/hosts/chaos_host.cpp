@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// A host at its worst: many threads share two engines and start, watch, stop, cancel, time out and drop runs of all
-// methods, open and close engines of their own, give workflows that are wrong, and throw from callbacks.
+// A stress test of the API: many threads share two engines. They start, watch, stop, cancel, time out and drop runs of
+// all methods, open and close engines of their own, pass invalid workflows, and throw from callbacks.
 //
 //     baton_chaos_host MODEL [SEED]    exit code 0
 //
-// What must hold: no crash; no hang (a watchdog); each run ends in one documented state and says so everywhere alike;
-// what was neither stopped nor approximate is what `full` gave; afterwards the engines give right answers, no thread
-// and no memory stays behind.   BATON_TEST_NIGHTLY=1: many rounds
+// What must hold: no crash; no hang (a watchdog checks it). Each run ends in one documented state, the same in its
+// events and its record. An exact run that was not stopped gives the outputs of method full. Afterwards the engines
+// still give right answers, and no thread and no memory is leaked. BATON_TEST_NIGHTLY=1 runs many rounds.
 #include <baton/baton.h>
 #include <baton/reuse_method.h>
 
@@ -40,19 +40,20 @@ using baton::RunState;
 using baton::test::ProcessMemory;
 
 constexpr int kThreads = 32;
-constexpr int kActions = 5;  // of a thread in a round
+constexpr int kActions = 5;  // per thread and round
 constexpr std::chrono::seconds kHang{static_cast<int>(60 * baton::test::kSlowdown)};
 
-/// What a host's callback throws; no other part of the process does.
+/// Thrown only by this program's callbacks and tools, so its origin is known where it is caught.
 struct HostError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// A promise that was broken.
+/// The library did not do what it promises. The message says what went wrong.
 struct Broken : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// `what`: what went wrong if `holds` is false.
 void require(bool holds, const std::string& what) {
   if (!holds) throw Broken(what);
 }
@@ -93,7 +94,7 @@ constexpr const char* kAgents[] = {
     R"(  failing: {tools: [{broken: {from: agent_one_current}}], calls: {on_error: tell}, prompt: {user: "{{ question }} {{ condition_failing_current }}"}})",
 };
 
-/// The agents that a topology names: unused ones are mistakes.
+/// Returns a workflow with the agents that the topology names: an unused agent would be an error.
 std::string team(const std::string& topology) {
   std::string text = R"(
 version: 1
@@ -141,7 +142,7 @@ struct Work {
   }
 };
 
-/// What every turn said, as the comparison wants it.
+/// The output of each turn, by "agent#round".
 using Outputs = std::map<std::string, std::string>;
 
 Outputs outputs_of(const baton::RunRecord& record) {
@@ -163,7 +164,7 @@ class Chaos {
     }
   }
 
-  /// Engines, threads and runs begin and end in it.
+  /// Runs one round. All engines, threads and runs that it begins have ended when it returns.
   void round(int number) {
     const std::array<baton::Engine, 2> engines = {open(2), open(1, std::int64_t{96} << 20)};
     std::vector<std::jthread> threads;
@@ -203,16 +204,20 @@ class Chaos {
     return options;
   }
 
-  /// A run's record, which `ended_early` says may be of a run that the host has ended.
+  /// Checks a run's record. `ended_early`: the host may have ended the run.
   void check(const baton::RunRecord& record, const Work& work, bool ended_early) {
     const auto in = [&](const std::string& what) { return work.name() + ": " + what; };
     count("state " + std::string(name_of(record.state)));
-    require(record.error_kind.has_value() == (record.state == RunState::failed), in("a cause without a failure"));
-    if (!ended_early) require(record.state == RunState::ok, in("not ended by the host, but " + record.error));
-    if (record.state == RunState::failed) throw Broken(in("failed: " + record.error));
+    require(record.error_kind.has_value() == (record.state == RunState::failed),
+            in("state " + std::string(name_of(record.state)) + " and error_kind do not match"));
+    if (!ended_early)
+      require(record.state == RunState::ok,
+              in("the run did not end with ok, although the host let it run: " + record.error));
+    if (record.state == RunState::failed) throw Broken(in("the run failed: " + record.error));
     if (record.state != RunState::ok || !is_exact(work.method)) return;
     count("compared with full");
-    require(outputs_of(record) == expected_.at({work.topology, work.question}), in("other outputs than those of full"));
+    require(outputs_of(record) == expected_.at({work.topology, work.question}),
+            in("the outputs differ from those of method full"));
   }
 
   void count(const std::string& what) {
@@ -259,13 +264,14 @@ class Chaos {
     auto options = options_of(work);
     options.on_event = [&](const baton::Event&) { ++called; };
     auto run = engine.start(workflow_of(work.topology, work.method), options);
-    if (dice.one_in(2)) dice.wait();  // late: they are kept
+    if (dice.one_in(2)) dice.wait();  // events are kept until they are read
     int read = 0, ends = 0;
     std::map<std::string, std::string> texts;
     RunState said = RunState::failed;
     for (const auto& event : run.events()) {
-      require(ends == 0, "an event after the last");
-      require((read++ == 0) == std::holds_alternative<baton::RunStarted>(event), "the first event is RunStarted alone");
+      require(ends == 0, "an event came after RunFinished");
+      require((read++ == 0) == std::holds_alternative<baton::RunStarted>(event),
+              "the first event was not RunStarted, or RunStarted came twice");
       if (const auto* token = std::get_if<baton::Token>(&event))
         texts[token->agent + "#" + std::to_string(token->round)] += token->text;
       if (const auto* end = std::get_if<baton::RunFinished>(&event)) {
@@ -274,10 +280,12 @@ class Chaos {
       }
     }
     const auto record = run.get();
-    require(ends == 1 && said == record.state, "the last event says how the run ended");
-    require(called == read, "on_event saw " + std::to_string(called) + " events, a reader " + std::to_string(read));
+    require(ends == 1 && said == record.state,
+            std::to_string(ends) + " RunFinished events, or a state that differs from the record's");
+    require(called == read, "on_event got " + std::to_string(called) + " events, but events() " + std::to_string(read));
     for (const auto& [turn, text] : texts)
-      require(text == outputs_of(record).at(turn), work.name() + ": streamed text of " + turn + " is not its output");
+      require(text == outputs_of(record).at(turn),
+              work.name() + ": the streamed text of " + turn + " differs from its output");
     check(record, work, false);
   }
 
@@ -285,7 +293,7 @@ class Chaos {
     std::stop_source source;
     auto options = options_of(work);
     options.stop = source.get_token();
-    if (dice.one_in(8)) source.request_stop();  // before it starts
+    if (dice.one_in(8)) source.request_stop();  // stopped before the run starts
     auto run = engine.start(workflow_of(work.topology, work.method), options);
     const int way = dice.below(3);
     const unsigned seed = static_cast<unsigned>(dice.below(1 << 30));
@@ -300,10 +308,12 @@ class Chaos {
     const auto record = run.get();
     other.join();
     third.join();
-    require(record.state == RunState::ok || record.state == RunState::cancelled, "a stopped run " + record.error);
+    require(record.state == RunState::ok || record.state == RunState::cancelled,
+            "a stopped run ended with neither ok nor cancelled: " + record.error);
     if (way == 1 && record.state == RunState::cancelled)
-      for (const auto& agent : record.agents) require(agent.output.empty(), "a cancelled run keeps no text");
-    require(run.get().state == record.state, "the state changed after the end");
+      for (const auto& agent : record.agents)
+        require(agent.output.empty(), "the record of a cancelled run has output of " + agent.agent);
+    require(run.get().state == record.state, "the second get() returned another state than the first");
     check(record, work, true);
   }
 
@@ -311,14 +321,15 @@ class Chaos {
     auto options = options_of(work);
     options.timeout = std::chrono::milliseconds(1 + dice.below(200));
     const auto record = engine.run(workflow_of(work.topology, work.method), options);
-    require(record.state == RunState::ok || record.state == RunState::timeout, "a timeout: " + record.error);
+    require(record.state == RunState::ok || record.state == RunState::timeout,
+            "a run with a time limit ended with neither ok nor timeout: " + record.error);
     check(record, work, true);
   }
 
   void drops(Dice& dice, const baton::Engine& engine, const Work& work) {
     std::atomic<bool> gone = false;
     auto options = options_of(work);
-    options.on_event = [&](const baton::Event&) { require(!gone, "an event of a run that is gone"); };
+    options.on_event = [&](const baton::Event&) { require(!gone, "an event came after the run was destroyed"); };
     {
       auto run = engine.start(workflow_of(work.topology, work.method), options);
       if (!dice.one_in(3)) dice.wait();
@@ -337,10 +348,11 @@ class Chaos {
     for (int again = 0; again < 2; ++again) {
       try {
         const auto record = run.get();
-        require(left >= 0, "the callback's exception is lost");
+        require(left >= 0, "get() did not rethrow the callback's exception");
         check(record, work, false);
       } catch (const HostError& error) {
-        require(left < 0 && std::string(error.what()) == "a broken callback", "another exception");
+        require(left < 0 && std::string(error.what()) == "a broken callback",
+                std::string("get() threw, but not the callback's exception: ") + error.what());
       }
     }
   }
@@ -358,15 +370,16 @@ class Chaos {
       try {
         run.get();
       } catch (const baton::InputError&) {
-        refused = true;  // it would wait for itself
+        refused = true;  // get() would wait for the callback that calls it
       }
       drops_texts ? run.cancel() : run.stop();
     };
     auto run = engine.start(workflow_of(work.topology, work.method), options);
     started.set_value(&run);
     const auto record = run.get();
-    require(left >= 0 || refused, "get() in the run's own callback");
-    require(record.state == RunState::ok || record.state == RunState::cancelled, "a stopped run " + record.error);
+    require(left >= 0 || refused, "get() in the run's own callback did not throw InputError");
+    require(record.state == RunState::ok || record.state == RunState::cancelled,
+            "a stopped run ended with neither ok nor cancelled: " + record.error);
     check(record, work, true);
   }
 
@@ -387,10 +400,12 @@ class Chaos {
       }
       while (!run.wait_for(std::chrono::milliseconds(dice.below(5)))) {
       }
-      run.stop();  // too late
+      run.stop();  // no effect: the run is over
     }
-    require(starts == 1 && ends == 1, "each event reaches one reader");
-    for (const RunState state : states) require(state == states[0], "each waiting thread has the same state");
+    require(starts == 1 && ends == 1, std::to_string(starts) + " RunStarted and " + std::to_string(ends) +
+                                          " RunFinished events reached readers, not one each");
+    for (const RunState state : states)
+      require(state == states[0], "threads that waited for one run got different states");
     check(run.get(), work, false);
   }
 
@@ -406,7 +421,7 @@ class Chaos {
       } catch (const Expected&) {
         return;
       }
-      throw Broken("a mistake went unnoticed");
+      throw Broken("an invalid call did not throw the expected exception");
     };
     const baton::WorkflowError workflow_error("", {});
     switch (dice.below(6)) {
@@ -419,7 +434,7 @@ class Chaos {
       case 2:
         return expect(baton::InputError(""), [&] { engine.start(baton::Workflow::parse(text), {}); });
       case 3: {
-        change("min_tokens: 1", "reuse: 0.999");  // the layers above where rectification ends are computed
+        change("min_tokens: 1", "reuse: 0.999");  // invalid: the layers above the rectified ones are always computed
         change("method: full", "method: rectify");
         auto run = engine.start(baton::Workflow::parse(text), options_of(work));
         return expect(workflow_error, [&] { run.get(); });
@@ -439,12 +454,12 @@ class Chaos {
   }
 
   void own_engine(Dice& dice, const baton::Engine&, const Work& work) {
-    room_.acquire();  // each holds the weights
+    room_.acquire();  // each engine holds the weights, so at most 4 at a time
     try {
       std::optional<baton::Engine> engine = open(1);
       if (dice.one_in(2)) engine->prepare(workflow_of(work.topology, work.method));
       auto run = engine->start(workflow_of(work.topology, work.method), options_of(work));
-      engine.reset();  // the run alone keeps it
+      engine.reset();  // from now on only the run keeps the engine alive
       if (dice.one_in(3)) run.stop();
       if (!dice.one_in(4)) check(run.get(), work, true);
     } catch (...) {
@@ -456,14 +471,14 @@ class Chaos {
 
   std::string model_;
   unsigned seed_;
-  std::map<std::pair<int, int>, Outputs> expected_;  // of `full`, by topology and question
+  std::map<std::pair<int, int>, Outputs> expected_;  // outputs of method full, by topology and question
   std::counting_semaphore<4> room_{4};
   std::mutex mutex_;
   std::vector<std::string> broken_;
   std::map<std::string, int> counts_;
 };
 
-/// Ends the process, with a core where the system keeps one, when nothing has happened for a long time.
+/// Aborts the process, so that it may leave a core dump, if no action has ended for a long time.
 void watch(const std::stop_token& stop, const std::atomic<std::int64_t>& progress) {
   auto since = std::chrono::steady_clock::now();
   for (std::int64_t seen = 0; !stop.stop_requested(); std::this_thread::sleep_for(100ms)) {
@@ -471,7 +486,7 @@ void watch(const std::stop_token& stop, const std::atomic<std::int64_t>& progres
     if (progress != seen) since = now;
     seen = progress;
     if (now - since < kHang) continue;
-    std::fprintf(stderr, "hang: nothing ended for %d seconds\n", static_cast<int>(kHang.count()));
+    std::fprintf(stderr, "hang: no action ended for %d seconds\n", static_cast<int>(kHang.count()));
     std::abort();
   }
 }
@@ -495,11 +510,13 @@ int run(const std::string& model, unsigned seed) {
   };
   for (const auto& problem : chaos.broken()) report(problem);
   if (!baton::test::threads_end(threads))
-    report("threads stay behind: " + std::to_string(baton::test::threads_of_process()));
-  std::printf("  in use %lld bytes after a round, then %lld\n", static_cast<long long>(before.in_use),
-              static_cast<long long>(after.in_use));
+    report("threads leaked: " + std::to_string(baton::test::threads_of_process()) + " run, expected " +
+           std::to_string(threads));
+  std::printf("  memory in use: %lld bytes after the first round, %lld at the end\n",
+              static_cast<long long>(before.in_use), static_cast<long long>(after.in_use));
   if (!baton::test::kFreedIsKept && after.in_use - before.in_use >= baton::test::kThreadCache)
-    report("memory stays behind");
+    report("memory leaked: " + std::to_string(after.in_use - before.in_use) +
+           " bytes more in use than after the first round");
   return problems == 0 ? 0 : 1;
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Root mean square norms: of rows (alone, and fused with the residual before them) and of heads (q/k norm).
-// One block per row, or one warp per head. The order of a row's sum depends on its width alone, so a row has the same
-// bits whatever other rows share the launch.
+// Root mean square norms of rows (alone, or fused with the residual addition before them) and of heads (q/k norm). Also
+// scales rows to the RMS of others, and keeps their peaks. One block per row, one warp per head. The summation order of
+// a row depends only on its width, so its result is bit for bit the same whatever other rows share the launch.
 #include <algorithm>
 
 #include "engine/cuda/kernels/kernels.h"
@@ -16,7 +16,7 @@ constexpr unsigned kMaxThreads = 1024;
 constexpr unsigned kHeadWarps = 4;  // heads per block
 
 struct NormShared {
-  float of_warp[kMaxThreads / kWarp];
+  float of_warp[kMaxThreads / kWarp];  // the sum of each warp
 };
 
 /// Returns the sum over the block to every thread.
@@ -31,8 +31,8 @@ __device__ float block_sum(float value, NormShared& shared) {
 
 template <class To, bool kAligned, bool kAdd>
 __global__ void norm_rows(Strided<To> out,             // [T, C]
-                          Strided<float> x,            // [T, C]; becomes x + delta where kAdd
-                          Strided<const float> delta,  // [T, C] where kAdd
+                          Strided<float> x,            // [T, C]; set to x + delta if kAdd
+                          Strided<const float> delta,  // [T, C]; read only if kAdd
                           const float* weight,         // [C]
                           std::int64_t cols, float eps) {
   NormShared& shared = shared_memory<NormShared>();
@@ -54,7 +54,7 @@ __global__ void norm_rows(Strided<To> out,             // [T, C]
     for (int i = 0; i < n; ++i) squares = fmaf(a[i], a[i], squares);
   }
   const float scale = 1.0f / sqrtf(block_sum(squares, shared) / static_cast<float>(cols) + eps);
-  // Each thread reads only columns that it wrote itself.
+  // No barrier: each thread reads only the columns that it wrote itself.
   for (std::int64_t c = static_cast<std::int64_t>(threadIdx.x) * n; c < cols; c += step) {
     float a[n], w[n];
     read<n, kAligned>(a, row + c);
@@ -69,7 +69,7 @@ __global__ void norm_heads(float* x,                                            
                            const float* weight,                                            // [width]
                            std::int64_t width, float eps) {
   const std::int64_t own = static_cast<std::int64_t>(blockIdx.x) * kHeadWarps + threadIdx.x / kWarp;
-  if (own >= count) return;  // a whole warp
+  if (own >= count) return;  // the same for all threads of a warp
   float* head = x + own / heads * x_stride + own % heads * width;
   float squares = 0.0f;
   for (std::int64_t c = threadIdx.x % kWarp; c < width; c += kWarp) squares = fmaf(head[c], head[c], squares);
@@ -83,10 +83,11 @@ __device__ float row_sum(const float* row, std::int64_t cols, NormShared& shared
   float sum = 0.0f;
   for (std::int64_t c = threadIdx.x; c < cols; c += blockDim.x) sum += function(row[c]);
   sum = block_sum(sum, shared);
-  sync_block();  // the next sum writes where this one is read
+  sync_block();  // the next sum overwrites `shared`, from which this one was read
   return sum;
 }
 
+/// Scales each row of x to the root mean square of the same row of `like`. `least`: minimum mean square of x.
 __global__ void match_rows(Strided<float> x,           // [T, cols]
                            Strided<const float> like,  // [T, cols]
                            std::int64_t cols, float least) {
@@ -99,6 +100,7 @@ __global__ void match_rows(Strided<float> x,           // [T, cols]
   for (std::int64_t c = threadIdx.x; c < cols; c += blockDim.x) row[c] *= factor;
 }
 
+/// Replaces each value by its excess over mean + deviations * standard deviation of its row, or 0.
 __global__ void peak_rows(Strided<float> x,  // [T, cols]
                           std::int64_t cols, float deviations) {
   NormShared& shared = shared_memory<NormShared>();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Spans of runs that no engine ran: made by hand, made at random, and hostile ones.
+// Spans of run records that are made here without an engine: by hand, at random, and hostile ones.
 #include "sdk/trace/spans.h"
 
 #include <catch2/catch.hpp>
@@ -107,7 +107,7 @@ TEST_CASE("trace: a team of two is a tree with the times of its events") {
   CHECK(trace.start_unix_ns == 1769860800250000000);
   const TraceSpan &run = trace.spans[0], &first = trace.spans[1], &chat = trace.spans[2], &second = trace.spans[3];
   CHECK((run.begin_ms == 0 && run.end_ms == 1000));
-  CHECK((first.begin_ms == 10 && first.end_ms == 270));  // 60 ms before its first token
+  CHECK((first.begin_ms == 10 && first.end_ms == 270));  // it begins 60 ms (its ttft_ms) before its first token
   CHECK((chat.begin_ms == 20 && chat.end_ms == 270));
   CHECK((second.begin_ms == 300 && second.end_ms == 900));
   CHECK(chat.parent == first.id);
@@ -150,7 +150,7 @@ TEST_CASE("trace: an attempt that failed is a failed call of the model in a turn
   CHECK(of<std::int64_t>(two, "baton.attempt") == 2);
 }
 
-TEST_CASE("trace: tools stand between the calls of the model that asked for them, one behind the other") {
+TEST_CASE("trace: spans of tools follow one another between the model calls that asked for them") {
   AgentRecord solver = turn("solver");
   const KvRecord later{600, 400, 200, 0, 0.67};
   const RunTrace trace =
@@ -173,12 +173,13 @@ TEST_CASE("trace: tools stand between the calls of the model that asked for them
   CHECK(at(5) == std::pair(70.0, 100.0));
   CHECK(at(6) == std::pair(100.0, 150.0));
   CHECK(of<std::vector<std::string>>(trace.spans[3], "gen_ai.response.finish_reasons").front() == "tool_call");
-  CHECK(of<std::int64_t>(trace.spans[6], "gen_ai.usage.input_tokens") == 150);  // as many layers as before
+  CHECK(of<std::int64_t>(trace.spans[6], "gen_ai.usage.input_tokens") ==
+        150);  // 600 KV entries, at 4 a token as in the first call
   CHECK(of<std::string>(trace.spans[5], "error.type") == "tool_error");
   CHECK_FALSE(trace.spans[4].failed);
 }
 
-TEST_CASE("trace: runs and turns that did not end well have the kind of error, and no message") {
+TEST_CASE("trace: runs and turns that did not succeed have the kind of error, but no message") {
   for (const auto& [state, kind, type] :
        {std::tuple(RunState::failed, std::optional(ErrorKind::resources), "resources"),
         std::tuple(RunState::timeout, std::optional<ErrorKind>(), "timeout"),
@@ -225,7 +226,7 @@ TEST_CASE("trace: two turns of one agent in one round are told apart by how long
   CHECK((trace.spans[2].begin_ms == 30 && trace.spans[2].end_ms == 100));
 }
 
-TEST_CASE("trace: a model on a server has its address, and the call goes out") {
+TEST_CASE("trace: a call of a model on a server has the server's address and is marked as outgoing") {
   for (const auto& [path, host, port] :
        {std::tuple("http://127.0.0.1:8081", "127.0.0.1", 8081),
         std::tuple("https://api.example.com/v1", "api.example.com", 443), std::tuple("http://[::1]:9", "[::1]", 9),
@@ -241,7 +242,7 @@ TEST_CASE("trace: a model on a server has its address, and the call goes out") {
   }
 }
 
-TEST_CASE("trace: hostile texts stay texts, and bytes that are no text are replaced") {
+TEST_CASE("trace: hostile texts are escaped, and invalid UTF-8 is replaced") {
   const std::string evil = "\"}],\"x\":[{\\u0000</script>\n\x01\xff\xc3(" + std::string(1, '\0') + "\xe2\x80\xae";
   AgentRecord solver = turn("solver");
   solver.role = evil;
@@ -270,7 +271,7 @@ TEST_CASE("trace: hostile texts stay texts, and bytes that are no text are repla
   }
 }
 
-TEST_CASE("trace: ids are the same for the same record, and others for another") {
+TEST_CASE("trace: equal records give equal ids, and different records give different ids") {
   RunRecord record = run_of({turn("solver")});
   const std::vector<TurnMarks> marks(1);
   const std::string id = spans_of(record, marks).id;
@@ -279,7 +280,7 @@ TEST_CASE("trace: ids are the same for the same record, and others for another")
   CHECK(spans_of(record, marks).id != id);
 }
 
-TEST_CASE("trace: whatever events say in whatever order, spans are a tree") {
+TEST_CASE("trace: spans are a tree, whatever the events and their order") {
   std::uint64_t state = 7;
   const auto below = [&](int count) {
     return static_cast<int>(next_random(state) % static_cast<std::uint64_t>(count));
@@ -347,7 +348,7 @@ TEST_CASE("trace: whatever events say in whatever order, spans are a tree") {
     REQUIRE(agents <= ran);
     spans += static_cast<std::int64_t>(trace.spans.size());
   }
-  CHECK(spans > 10'000);  // else nothing was tried
+  CHECK(spans > 10'000);  // enough random cases had spans
   CHECK(tools > 1000);
   CHECK(shared > 100);
 }
