@@ -290,7 +290,8 @@ def parse():
         setattr(options, name, [int(number) for number in given.split(",")])
     if min(options.pairs, options.threads, options.behind, *options.sequences) < 1:
         parser.error("--pairs, --threads, --sequences and --behind: expected 1 or more")
-    for path in (options.llama_bin / "llama-bench", options.llama_bin / "llama-batched-bench", options.baton, options.model):
+    programs = ["llama-bench"] + ["llama-batched-bench"] * ("batch" in options.topics)
+    for path in (*(options.llama_bin / name for name in programs), options.baton, options.model):
         if not path.is_file():
             parser.error(f"{path}: no such file")
     options.llama_bin, options.baton, options.model = (path.resolve() for path in (options.llama_bin, options.baton, options.model))

@@ -233,8 +233,9 @@ FAMILIES = {"qwen3.5-0.8b": qwen35, "lfm2.5-1.2b": lfm2, "gemma-4-e2b": gemma4, 
 def packed(value) -> bytes:
     """A value of the metadata with its type."""
     if isinstance(value, list):
-        inner = packed(value[0])[:4]
-        return struct.pack("<I", ARRAY) + inner + struct.pack("<Q", len(value)) + b"".join(packed(one)[4:] for one in value)
+        of_type, = struct.unpack("<I", packed(value[0])[:4])
+        of_type = INT32 if of_type == UINT32 else of_type  # as llama.cpp wants lists
+        return struct.pack("<IIQ", ARRAY, of_type, len(value)) + b"".join(packed(one)[4:] for one in value)
     if isinstance(value, bool):
         return struct.pack("<IB", BOOL, value)
     if isinstance(value, int):
