@@ -5,11 +5,11 @@
     python tests/published/schema_generations.py BATON MODELS_DIR [--count N] [--seed S] [--max-tokens N] [--free]
 
 For each .gguf file of the folder: N schemas are drawn from those of tests/golden/schema_models.py (Pydantic) and
-schema_zod.py, one agent for each is given the schema and an instance and writes a value, and all agents run in one
-workflow. An answer that ended before `max_tokens` must be valid. If a schema has keywords that Baton only checks when
-the text is complete, Baton may refuse such an answer itself, which is counted. --free: with `whitespace: free`. Exits 1
-if jsonschema refuses an answer that Baton accepted. Needs the packages `pydantic[email]`, `jsonschema[format-nongpl]`
-and `regex`.
+schema_zod.py, one agent for each is given the schema and an instance and writes a value, and up to 250 agents run in
+one workflow. An answer that ended before `max_tokens` must be valid. If a schema has keywords that Baton only checks
+when the text is complete, Baton may refuse such an answer itself, which is counted. --free: with `whitespace: free`.
+Exits 1 if jsonschema refuses an answer that Baton accepted. Needs the packages `pydantic[email]`,
+`jsonschema[format-nongpl]` and `regex`.
 """
 import argparse
 import collections
@@ -28,6 +28,7 @@ import schema_zod  # noqa: E402
 
 COLUMNS = ["generations", "failed", "ended", "valid", "refused by Baton, too", "invalid"]
 MAX_SHOWN = 400  # characters of a schema in the prompt
+TOGETHER = 250   # agents of one workflow
 
 
 def all_schemas():
@@ -111,10 +112,12 @@ def main():
         if arguments.only and arguments.only not in model.name:
             continue
         drawn = random.Random(arguments.seed).sample(schemas, min(arguments.count, len(schemas)))
-        turns = run(model, drawn, arguments)
         counts, failures = collections.Counter(), []
-        for index, (name, schema, _) in enumerate(drawn):
-            judge(name, schema, turns.get(f"a{index}"), counts, failures)
+        for begin in range(0, len(drawn), TOGETHER):
+            part = drawn[begin:begin + TOGETHER]
+            turns = run(model, part, arguments)
+            for index, (name, schema, _) in enumerate(part):
+                judge(name, schema, turns.get(f"a{index}"), counts, failures)
         print(f"{model.name:28}" + "".join(f"{counts[name]:24}" for name in COLUMNS))
         for failure in failures:
             print("  ", failure)
