@@ -33,7 +33,7 @@ float nth_largest(std::span<const float> values, std::size_t count, std::vector<
   return bar;
 }
 
-/// Returns the highest finite value; kNever if there is none. In lanes, so that compilers use vector instructions.
+/// Returns the highest finite value; kNever if there is none. Lanes let compilers use vector instructions.
 float highest_of(std::span<const float> logits) {
   constexpr std::size_t kLanes = 16;
   std::array<float, kLanes> lanes;
