@@ -14,16 +14,25 @@ namespace baton {
 namespace {
 
 constexpr std::size_t kWordBits = 32;
+constexpr float kNever = -std::numeric_limits<float>::infinity();
+
+/// Without branches, so that compilers use vector instructions.
+void keep_allowed_of_word(std::span<float, kWordBits> logits, std::uint32_t bits) {
+  for (std::uint32_t i = 0; i < kWordBits; ++i) logits[i] = (bits & (1u << i)) != 0 ? logits[i] : kNever;
+}
 
 /// The chooser ignores logits that are not finite. Words without a change are skipped: most are all ones or zeros.
 void keep_allowed(std::span<float> logits, std::span<const std::uint32_t> allowed) {
-  constexpr float kNever = -std::numeric_limits<float>::infinity();
   for (std::size_t word = 0; word * kWordBits < logits.size(); ++word) {
     const std::uint32_t bits = word < allowed.size() ? allowed[word] : 0;
     if (bits == ~std::uint32_t{0}) continue;
     const std::size_t begin = word * kWordBits, count = std::min(kWordBits, logits.size() - begin);
     if (bits == 0) {
       std::fill_n(logits.begin() + static_cast<std::ptrdiff_t>(begin), count, kNever);
+      continue;
+    }
+    if (count == kWordBits) {
+      keep_allowed_of_word(logits.subspan(begin).first<kWordBits>(), bits);
       continue;
     }
     for (std::size_t i = 0; i < count; ++i) {

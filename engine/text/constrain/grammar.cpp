@@ -745,7 +745,29 @@ void GrammarStates::find_most(State* state) {
     state->most = target;
     state->to_most = bytes;
   }
-  if (state->most == nullptr) state->most = state;  // with no bytes
+  if (state->most == nullptr) {
+    state->most = state;  // with no bytes
+    return;
+  }
+  state->others_to_most = others_lead(state, utf8::kBetween, state->most);
+}
+
+/// True when each character beyond ASCII leads to a state; `read`: the utf8::State at `from`.
+bool GrammarStates::others_lead(State* from, unsigned read, const State* to) {
+  int before = -1;  // of the byte before
+  for (unsigned value = 128; value < 256; ++value) {
+    const auto byte = static_cast<std::uint8_t>(value);
+    const int behind = utf8::next(read, byte);
+    const bool tried = behind == before && grammar_->byte_class(byte) == grammar_->byte_class(byte - 1);
+    before = behind;
+    if (behind < 0 || tried) continue;
+    State* reached = next(from, byte);
+    const bool leads = behind == utf8::kBetween
+                           ? reached == to
+                           : !reached->dead() && others_lead(reached, static_cast<unsigned>(behind), to);
+    if (!leads) return false;
+  }
+  return true;
 }
 
 const GrammarStates::FreeRun& GrammarStates::free_run(State* state) {
@@ -753,7 +775,7 @@ const GrammarStates::FreeRun& GrammarStates::free_run(State* state) {
   if (state->run != nullptr) return *state->run;
   if (states_.size() > kManyStates) return none;  // looking ahead would make many more
   find_most(state);
-  FreeRun run{state->to_most, 1};
+  FreeRun run{state->to_most, state->others_to_most, 1};
   // It goes on while at least half of the bytes stay: few longer texts are worth less than many short ones.
   const int enough = (std::popcount(run.ascii[0]) + std::popcount(run.ascii[1]) + 1) / 2;
   for (State* at = state->most; run.length < kMaxRun; ++run.length, at = at->most) {
@@ -761,6 +783,7 @@ const GrammarStates::FreeRun& GrammarStates::free_run(State* state) {
     const std::array<std::uint64_t, 2> both{run.ascii[0] & at->to_most[0], run.ascii[1] & at->to_most[1]};
     if (enough == 0 || std::popcount(both[0]) + std::popcount(both[1]) < enough) break;
     run.ascii = both;
+    run.others = run.others && at->others_to_most;
   }
   state->run = std::make_unique<const FreeRun>(run);
   return *state->run;

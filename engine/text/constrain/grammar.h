@@ -211,9 +211,10 @@ struct GrammarPlaces {
 class GrammarStates {
  public:
   struct State;
-  /// Bytes of ASCII that may follow one another freely.
+  /// Characters that may follow one another freely.
   struct FreeRun {
-    std::array<std::uint64_t, 2> ascii{};  // the bytes
+    std::array<std::uint64_t, 2> ascii{};  // those of ASCII
+    bool others = false;                   // and all others
     std::uint32_t length = 0;              // how many of them, at most kMaxRun; that many: perhaps more
   };
   static constexpr std::uint32_t kMaxRun = 64;
@@ -224,6 +225,7 @@ class GrammarStates {
     std::uint32_t id = 0;                    // in the order in which they were made
     State* most = nullptr;                   // where most bytes of ASCII lead; null: unknown
     std::array<std::uint64_t, 2> to_most{};  // these bytes
+    bool others_to_most = false;             // and all other characters
     std::unique_ptr<const FreeRun> run;      // null: unknown
 
     bool dead() const { return places->places.empty() && !places->ends; }
@@ -245,7 +247,7 @@ class GrammarStates {
     return known != nullptr ? known : make_next(state, byte);
   }
 
-  /// Any text of up to `length` of these bytes may follow.
+  /// Any text of up to `length` of these characters may follow, and its last may be cut between its bytes.
   const FreeRun& free_run(State* state);
 
   std::size_t size() const { return states_.size(); }
@@ -259,6 +261,7 @@ class GrammarStates {
   class Closure;
   State* make_next(State* state, std::uint8_t byte);
   void find_most(State* state);
+  bool others_lead(State* from, unsigned read, const State* to);
 
   std::shared_ptr<const Grammar> grammar_;
   std::deque<State> states_;

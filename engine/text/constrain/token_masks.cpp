@@ -7,6 +7,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/errors.h"
+#include "engine/base/utf8.h"
 
 namespace baton {
 
@@ -53,16 +54,28 @@ TokenTrie::TokenTrie(TokenBytes bytes_of_tokens, const std::stop_token& stop) : 
   close(0);
 
   below_.resize(nodes_.size());
+  std::vector<std::uint8_t> valid(nodes_.size());  // bit s: UTF-8 from utf8::State s on, at the node and below
   for (std::size_t i = nodes_.size(); i-- > 0;) {  // children come behind their parents
     spend(1);
+    Below& below = below_[i];
+    std::uint8_t children = 0xFF;
     for (std::size_t child = i + 1; child < nodes_[i].skip; child = nodes_[child].skip) {
-      const std::uint8_t byte = nodes_[child].byte;
-      Below& below = below_[i];
-      below.height = std::max(below.height, below_[child].height + 1);
-      below.others = below.others || below_[child].others || byte >= 128;
+      below.length = std::max(below.length, below_[child].length);
+      below.others = below.others || below_[child].others;
       for (std::size_t half = 0; half < 2; ++half) below.ascii[half] |= below_[child].ascii[half];
-      if (byte < 128) below.ascii[byte / 64] |= std::uint64_t{1} << (byte % 64);
+      children &= valid[child];
     }
+    const std::uint8_t byte = nodes_[i].byte;
+    if (byte < 128)
+      below.ascii[byte / 64] |= std::uint64_t{1} << (byte % 64);
+    else
+      below.others = true;
+    below.length += utf8::continues(static_cast<char>(byte)) ? 0 : 1;
+    for (unsigned state = 0; state < utf8::kStates; ++state) {
+      const int next = utf8::next(state, byte);
+      if (next >= 0 && (children >> next & 1) != 0) valid[i] |= static_cast<std::uint8_t>(1u << state);
+    }
+    below.broken = (valid[i] >> utf8::kBetween & 1) == 0;
   }
 }
 
@@ -74,10 +87,10 @@ void allow(std::vector<std::uint32_t>& bits, TokenId id) {
   bits[static_cast<std::size_t>(id) / 32] |= 1u << (static_cast<std::size_t>(id) % 32);
 }
 
-/// True when all that is below a node of the trie may follow.
+/// True when all that stands at a node of the trie and below may follow.
 bool may_all_follow(const TokenTrie::Below& below, const GrammarStates::FreeRun& run) {
-  return !below.others && below.height <= run.length && (below.ascii[0] & ~run.ascii[0]) == 0 &&
-         (below.ascii[1] & ~run.ascii[1]) == 0;
+  return !below.broken && (!below.others || run.others) && below.length <= run.length &&
+         (below.ascii[0] & ~run.ascii[0]) == 0 && (below.ascii[1] & ~run.ascii[1]) == 0;
 }
 
 }  // namespace
@@ -141,17 +154,18 @@ void TokenMasks::walk(const TokenTrie& trie, GrammarStates::State* state, std::v
   path_[0] = state;
   for (std::size_t i = 0; i < nodes.size();) {
     const TokenTrie::Node& node = nodes[i];
-    GrammarStates::State* next = states_.next(path_[node.depth - 1], node.byte);
+    GrammarStates::State* before = path_[node.depth - 1];
+    if (node.skip - i > kManyNodes && may_all_follow(trie.below(i), states_.free_run(before))) {
+      for (std::size_t token = node.tokens; token < trie.tokens_end(node); ++token) allow(bits, tokens[token]);
+      i = node.skip;
+      continue;
+    }
+    GrammarStates::State* next = states_.next(before, node.byte);
     if (next->dead()) {
       i = node.skip;
       continue;
     }
     path_[node.depth] = next;
-    if (node.skip - i > kManyNodes && may_all_follow(trie.below(i), states_.free_run(next))) {
-      for (std::size_t token = node.tokens; token < trie.tokens_end(node); ++token) allow(bits, tokens[token]);
-      i = node.skip;
-      continue;
-    }
     for (std::size_t token = node.tokens; token < node.tokens + node.own; ++token) allow(bits, tokens[token]);
     ++i;
   }

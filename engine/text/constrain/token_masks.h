@@ -48,11 +48,12 @@ class TokenTrie {
     std::uint32_t own = 0;     // number of tokens that end here
     std::uint8_t byte = 0;
   };
-  /// What is below a node, so that all of it can be allowed at once.
+  /// What stands at a node and below, so that all of it can be allowed at once.
   struct Below {
     std::array<std::uint64_t, 2> ascii{};  // the bytes among the first 128
-    std::uint32_t height = 0;              // length of the longest way down
-    bool others = false;                   // there are other bytes
+    std::uint32_t length = 0;              // characters of the longest way down
+    bool others = false;                   // there are other characters
+    bool broken = false;                   // or bytes that are no characters, if one begins at the node
   };
 
   /// In depth-first order, without a root.

@@ -108,6 +108,72 @@ TEST_CASE("masks allow exactly the tokens whose text can go on to a text of the 
   CHECK(ended > 50);
 }
 
+TEST_CASE("a mask allows exactly the tokens whose bytes lead on, also parts of characters and broken ones",
+          "[constrain]") {
+  const auto tokenizer = tokenizer_of("gpt2");
+  const TokenId none = -1;
+  auto vocabulary = std::make_shared<MaskVocabulary>(*tokenizer, 6000, std::span(&none, 1));
+  const std::string pieces[] = {"a",
+                                "b",
+                                "\"",
+                                "\\",
+                                "\n",
+                                "\xC3\xA9",
+                                "\xE6\xBC\xA2",
+                                "\xED\x9F\xBF",
+                                "\xE2",
+                                "\xBC",
+                                "\xC0",
+                                "\xF4\x90",
+                                "\xF0\x9F\x98\x80",
+                                "\xF0\x9F"};
+  std::mt19937 random(5);
+  TokenBytes bytes;
+  for (TokenId id = 0; id < vocabulary->size; ++id) {
+    std::string token;
+    const unsigned length = 1 + random() % 5;
+    const bool valid = random() % 3 != 0;  // many that are whole characters, so that they are allowed together
+    for (unsigned i = 0; i < length; ++i) token += pieces[valid ? 5 * (random() % 2) + random() % 2 : random() % 14];
+    if (random() % 8 == 0) token.pop_back();
+    bytes.add(token);
+  }
+  vocabulary->later = vocabulary->first = std::make_shared<const TokenTrie>(bytes);
+
+  std::size_t allowed_count = 0, refused = 0;
+  for (const auto& grammar : {
+           schema_grammar(R"({"type": "string", "minLength": 3, "maxLength": 9})"),
+           schema_grammar(R"({"type": "array", "items": {"type": "string", "maxLength": 12}, "maxItems": 3})"),
+           schema_grammar(R"({"type": "string"})"),
+           regex_grammar("[^\\u6f22]*"),
+           regex_grammar("[ab\\u00e9]{0,20}"),
+       }) {
+    const auto masks = std::make_shared<TokenMasks>(grammar, vocabulary);
+    for (unsigned seed = 0; seed < 6; ++seed) {
+      random.seed(seed);
+      AnswerMatcher matcher(masks);
+      std::string before;
+      for (int step = 0; step < 12 && !matcher.complete(); ++step) {
+        const TokenMask mask = matcher.allowed();
+        std::vector<TokenId> possible;
+        for (TokenId id = 0; id < vocabulary->size; ++id) {
+          const std::string_view token = bytes.of(id);
+          const bool allowed = allows(mask, id);
+          (allowed ? allowed_count : refused) += 1;
+          if (allowed) possible.push_back(id);
+          if (allowed != (!token.empty() && begins(grammar, before + std::string(token))))
+            FAIL("token " << id << " of " << token.size() << " bytes behind " << before.size());
+        }
+        if (possible.empty()) break;
+        const TokenId next = possible[random() % possible.size()];
+        REQUIRE(matcher.take(next));
+        before += bytes.of(next);
+      }
+    }
+  }
+  CHECK(allowed_count > 100'000);
+  CHECK(refused > 100'000);
+}
+
 TEST_CASE("a matcher refuses tokens that are not allowed, and can begin again", "[constrain]") {
   const auto tokenizer = tokenizer_of("gpt2");
   const TokenId eos = *tokenizer->token_id("<|endoftext|>");
