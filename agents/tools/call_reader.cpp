@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 #include <optional>
 #include <stdexcept>
 #include <utility>
@@ -389,7 +388,8 @@ class CallReader {
       if (tool.name.size() > length && rest.starts_with(tool.name)) length = tool.name.size();
     }
     const auto ends = [](char c) {
-      return !(std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '-');
+      const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+      return !letter && c != '_' && c != '-';
     };
     if (length == 0 || (length < rest.size() && !ends(rest[length]))) {
       length = std::min(rest.find_first_of(std::string(" \t\r\n<>(){}[]:\"'") + kSpecialMark), rest.size());

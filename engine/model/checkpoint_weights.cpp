@@ -456,7 +456,7 @@ namespace {
 constexpr std::int32_t kMaxExtent = 1 << 20;  // of a group or a block
 
 std::string lower(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
+  for (char& c : text) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
   return text;
 }
 

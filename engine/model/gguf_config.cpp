@@ -398,7 +398,8 @@ void reject_unsupported(const GgufMetadata& metadata, const Architecture& archit
 /// f32 settings are written as short as they are read: 1e-5 and not 9.99999974e-06, as config.json has them.
 double rounded(double value) {
   const std::string text = fmt::format("{}", static_cast<float>(value));
-  return std::stod(text);
+  std::from_chars(text.data(), text.data() + text.size(), value);  // follows no locale
+  return value;
 }
 
 Json rope_scaling(const GgufMetadata& metadata, const std::string& prefix) {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <chrono>
 #include <condition_variable>
 #include <cstdlib>
@@ -96,9 +97,9 @@ bool passes(CURLcode code) {
 /// Seconds that a Retry-After header asks for: a number, or a date.
 double retry_after(const std::string& text) {
   if (text.empty()) return 0;
-  char* end = nullptr;
-  const double seconds = std::strtod(text.c_str(), &end);
-  if (end != text.c_str() && *end == '\0') return seconds > 0 ? seconds : 0;
+  double seconds = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
+  if (error == std::errc() && end == text.data() + text.size()) return seconds > 0 ? seconds : 0;
   const std::time_t date = curl_getdate(text.c_str(), nullptr);
   return date < 0 ? 0 : std::max(0.0, std::difftime(date, std::time(nullptr)));
 }

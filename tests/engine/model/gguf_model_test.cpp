@@ -14,6 +14,7 @@
 #include "tests/engine/model/checkpoint.h"
 #include "tests/engine/model/gguf_checkpoint.h"
 #include "tests/engine/model/host_backend.h"
+#include "tests/support/comma_locale.h"
 #include "tests/support/golden.h"
 #include "tests/support/golden_files.h"
 #include "tests/support/thread_time.h"
@@ -376,6 +377,19 @@ TEST_CASE("files beside a GGUF file change its configuration and its tokenizer")
   folder.write("model.config.json", "{}");
   folder.write("model.tokenizer.json", "{");
   CHECK_THAT(folder.problem(), Contains("model.tokenizer.json: not JSON"));
+}
+
+TEST_CASE("a host's locale changes no number of a file") {
+  GgufWriter writer = writer_of("qwen2");
+  writer.text("qwen2.rope.scaling.type", "yarn");
+  writer.real("qwen2.rope.scaling.factor", 2.5f);
+  writer.number("qwen2.rope.scaling.original_context_length", 64);
+  const GgufFolder folder(writer);
+  const CommaLocale locale;
+  HostBackend backend;
+  const auto model = folder.open(backend);
+  CHECK(model->config.rope.factor == 2.5f);
+  CHECK(model->config.norm_eps == 1e-6f);
 }
 
 TEST_CASE("a file of Phi-4 says that it has no sliding window by a length of 0") {
