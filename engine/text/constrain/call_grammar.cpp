@@ -41,12 +41,12 @@ ExpressionPtr blanks(Blanks kind) {
   return sequence({end, repeat(characters({{U' ', U' '}, {U'\t', U'\t'}}), 0, kIndentation)});
 }
 
+/// As it stands in the grammar of a schema.
+ExpressionPtr call_blank() { return maybe(text(" ")); }
+
 ExpressionPtr json_string(const std::string& value) { return text(OrderedJson(value).dump()); }
 
-/// What a bare call begins with, up to the name of its tool, and in front of that what may stand around it.
-ExpressionPtr bare_beginning(const CallSyntax& syntax, Blanks kind) {
-  return sequence({text("{"), blanks(kind), json_string(syntax.name_key), blanks(kind), text(":"), blanks(kind)});
-}
+/// What may stand around bare calls.
 ExpressionPtr block_beginning(Blanks kind) { return sequence({text("```"), maybe(text("json")), blanks(kind)}); }
 ExpressionPtr list_beginning(Blanks kind) { return sequence({text("["), blanks(kind)}); }
 
@@ -68,12 +68,17 @@ ExpressionPtr beginnings_of(const std::vector<std::string>& names) {
   return choice(std::move(out));
 }
 
-/// The texts that begin as a call without a marker does: small models write calls so, whatever their template says.
+/// The texts that begin as a call without a marker does: small models write calls so, whatever their template says. And
+/// those that begin with an object whose first member has a line of its own: it could become a call, which is written
+/// on one line.
 CharacterMachine bare_texts(const CallSyntax& syntax, std::span<const ToolSchema> tools) {
   std::vector<std::string> names;
   for (const ToolSchema& tool : tools) names.push_back(OrderedJson(tool.name).dump());
-  std::vector<ExpressionPtr> ways{sequence({maybe(block_beginning(Blanks::any)), maybe(list_beginning(Blanks::any)),
-                                            bare_beginning(syntax, Blanks::any), beginnings_of(names)})};
+  const ExpressionPtr any = blanks(Blanks::any);
+  const ExpressionPtr in_lines = sequence({call_blank(), characters({{U'\t', U'\n'}, {U'\r', U'\r'}})});
+  const ExpressionPtr named = sequence({any, json_string(syntax.name_key), any, text(":"), any, beginnings_of(names)});
+  std::vector<ExpressionPtr> ways{sequence(
+      {maybe(block_beginning(Blanks::any)), maybe(list_beginning(Blanks::any)), text("{"), choice({in_lines, named})})};
   if (!syntax.object && syntax.marker().empty()) {
     names.clear();
     for (const ToolSchema& tool : tools) names.push_back(tool.name + trimmed(syntax.named));
@@ -104,9 +109,6 @@ ExpressionPtr plain_text(const CallSyntax& syntax, std::span<const ToolSchema> t
   if (!tools.empty() && (is_json || syntax.marker().empty())) all = all.both(bare_texts(syntax, tools).complement());
   return all.expression();
 }
-
-/// As it stands in the grammar of a schema.
-ExpressionPtr call_blank() { return maybe(text(" ")); }
 
 ExpressionPtr call_id() {
   return repeat(characters({{U'a', U'z'}, {U'A', U'Z'}, {U'0', U'9'}, {U'_', U'_'}, {U'-', U'-'}}), 1, kMaxId);
@@ -144,15 +146,16 @@ ExpressionPtr call_of(const CallSyntax& syntax, std::span<const ToolSchema> tool
                    text(":"), call_blank(), choice(std::move(ways)), text("}")});
 }
 
-/// The object of a call with any blanks between its parts.
+/// The object of a call, on one line: behind a call on lines of its own, small models end without a second one.
 ExpressionPtr bare_call_of(const CallSyntax& syntax, std::span<const ToolSchema> tools,
                            std::span<const ExpressionPtr> arguments) {
+  const ExpressionPtr blank = call_blank();
+  const ExpressionPtr colon = sequence({blank, text(":"), blank}), comma = sequence({blank, text(","), blank});
   std::vector<ExpressionPtr> ways;
   for (std::size_t i = 0; i < tools.size(); ++i)
-    ways.push_back(sequence({json_string(tools[i].name), blanks(Blanks::line), text(","), blanks(Blanks::line),
-                             json_string(syntax.arguments_key), blanks(Blanks::line), text(":"), blanks(Blanks::line),
-                             arguments[i]}));
-  return sequence({bare_beginning(syntax, Blanks::line), choice(std::move(ways)), blanks(Blanks::line), text("}")});
+    ways.push_back(
+        sequence({json_string(tools[i].name), comma, json_string(syntax.arguments_key), colon, arguments[i]}));
+  return sequence({text("{"), blank, json_string(syntax.name_key), colon, choice(std::move(ways)), blank, text("}")});
 }
 
 /// All answers, of the arguments of the tools.

@@ -65,7 +65,8 @@ struct CallRules {
 
 /// One call, or up to `max_calls` of them if the syntax allows several. Each names one of the tools, of which there is
 /// at least one, and has arguments of its schema. Any text is an answer without calls, of JSON too, unless it holds the
-/// marker or begins as a bare call does: with an object whose first member names one of the tools. Throws
+/// marker or begins as a bare call does: with an object whose first member names one of the tools. Bare calls stand on
+/// one line each: so an object that an answer begins with must have its first member on the line of its bracket. Throws
 /// ConstraintError for a schema that cannot be enforced, with the tool's name.
 std::shared_ptr<const Grammar> call_grammar(const CallSyntax& syntax, std::span<const ToolSchema> tools,
                                             const CallRules& rules);

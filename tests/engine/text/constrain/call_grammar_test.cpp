@@ -29,7 +29,7 @@ TEST_CASE("an answer with tools is a text, calls of them, or a text and then cal
   for (const std::string& text :
        {tagged(kParis), tagged(kRed), "I look.\n" + tagged(kRed), tagged(kParis) + "\n" + tagged(kRed), kParis,
         kParis + "\n" + kRed, "```json\n" + kParis + "\n```", "\n" + kParis, "[" + kParis + ", " + kRed + "]",
-        std::string(R"({ "name" : "paint",  "arguments":{"colour":"red"} })")}) {
+        std::string(R"({ "name" : "paint", "arguments":{"colour":"red"} })")}) {
     INFO(text);
     CHECK(accepts(*calls, text));
     CHECK_FALSE(accepts(*text_grammar({}, kTools), text));
@@ -56,14 +56,14 @@ TEST_CASE("an answer in JSON is a text whatever tools are offered, unless it beg
     for (const char* yes :
          {"{}", " [1]", "```json\n{}\n```", "`x`", R"({"capital": "Paris"})", R"([{"a": 1}, {"name": "Anna"}])",
           R"({"name": "Anna", "arguments": {}})", R"({"name": "weatherman"})", R"({"name": "weath)", R"({"name)",
-          R"({"id": 1, "name": "weather"})", "It is 4 < 5, <b>and</b> <tool: nothing.",
-          "So:\n```python\nprint(1)\n```"}) {
+          R"({"id": 1, "name": "weather"})", "{\"id\": 1,\n \"name\": \"weather\"\n}", "[\n {}\n]", "```js\n{\n}```",
+          "It is 4 < 5, <b>and</b> <tool: nothing.", "So:\n```python\nprint(1)\n```"}) {
       CAPTURE(yes);
       CHECK(accepts(*grammar, yes));
     }
-    for (const char* no :
-         {"no <tool_call>", "<tool_call>", R"({"name": "weather"})", R"([ {"name":"paint", "a": 1}])",
-          "\n```json\n{\n \"name\" : \"weather\"\n}\n```", "```\n{\"name\": \"paint\", \"x\": 1}```"}) {
+    for (const char* no : {"no <tool_call>", "<tool_call>", R"({"name": "weather"})", R"([ {"name":"paint", "a": 1}])",
+                           "\n```json\n{\n \"name\" : \"weather\"\n}\n```", "{\n \"id\": 1\n}", "{ \n \"id\": 1}",
+                           "```json\n{\n}```", "```\n{\"name\": \"paint\", \"x\": 1}```"}) {
       CAPTURE(no);
       CHECK_FALSE(accepts(*grammar, no));
     }
