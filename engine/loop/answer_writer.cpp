@@ -196,10 +196,11 @@ bool AnswerWriter::agree(std::size_t best, std::size_t other) const {
   return !one.empty() && !two.empty() && (one.starts_with(two) || two.starts_with(one));
 }
 
-ChosenToken AnswerWriter::choose(std::span<float> logits, std::span<const TokenId> tokens, float entropy) {
+ChosenToken AnswerWriter::choose(std::span<const float> logits, std::span<const TokenId> tokens, float entropy,
+                                 std::vector<float>& scratch) {
   if (is_forced()) return {-1, entropy};
   const TokenMask allowed = is_constrained() ? matcher_->allowed() : TokenMask{};
-  const TokenId id = sampler_.choose(logits, tokens, allowed).id;
+  const TokenId id = sampler_.choose(logits, tokens, allowed, scratch).id;
   if (id < 0 && is_constrained())
     throw std::runtime_error("no token of the model's vocabulary continues the answer within its constraint");
   return {id, entropy};

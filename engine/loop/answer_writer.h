@@ -116,8 +116,9 @@ class AnswerWriter {
   static constexpr std::size_t kFewTokens = 64;
   /// True if both values of Decision::best are the same alternative.
   bool agree(std::size_t best, std::size_t other) const;
-  /// Chooses the next token from its logits [V], which are overwritten. Throws if no token is possible.
-  ChosenToken choose(std::span<float> logits, std::span<const TokenId> tokens, float entropy);
+  /// Chooses the next token from its logits [V]. `scratch`: as in Sampler::choose. Throws if no token is possible.
+  ChosenToken choose(std::span<const float> logits, std::span<const TokenId> tokens, float entropy,
+                     std::vector<float>& scratch);
   /// Returns the draft up to the first token that the constraint does not allow.
   Draft allowed_part(Draft draft) const;
 

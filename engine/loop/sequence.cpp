@@ -107,7 +107,7 @@ void Sequence::commit(std::span<const RowPath> paths, const StepTimes& times) {
   if (speculation.is_guess()) state.result.drafted_tokens += static_cast<std::int64_t>(speculation.draft().size());
 }
 
-Sequence::Next Sequence::advance(std::span<float> logits, DraftLength& drafts) {
+Sequence::Next Sequence::advance(std::span<const float> logits, std::vector<float>& scratch, DraftLength& drafts) {
   const bool handed_over = state.result.hops > 0 && state.decision.tie_factor > 0.0f;
   if ((handed_over || doubted_) && must_decide_again(answer.decision(logits))) return Next::step;
   begin_output();
@@ -124,7 +124,7 @@ Sequence::Next Sequence::advance(std::span<float> logits, DraftLength& drafts) {
     prompt_entropy_ = entropy;
     if (const Next next = score(logits); is_scoring(*this) || !decoding()) return next;
   }
-  return advance(answer.choose(logits, state.tokens, entropy), drafts);
+  return advance(answer.choose(logits, state.tokens, entropy, scratch), drafts);
 }
 
 /// Takes logits for the choices. The rows of a choice are dropped when it is scored. When all choices are scored,

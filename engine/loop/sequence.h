@@ -99,8 +99,8 @@ class Sequence {
   /// Appends a token chosen with AnswerWriter::choice. Returns `end` if the sequence has ended, and `drafted` if the
   /// token is the next one of the draft, so that the logits after it are valid, too.
   Next advance(const ChosenToken& chosen, DraftLength& drafts);
-  /// Chooses and appends the next token from the newest logits [V], which are overwritten.
-  Next advance(std::span<float> logits, DraftLength& drafts);
+  /// Chooses and appends the next token from the newest logits [V]. `scratch`: as in Sampler::choose.
+  Next advance(std::span<const float> logits, std::vector<float>& scratch, DraftLength& drafts);
 
   /// Drops the KV of drafted tokens that were not chosen. Called when the sequence is cut off.
   void keep_chosen();

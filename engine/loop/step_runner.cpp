@@ -49,8 +49,7 @@ void StepRunner::take_logits_of(const Part& part, std::span<const float> logits)
   const auto vocabulary = static_cast<std::size_t>(parts_.model->config.vocabulary);
   take(*part.sequence, [&](std::int32_t i) {
     const auto row = logits.subspan(vocabulary * static_cast<std::size_t>(i), vocabulary);
-    scratch_.assign(row.begin(), row.end());
-    return part.sequence->advance(scratch_, parts_.drafts);
+    return part.sequence->advance(row, scratch_, parts_.drafts);
   });
 }
 

@@ -21,6 +21,14 @@ void keep_allowed_of_word(std::span<float, kWordBits> logits, std::uint32_t bits
   for (std::uint32_t i = 0; i < kWordBits; ++i) logits[i] = (bits & (1u << i)) != 0 ? logits[i] : kNever;
 }
 
+/// True if a logit that is allowed is above a value. Without branches, as above.
+bool may_be_higher(std::span<const float, kWordBits> logits, std::uint32_t bits, float value) {
+  std::uint32_t any = 0;
+  for (std::uint32_t i = 0; i < kWordBits; ++i)
+    any |= ((bits & (1u << i)) != 0 ? 1u : 0u) & (logits[i] > value ? 1u : 0u);
+  return any != 0;
+}
+
 /// The chooser ignores logits that are not finite. Words without a change are skipped: most are all ones or zeros.
 void keep_allowed(std::span<float> logits, std::span<const std::uint32_t> allowed) {
   for (std::size_t word = 0; word * kWordBits < logits.size(); ++word) {
@@ -39,6 +47,28 @@ void keep_allowed(std::span<float> logits, std::span<const std::uint32_t> allowe
       if ((bits >> i & 1u) == 0) logits[begin + i] = kNever;
     }
   }
+}
+
+/// The first of the highest finite logits that are allowed; -1: there is none. Words of which none is allowed are
+/// skipped.
+TokenId highest_allowed(std::span<const float> logits, std::span<const std::uint32_t> allowed) {
+  TokenId best = -1;
+  float highest = kNever;
+  const auto take = [&](std::size_t id) {
+    if (!(logits[id] > highest) || logits[id] > std::numeric_limits<float>::max()) return;
+    highest = logits[id];
+    best = static_cast<TokenId>(id);
+  };
+  for (std::size_t word = 0; word < allowed.size() && word * kWordBits < logits.size(); ++word) {
+    const std::uint32_t bits = allowed[word];
+    const std::size_t begin = word * kWordBits, count = std::min(kWordBits, logits.size() - begin);
+    if (bits == 0) continue;
+    if (count == kWordBits && !may_be_higher(logits.subspan(begin).first<kWordBits>(), bits, highest)) continue;
+    for (std::size_t i = 0; i < count; ++i) {
+      if ((bits >> i & 1u) != 0) take(begin + i);
+    }
+  }
+  return best;
 }
 
 }  // namespace
@@ -72,15 +102,19 @@ void Sampler::advance() {
   if (params_.temperature != 0.0f) next_uniform(state_);
 }
 
-ChosenToken Sampler::choose(std::span<float> logits, std::span<const TokenId> seen,
-                            std::span<const std::uint32_t> allowed) {
-  if (!allowed.empty()) keep_allowed(logits, allowed);
-  if (penalises()) penalise(logits, seen);
-  return chooser_.choose(logits, next());
+ChosenToken Sampler::choose(std::span<const float> logits, std::span<const TokenId> seen,
+                            std::span<const std::uint32_t> allowed, std::vector<float>& scratch) {
+  if (allowed.empty() && !penalises()) return chooser_.choose(logits, next());
+  if (params_.temperature == 0.0f && !penalises()) return {highest_allowed(logits, allowed), 0.0f};
+  scratch.assign(logits.begin(), logits.end());
+  if (!allowed.empty()) keep_allowed(scratch, allowed);
+  if (penalises()) penalise(scratch, seen);
+  return chooser_.choose(scratch, next());
 }
 
 TokenId Sampler::sample(std::span<float> logits, std::span<const TokenId> seen) {
-  const TokenId id = id_of(choose(logits, seen), logits.size());
+  if (penalises()) penalise(logits, seen);
+  const TokenId id = id_of(chooser_.choose(logits, next()), logits.size());
   advance();
   return id;
 }

@@ -39,11 +39,11 @@ class Sampler {
   /// Returns the parameters of the next choice, for a sampler that does not penalise; unchanged until advance().
   /// `ahead`: those after that many calls of advance().
   TokenChoice next(std::int32_t ahead = 0) const;
-  /// Chooses the next token on the host. `logits` [V] is overwritten when the sampler penalises and for tokens that are
-  /// not allowed. `seen`: ids of prompt and output so far. `allowed`: one bit for each id, 32 in a word; empty: all are
-  /// allowed. The result is unchanged until advance().
-  ChosenToken choose(std::span<float> logits, std::span<const TokenId> seen,
-                     std::span<const std::uint32_t> allowed = {});
+  /// Chooses the next token on the host, from logits [V]. `seen`: ids of prompt and output so far. `allowed`: one bit
+  /// for each id, 32 in a word; empty: all are allowed. `scratch` is for logits that are changed: penalised, or those
+  /// of tokens that are not allowed. The result is unchanged until advance().
+  ChosenToken choose(std::span<const float> logits, std::span<const TokenId> seen,
+                     std::span<const std::uint32_t> allowed, std::vector<float>& scratch);
   /// Advances the generator after a token was chosen.
   void advance();
 

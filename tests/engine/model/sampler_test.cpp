@@ -2,6 +2,7 @@
 #include "engine/model/sampler.h"
 
 #include <algorithm>
+#include <array>
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <fstream>
@@ -9,6 +10,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <random>
 #include <set>
 #include <stdexcept>
 
@@ -260,9 +262,9 @@ TEST_CASE("only allowed tokens are chosen, and the filters see no others") {
   const std::vector<TokenId> allowed_ids{3, 40, 68};
   std::vector<std::uint32_t> allowed(3, 0);
   for (const TokenId id : allowed_ids) allowed[static_cast<std::size_t>(id) / 32] |= 1u << (id % 32);
+  std::vector<float> scratch;
   const auto choose = [&](SamplingParams params, std::span<const TokenId> seen) {
-    std::vector<float> own = logits;
-    return Sampler(params).choose(own, seen, allowed).id;
+    return Sampler(params).choose(logits, seen, allowed, scratch).id;
   };
   CHECK(choose({}, {}) == 40);
   CHECK(choose({.temperature = 1.0f, .top_k = 1}, {}) == 40);  // of the allowed
@@ -278,6 +280,29 @@ TEST_CASE("only allowed tokens are chosen, and the filters see no others") {
   CHECK(choose({}, {}) == 10);
   allowed.clear();
   CHECK(choose({}, {}) == 10);
+}
+
+TEST_CASE("the greedy choice among allowed tokens is the first of the highest finite ones") {
+  std::mt19937 random(3);
+  std::vector<float> scratch;
+  int none = 0;
+  for (int round = 0; round < 2000; ++round) {
+    const std::size_t size = 1 + random() % 200;
+    std::vector<float> logits(size);
+    for (float& logit : logits) logit = static_cast<float>(random() % 9) - 4.0f;  // many are equal
+    for (int i = 0; i < 5; ++i) logits[random() % size] = std::array{NAN, INFINITY, -INFINITY}[random() % 3];
+    std::vector<std::uint32_t> allowed(size / 32 + 1);
+    for (std::uint32_t& word : allowed)
+      word = std::array<std::uint32_t, 4>{0, ~0u, random(), random() & random()}[random() % 4];
+    TokenId expected = -1;
+    for (std::size_t id = 0; id < size; ++id) {
+      if ((allowed[id / 32] >> (id % 32) & 1u) == 0 || !std::isfinite(logits[id])) continue;
+      if (expected < 0 || logits[id] > logits[static_cast<std::size_t>(expected)]) expected = static_cast<TokenId>(id);
+    }
+    none += expected < 0 ? 1 : 0;
+    CHECK(Sampler({}).choose(logits, {}, allowed, scratch).id == expected);
+  }
+  CHECK(none > 50);
 }
 
 }  // namespace sampler_test
