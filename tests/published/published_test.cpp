@@ -276,7 +276,10 @@ void print_cost_of_decoding(StepEngine& engine, const Tokenizer& tokenizer, cons
     request.max_tokens = 160;
     if (forced.empty()) request.constraint = grammar;
     request.forced = std::move(forced);
-    return run(engine, std::move(request)).result;
+    std::promise<GenerationResult> promise;
+    request.callbacks.on_finished = [&](GenerationResult result) { promise.set_value(std::move(result)); };
+    engine.submit(std::move(request));
+    return promise.get_future().get();
   };
   const GenerationResult first = decode({});
   const std::vector<TokenId>& tokens = first.tokens;
