@@ -55,7 +55,7 @@ std::span<const float> StepOutputs::download_results(const StepRows& step) {
   chosen_.resize(chosen);
   backend_.copy_to_host(std::as_writable_bytes(std::span(chosen_)), choices_.data());
   const std::byte* logits = logits_.data() + chosen * vocabulary * sizeof(float);
-  if (backend_.info().host_memory) return {reinterpret_cast<const float*>(logits), left * vocabulary};
+  if (on_host_) return {reinterpret_cast<const float*>(logits), left * vocabulary};
   if (host_logits_.size() < left * vocabulary) host_logits_.resize(left * vocabulary);
   const std::span<float> host(host_logits_.data(), left * vocabulary);
   backend_.copy_to_host(std::as_writable_bytes(host), logits);

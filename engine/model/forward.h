@@ -20,7 +20,8 @@ namespace baton {
 /// The head of a model: logits of some rows of a step, the tokens chosen from them, and both on the host.
 class StepOutputs {
  public:
-  StepOutputs(Backend& backend, const Model& model) : backend_(backend), model_(model) {}
+  StepOutputs(Backend& backend, const Model& model)
+      : backend_(backend), model_(model), on_host_(backend.info().host_memory) {}
 
   /// Makes room for the logits of so many rows.
   void reserve(std::int64_t rows);
@@ -35,6 +36,7 @@ class StepOutputs {
  private:
   Backend& backend_;
   const Model& model_;
+  const bool on_host_;  // logits are read where they are
   std::int64_t capacity_ = 0;
   Buffer last_;     // [logits rows, N C]
   Buffer logits_;   // [logits rows, V]
