@@ -36,7 +36,7 @@ class StepOutputs {
  private:
   Backend& backend_;
   const Model& model_;
-  const bool on_host_;  // logits are read where they are
+  const bool on_host_;  // the backend's memory is host memory
   std::int64_t capacity_ = 0;
   Buffer last_;     // [logits rows, N C]
   Buffer logits_;   // [logits rows, V]

@@ -49,8 +49,7 @@ void keep_allowed(std::span<float> logits, std::span<const std::uint32_t> allowe
   }
 }
 
-/// The first of the highest finite logits that are allowed; -1: there is none. Words of which none is allowed are
-/// skipped.
+/// Returns the first allowed id with the highest finite logit; -1: no allowed logit is finite.
 TokenId highest_allowed(std::span<const float> logits, std::span<const std::uint32_t> allowed) {
   TokenId best = -1;
   float highest = kNever;

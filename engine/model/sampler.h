@@ -41,7 +41,7 @@ class Sampler {
   TokenChoice next(std::int32_t ahead = 0) const;
   /// Chooses the next token on the host, from logits [V]. `seen`: ids of prompt and output so far. `allowed`: one bit
   /// for each id, 32 in a word; empty: all are allowed. `scratch` is for logits that are changed: penalised, or those
-  /// of tokens that are not allowed. The result is unchanged until advance().
+  /// of tokens that are not allowed. Returns the same until advance() is called.
   ChosenToken choose(std::span<const float> logits, std::span<const TokenId> seen,
                      std::span<const std::uint32_t> allowed, std::vector<float>& scratch);
   /// Advances the generator after a token was chosen.
