@@ -15,39 +15,6 @@
 #include "engine/text/constrain/grammar.h"
 #include "engine/text/constrain/machine.h"
 
-namespace baton::utf8 {
-
-int next(unsigned state, std::uint8_t byte) {
-  const auto within = [byte](std::uint8_t low, std::uint8_t high, int behind) {
-    return low <= byte && byte <= high ? behind : -1;
-  };
-  switch (state) {
-    case kOne:
-      return within(0x80, 0xBF, kBetween);
-    case kTwo:
-      return within(0x80, 0xBF, kOne);
-    case kThree:
-      return within(0x80, 0xBF, kTwo);
-    case kBehindE0:
-      return within(0xA0, 0xBF, kOne);
-    case kBehindED:
-      return within(0x80, 0x9F, kOne);
-    case kBehindF0:
-      return within(0x90, 0xBF, kTwo);
-    case kBehindF4:
-      return within(0x80, 0x8F, kTwo);
-    default:
-      break;
-  }
-  if (byte < 0x80) return kBetween;
-  if (byte < 0xC2 || byte > 0xF4) return -1;
-  if (byte < 0xE0) return kOne;
-  if (byte < 0xF0) return byte == 0xE0 ? kBehindE0 : byte == 0xED ? kBehindED : kTwo;
-  return byte == 0xF0 ? kBehindF0 : byte == 0xF4 ? kBehindF4 : kThree;
-}
-
-}  // namespace baton::utf8
-
 namespace baton::constrain {
 namespace {
 

@@ -12,17 +12,6 @@
 #include <utility>
 #include <vector>
 
-namespace baton::utf8 {
-
-/// Where a reader of single bytes stands: between two characters, so many bytes before the end of one, or behind a
-/// leading byte whose second byte has narrower bounds.
-enum State : std::uint8_t { kBetween, kOne, kTwo, kThree, kBehindE0, kBehindED, kBehindF0, kBehindF4, kStates };
-
-/// Returns the State behind a byte; -1: the byte is no UTF-8 there.
-int next(unsigned state, std::uint8_t byte);
-
-}  // namespace baton::utf8
-
 namespace baton::constrain {
 
 struct CodePointRange {

@@ -749,22 +749,21 @@ void GrammarStates::find_most(State* state) {
     state->most = state;  // with no bytes
     return;
   }
-  state->others_to_most = others_lead(state, utf8::kBetween, state->most);
+  static const std::vector<constrain::ByteRanges> others =
+      constrain::utf8_ranges(constrain::CodePointSet({{0, 0x7F}}).complement());
+  state->others_to_most = std::ranges::all_of(others, [&](const constrain::ByteRanges& ranges) {
+    return all_lead(state, std::span(ranges.bytes).first(static_cast<std::size_t>(ranges.count)), state->most);
+  });
 }
 
-/// True when each character beyond ASCII leads to a state; `read`: the utf8::State at `from`.
-bool GrammarStates::others_lead(State* from, unsigned read, const State* to) {
-  int before = -1;  // of the byte before
-  for (unsigned value = 128; value < 256; ++value) {
+/// True if all texts of one byte of each range lead to a state.
+bool GrammarStates::all_lead(State* from, std::span<const constrain::ByteRange> bytes, const State* to) {
+  const auto [low, high] = bytes.front();
+  for (unsigned value = low; value <= high; ++value) {
     const auto byte = static_cast<std::uint8_t>(value);
-    const int behind = utf8::next(read, byte);
-    const bool tried = behind == before && grammar_->byte_class(byte) == grammar_->byte_class(byte - 1);
-    before = behind;
-    if (behind < 0 || tried) continue;
+    if (value > low && grammar_->byte_class(byte) == grammar_->byte_class(byte - 1)) continue;
     State* reached = next(from, byte);
-    const bool leads = behind == utf8::kBetween
-                           ? reached == to
-                           : !reached->dead() && others_lead(reached, static_cast<unsigned>(behind), to);
+    const bool leads = bytes.size() == 1 ? reached == to : !reached->dead() && all_lead(reached, bytes.subspan(1), to);
     if (!leads) return false;
   }
   return true;

@@ -261,7 +261,7 @@ class GrammarStates {
   class Closure;
   State* make_next(State* state, std::uint8_t byte);
   void find_most(State* state);
-  bool others_lead(State* from, unsigned read, const State* to);
+  bool all_lead(State* from, std::span<const constrain::ByteRange> bytes, const State* to);
 
   std::shared_ptr<const Grammar> grammar_;
   std::deque<State> states_;

@@ -54,16 +54,24 @@ TokenTrie::TokenTrie(TokenBytes bytes_of_tokens, const std::stop_token& stop) : 
   close(0);
 
   below_.resize(nodes_.size());
-  std::vector<std::uint8_t> valid(nodes_.size());  // bit s: UTF-8 from utf8::State s on, at the node and below
+  std::string path;                                 // the bytes up to a node
+  std::vector<std::size_t> begins(max_depth_ + 1);  // for each length of it: where its last character begins
+  for (std::size_t i = 0; i < nodes_.size(); ++i) {
+    const std::size_t depth = nodes_[i].depth, begin = begins[depth - 1];
+    path.resize(depth - 1);
+    path.push_back(static_cast<char>(nodes_[i].byte));
+    const utf8::Scan kind = utf8::scan(path, begin).kind;
+    below_[i].broken = kind == utf8::Scan::broken;
+    begins[depth] = kind == utf8::Scan::valid ? depth : begin;
+  }
   for (std::size_t i = nodes_.size(); i-- > 0;) {  // children come behind their parents
     spend(1);
     Below& below = below_[i];
-    std::uint8_t children = 0xFF;
     for (std::size_t child = i + 1; child < nodes_[i].skip; child = nodes_[child].skip) {
       below.length = std::max(below.length, below_[child].length);
       below.others = below.others || below_[child].others;
       for (std::size_t half = 0; half < 2; ++half) below.ascii[half] |= below_[child].ascii[half];
-      children &= valid[child];
+      below.broken = below.broken || below_[child].broken;
     }
     const std::uint8_t byte = nodes_[i].byte;
     if (byte < 128)
@@ -71,11 +79,6 @@ TokenTrie::TokenTrie(TokenBytes bytes_of_tokens, const std::stop_token& stop) : 
     else
       below.others = true;
     below.length += utf8::continues(static_cast<char>(byte)) ? 0 : 1;
-    for (unsigned state = 0; state < utf8::kStates; ++state) {
-      const int next = utf8::next(state, byte);
-      if (next >= 0 && (children >> next & 1) != 0) valid[i] |= static_cast<std::uint8_t>(1u << state);
-    }
-    below.broken = (valid[i] >> utf8::kBetween & 1) == 0;
   }
 }
 

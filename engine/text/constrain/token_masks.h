@@ -53,7 +53,7 @@ class TokenTrie {
     std::array<std::uint64_t, 2> ascii{};  // the bytes among the first 128
     std::uint32_t length = 0;              // characters of the longest way down
     bool others = false;                   // there are other characters
-    bool broken = false;                   // or bytes that are no characters, if one begins at the node
+    bool broken = false;                   // there are bytes that are no UTF-8
   };
 
   /// In depth-first order, without a root.
