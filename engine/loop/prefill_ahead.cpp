@@ -170,10 +170,9 @@ constexpr std::int32_t kUrgent = 32;    // maximum rows of a complete prompt, in
 constexpr std::int32_t kIdleRows = 32;  // rows of a step without requests; a new request waits for at most this step
 
 KvLayout early_layout(const EarlySequence& sequence, const Model& model) {
-  GenerationRequest request;
-  request.reuse = sequence.prompt().reuse;
-  request.keep_context = sequence.prompt().keep_context;
-  return layout_for(request, model, request.reuse.record ? sequence.decision().range : LayerRange{});
+  const EarlyPrompt& prompt = sequence.prompt();
+  return layout_for(prompt.reuse, prompt.keep_context, model,
+                    prompt.reuse.record ? sequence.decision().range : LayerRange{});
 }
 
 std::int64_t early_bytes(const EarlySequence& sequence, const Backend& backend, const Model& model) {

@@ -86,11 +86,15 @@ std::int32_t max_prefix(const GenerationRequest& request) {
   return to_record < 0 ? length - 1 : std::min(length - 1, to_record);
 }
 
-KvLayout layout_for(const GenerationRequest& request, const Model& model, const LayerRange& range) {
+KvLayout layout_for(const ReuseOptions& reuse, bool keep_context, const Model& model, const LayerRange& range) {
   KvLayout layout = model.kv_layout();
-  layout.raw_keys = request.reuse.record || keeps_prefixes(request.reuse) || request.keep_context;
-  add_captured(layout, request.reuse, range, model.config.stream_width());
+  layout.raw_keys = reuse.record || keeps_prefixes(reuse) || keep_context;
+  add_captured(layout, reuse, range, model.config.stream_width());
   return layout;
+}
+
+KvLayout layout_for(const GenerationRequest& request, const Model& model, const LayerRange& range) {
+  return layout_for(request.reuse, request.keep_context, model, range);
 }
 
 PromptAssembly::PromptAssembly(const AssemblyInput& input, const KvSources& from)

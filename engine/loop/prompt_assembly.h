@@ -24,6 +24,7 @@ namespace baton {
 std::int32_t max_prefix(const GenerationRequest& request);
 
 /// Returns the layout of a request's cache, with what it keeps in addition to keys and values.
+KvLayout layout_for(const ReuseOptions& reuse, bool keep_context, const Model& model, const LayerRange& range);
 KvLayout layout_for(const GenerationRequest& request, const Model& model, const LayerRange& range);
 
 /// The exact KV that a cache holds before the prompt is assembled.

@@ -42,7 +42,8 @@ std::string error_text(const Json& body) {
     if (error->is_object() && error->contains(key)) error = &(*error)[key];
   }
   std::string text = said(error->is_string() ? error->get_ref<const std::string&>() : dumped(*error));
-  return text.empty() ? "without words" : text;  // an empty text would be no error
+  if (!text.empty()) return text;  // an empty text would be no error
+  return body.is_object() ? said("without words: " + dumped(body)) : "without words";
 }
 
 std::string words_of_error(std::string_view body) {
@@ -663,17 +664,28 @@ std::string ServerAnswer::add(ServerPiece piece) {
   if (piece.reason)  // with the end's, which has no text
     while (!ids.empty() && tokenizer_->is_special(ids.back()) && !(piece.spelled && ends_with(piece.text, ids.back())))
       ids.pop_back();
-  if (std::exchange(gap_, false) || ids.empty()) {
-    ids = rest_of_answer(piece.text);
-  } else if (ids.size() == 1 && on_plain_) {
-    on_plain_(ids.front());
+  const bool given_all = !std::exchange(gap_, false) && !ids.empty();
+  if (given_all) {
+    fix_tokens();
+    if (ids.size() == 1 && on_plain_) on_plain_(ids.front());
+  } else {  // a piece may end inside of a word, so that the text since the last given id is encoded as one
+    unsure_ += piece.text;
+    tokens_.resize(sure_);
+    ends_.resize(sure_);
+    ids = rest_of_answer(unsure_);
   }
   bytes_ += piece.text.size();
   tokens_.insert(tokens_.end(), ids.begin(), ids.end());
   ends_.resize(tokens_.size(), bytes_);
+  if (given_all) fix_tokens();
   std::string certain = stops_.push(piece.text);
   text_ += certain;
   return certain;
+}
+
+void ServerAnswer::fix_tokens() {
+  sure_ = tokens_.size();
+  unsure_.clear();
 }
 
 std::string ServerAnswer::end() {
@@ -705,6 +717,7 @@ std::size_t ServerAnswer::keep(std::size_t bytes) {
   }
   tokens_.resize(kept);
   ends_.resize(kept, covered);
+  fix_tokens();
   return covered;
 }
 
@@ -713,6 +726,7 @@ void ServerAnswer::append(std::string_view text, SpecialTokens special) {
   const std::vector<TokenId> ids = tokenizer_->encode_piece(text, special, start);
   tokens_.insert(tokens_.end(), ids.begin(), ids.end());
   ends_.resize(tokens_.size(), bytes_);
+  fix_tokens();
 }
 
 }  // namespace baton

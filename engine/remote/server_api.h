@@ -179,8 +179,9 @@ class ServerAnswer {
 
   /// Returns the text that is new and certain to precede any stop text. A server may send a token's id before its text
   /// (which may be the beginning of a stop text), and leaves out ids of tokens that end inside of a character. Ids that
-  /// it leaves out are those of the text, tokenized anew. Throws what the tokenizer throws, and ModelError for an
-  /// id beyond the vocabulary and for an answer so far that has become shorter.
+  /// it leaves out are those of the text since the last id that it gave, tokenized as one: the last of them may change
+  /// with the next piece. Throws what the tokenizer throws, and ModelError for an id beyond the vocabulary and for an
+  /// answer so far that has become shorter.
   std::string add(ServerPiece piece);
   /// Nothing follows: the text that was held back, which this returns, is a part of the answer, or the ids of a stop
   /// text are none. Throws what the tokenizer throws.
@@ -203,6 +204,7 @@ class ServerAnswer {
   void keep_new(ServerPiece& piece) const;
   std::vector<TokenId> rest_of_answer(std::string_view text) const;
   bool ends_with(std::string_view text, TokenId id) const;
+  void fix_tokens();  // no later piece changes those so far
 
   const Tokenizer* tokenizer_;
   std::function<void(TokenId)> on_plain_;
@@ -212,6 +214,8 @@ class ServerAnswer {
   std::vector<std::size_t> ends_;  // for each token: bytes of the answer up to its text's end
   std::size_t bytes_ = 0;          // bytes of the answer, with what is held back
   std::size_t ids_ = 0;            // that the server has given
+  std::size_t sure_ = 0;           // tokens that no later piece changes
+  std::string unsure_;             // the text behind them
   std::vector<TokenId> waiting_;   // ids whose text has not come
   bool gap_ = false;               // an id is missing among them
   std::int64_t generated_ = 0;

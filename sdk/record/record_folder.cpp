@@ -2,6 +2,7 @@
 #include "sdk/record/record_folder.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cerrno>
 #include <cstring>
@@ -278,6 +279,7 @@ RunRecorder::RunRecorder(const Engine& engine, const Workflow& workflow, const R
           std::move(on_warning)) {
   for (const AgentFinished& one : options.finished) {
     for (const ToolUse& use : one.record.tools) add_result(turn_name(one.record), use.result);
+    resumed_.insert(turn_name(one.record));
     if (!options.record_resumed) journal_.add(one);
   }
 }
@@ -299,7 +301,10 @@ void RunRecorder::add(const Event& event) {
   if (const auto* finished = std::get_if<AgentFinished>(&event)) journal_.add(*finished);
   if (const std::optional<EarlierCall> call = call_of(event)) journal_.add(*call);
   lines_ += to_json(event, since.count()) + "\n";
-  if (const auto* tool = std::get_if<ToolCalled>(&event)) add_result(tool->turn, tool->result);
+}
+
+void RunRecorder::add_prompt(const std::string& turn, std::string text, std::vector<std::int32_t> ids) {
+  prompts_[turn] = {std::move(text), std::move(ids)};
 }
 
 void RunRecorder::write(RunRecord& record) noexcept {
@@ -309,8 +314,15 @@ void RunRecorder::write(RunRecord& record) noexcept {
     folder_.add("events.ndjson", std::move(lines_));
     folder_.add("graph.json", workflow_.graph("json"));
     folder_.add(kJournalName, journal_.text());
-    for (const auto& turn : engine_.preview(workflow_, {inputs_, {}, &record, tool_results_}).turns) {
-      if (turn.complete) folder_.add("prompts/" + turn.turn + ".txt", turn.text());
+    if (!resumed_.empty()) {  // what turns of an earlier process read is rendered again
+      for (const auto& turn : engine_.preview(workflow_, {inputs_, {}, &record, tool_results_}).turns) {
+        if (turn.complete && resumed_.contains(turn.turn)) folder_.add("prompts/" + turn.turn + ".txt", turn.text());
+      }
+    }
+    for (auto& [turn, prompt] : prompts_) {
+      if (!prompt.ids.empty())
+        folder_.add("prompts/" + turn + ".ids.json", fmt::format("[{}]\n", fmt::join(prompt.ids, ",")));
+      folder_.add("prompts/" + turn + ".txt", std::move(prompt.text));
     }
     folder_.commit();
     journal_.remove();

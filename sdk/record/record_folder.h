@@ -127,6 +127,8 @@ class RunRecorder {
 
   /// Each event, before the host sees it.
   void add(const Event& event);
+  /// The prompt of a turn's attempt, as RunRequest::on_prompt has it. That of the last attempt is recorded.
+  void add_prompt(const std::string& turn, std::string text, std::vector<std::int32_t> ids);
 
   /// Writes the folder, and removes the journal next to it. An error becomes record.record_error.
   void write(RunRecord& record) noexcept;
@@ -135,6 +137,11 @@ class RunRecorder {
   void drop() noexcept;
 
  private:
+  struct Prompt {
+    std::string text;
+    std::vector<std::int32_t> ids;
+  };
+
   void add_result(const std::string& turn, const std::string& text);
 
   Engine engine_;
@@ -146,7 +153,9 @@ class RunRecorder {
   bool over_ = false;
   Clock::time_point begin_{};
   std::string lines_;                                // lines of events.ndjson
-  std::map<std::string, std::string> tool_results_;  // by turn
+  std::map<std::string, Prompt> prompts_;            // by turn
+  std::set<std::string> resumed_;                    // turns of an earlier process
+  std::map<std::string, std::string> tool_results_;  // of these
 };
 
 }  // namespace baton::inline v1

@@ -195,6 +195,12 @@ Run start_run(RunRequest request, std::shared_ptr<InCallback> in_engine,
         if (to != nullptr) to->add(event);
         raw->emit(event, callback);
       };
+      if (recorder) {
+        request.on_prompt = [to = recorder.get()](const std::string& turn, std::string text,
+                                                  std::vector<std::int32_t> ids) {
+          to->add_prompt(turn, std::move(text), std::move(ids));
+        };
+      }
       std::function<void()> after = [] {};
       try {
         const StopAt end(request.stop, request.due);

@@ -4,16 +4,23 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <limits>
+#include <numeric>
 #include <set>
 
 #include "agents/prompts/prompt.h"
+#include "engine/backend/make_backend.h"
 #include "engine/base/hash.h"
 #include "engine/base/json/json_parts.h"
+#include "engine/kv/kv_cache.h"
+#include "engine/local_engine.h"
+#include "engine/loop/prompt_assembly.h"
 #include "sdk/src/internal.h"
 #include "sdk/src/model_path.h"
 #include "workflows/format/diagnostics.h"
 #include "workflows/format/placeholder.h"
 #include "workflows/run/turn.h"
+#include "workflows/run/turn_thinking.h"
 
 #include <baton/system.h>
 #include <baton/turns.h>
@@ -232,10 +239,6 @@ bool is_of(const AgentRecord& record, const PlannedTurn& turn) {
   return record.turn.empty() ? record.agent == turn.agent && record.round == turn.round : record.turn == turn.id;
 }
 
-std::int64_t kv_bytes_per_token(const Model& model) {
-  return static_cast<std::int64_t>(model.kv_layout().token_bytes());
-}
-
 /// The values of the slots of one turn.
 class Values {
  public:
@@ -282,7 +285,6 @@ class Values {
 struct ShownModel {
   std::shared_ptr<const Model> local;       // null: it is on a server
   std::shared_ptr<InferenceEngine> served;  // null: it is not
-  std::int64_t kv_bytes = 0;                // bytes of a token's KV; 0: the server has the KV
   std::string dtype, activations;
 
   const ModelText& text() const { return served ? served->text() : *local; }
@@ -290,6 +292,37 @@ struct ShownModel {
     return served ? served->info().tokens_of(ids) : static_cast<std::int64_t>(ids);
   }
   std::int32_t context() const { return served ? served->info().context : local->options.context; }
+};
+
+/// What the caches of a model's sequences take. The processor's key blocks are no smaller than a GPU's.
+class KvNeeds {
+ public:
+  /// Returns the bytes that an engine reserves for a turn whose prompt and answer have so many tokens; 0 if a server
+  /// has the KV.
+  std::int64_t bytes(const ShownModel& shown, const PlannedTurn& turn, const ReuseOptions& reuse,
+                     std::int64_t tokens) const {
+    if (!shown.local) return 0;
+    const std::int64_t most = tokens + most_thinking(*shown.local, turn);
+    return cache_bytes(*shown.local, turn, reuse, std::min<std::int64_t>(most, shown.local->options.context));
+  }
+
+  /// Returns the bytes of one more token.
+  std::int64_t token_bytes(const ShownModel& shown, const PlannedTurn& turn, const ReuseOptions& reuse) const {
+    if (!shown.local) return 0;
+    const auto of = [&](std::int64_t tokens) { return cache_bytes(*shown.local, turn, reuse, tokens); };
+    return (of(2 * kKeyBlock) - of(kKeyBlock)) / kKeyBlock;
+  }
+
+ private:
+  std::int64_t cache_bytes(const Model& model, const PlannedTurn& turn, ReuseOptions reuse, std::int64_t tokens) const {
+    if (model.kv_layout().state_bytes > 0) reuse.record = false;  // as the engine does
+    const bool goes_on = turn.calls || turn.remember || most_thinking(model, turn) > 0;
+    const LayerRange range = reuse.range.given() ? reuse.range : LayerRange::by_depth(model.config.layers);
+    const KvLayout layout = layout_for(reuse, goes_on && reuses_prefixes(*reuse.method), model, range);
+    return static_cast<std::int64_t>(KvCache::bytes_for(*backend_, layout, static_cast<std::int32_t>(tokens)));
+  }
+
+  std::unique_ptr<Backend> backend_ = make_backend({.device = "cpu", .threads = 1});
 };
 
 /// The text of a prompt's part. Some tokenizers drop the blank at the beginning of a text, so others follow a letter.
@@ -300,6 +333,7 @@ std::string text_of_part(const ModelText& model, const PromptPart& part, bool is
   return prompt_text(model, {letter, part}).substr(prompt_text(model, {letter}).size());
 }
 
+/// All but TurnPreview::kv_bytes.
 TurnPreview preview_of(const PlannedTurn& turn, const ShownModel& shown_model, const Values& values,
                        std::int64_t local_seconds) {
   const ModelText model = text_for(shown_model.text(), turn, local_seconds);
@@ -345,54 +379,105 @@ TurnPreview preview_of(const PlannedTurn& turn, const ShownModel& shown_model, c
     preview.prompt.push_back(std::move(shown));
   }
   preview.output_tokens = turn.max_tokens;
-  preview.kv_bytes = (preview.prompt_tokens + preview.output_tokens) * shown_model.kv_bytes;
   return preview;
 }
 
-/// Turns before each turn on its longest path.
-std::vector<std::size_t> depths(const Plan& plan) {
-  std::vector<std::size_t> depth(plan.turns.size(), 0);
-  for (std::size_t i = 0; i < depth.size(); ++i) {
-    for (const int need : plan.turns[i].needs) depth[i] = std::max(depth[i], depth[static_cast<std::size_t>(need)] + 1);
-  }
-  return depth;
-}
-
-/// The largest sum over waiting turns that read an output that is complete or being decoded.
-std::int64_t ahead(const Plan& plan, const std::vector<TurnPreview>& turns) {
-  if (!computes_ahead(*plan.reuse.method)) return 0;
-  const std::vector<std::size_t> depth = depths(plan);
-  std::vector<std::int64_t> sums(turns.size(), 0);  // by depth of the turns under way
-  for (std::size_t i = 0; i < turns.size(); ++i) {
-    const PlannedTurn& turn = plan.turns[i];
-    std::size_t first = depth[i];
-    for (const SlotSource& slot : turn.slots) {
-      if (slot.kind == SlotSource::Kind::agent_output)
-        first = std::min(first, depth[static_cast<std::size_t>(slot.turn)]);
+/// By turn, which turns are over when it begins: those on paths of at least `edges` edges to it.
+std::vector<std::vector<bool>> turns_before(const Plan& plan, int edges) {
+  std::vector<std::vector<bool>> before(plan.turns.size(), std::vector<bool>(plan.turns.size()));
+  std::vector<std::vector<bool>> all = before;
+  for (std::size_t i = 0; i < before.size(); ++i) {
+    for (const int need : plan.turns[i].needs) {
+      const auto at = static_cast<std::size_t>(need);
+      all[i][at] = true;
+      for (std::size_t j = 0; j < at; ++j) {
+        if (all[at][j]) all[i][j] = before[i][j] = true;
+      }
+      if (edges == 1) before[i][at] = true;
     }
-    for (std::size_t at = first; at < depth[i] && !turn.when; ++at) sums[at] += turns[i].kv_bytes;
   }
-  return sums.empty() ? 0 : *std::max_element(sums.begin(), sums.end());
+  return before;
 }
 
-/// The largest sum over turns that can be under way at the same time: those with the same number of turns before them
-/// on their longest path, or the `max_parallel` largest of these.
-std::int64_t peak(const Plan& plan, const std::vector<TurnPreview>& turns) {
-  const std::vector<std::size_t> depth = depths(plan);
-  std::map<std::size_t, std::vector<std::int64_t>> levels;
-  for (std::size_t i = 0; i < turns.size(); ++i) levels[depth[i]].push_back(turns[i].kv_bytes);
-  std::int64_t most = 0;
-  for (auto& [level, bytes] : levels) {
-    std::sort(bytes.rbegin(), bytes.rend());
-    const int limit = plan.spec->topology.max_parallel;
-    if (limit > 0 && bytes.size() > static_cast<std::size_t>(limit)) bytes.resize(static_cast<std::size_t>(limit));
-    std::int64_t sum = 0;
-    for (const auto one : bytes) sum += one;
-    most = std::max(most, sum);
+/// Returns the largest sum over turns of which none is before another. By Dilworth's theorem it is the sum of all less
+/// the most that can flow from turns to turns behind them, each giving and taking its own value once.
+std::int64_t largest_sum(const std::vector<std::int64_t>& values, const std::vector<std::vector<bool>>& before) {
+  const std::size_t count = values.size();
+  std::vector<std::int64_t> gives = values, takes = values;  // what is left of each turn's own
+  std::vector<std::vector<std::int64_t>> flow(count, std::vector<std::int64_t>(count));  // [from][to]
+  while (true) {
+    // A search by breadth, from all that can still give: forth over `before`, and back over flow that can be undone.
+    std::vector<std::size_t> queue, from_of(count, count), to_of(count, count);  // count: not reached
+    for (std::size_t i = 0; i < count; ++i) {
+      if (gives[i] == 0) continue;
+      from_of[i] = i;
+      queue.push_back(i);
+    }
+    std::size_t end = count;
+    for (std::size_t next = 0; next < queue.size() && end == count; ++next) {
+      const std::size_t from = queue[next];
+      for (std::size_t to = 0; to < count && end == count; ++to) {
+        if (!before[to][from] || to_of[to] != count) continue;
+        to_of[to] = from;
+        if (takes[to] > 0) end = to;
+        for (std::size_t other = 0; other < count; ++other) {
+          if (flow[other][to] == 0 || from_of[other] != count) continue;
+          from_of[other] = to;
+          queue.push_back(other);
+        }
+      }
+    }
+    if (end == count) break;
+    const auto along = [&](const auto& step) {  // (from, to, whether flow is added) of the path's edges, backwards
+      for (std::size_t to = end;;) {
+        const std::size_t from = to_of[to];
+        step(from, to, true);
+        if (from_of[from] == from) return from;
+        to = from_of[from];
+        step(from, to, false);
+      }
+    };
+    std::int64_t most = takes[end];
+    const std::size_t start = along([&](std::size_t from, std::size_t to, bool adds) {
+      if (!adds) most = std::min(most, flow[from][to]);
+    });
+    most = std::min(most, gives[start]);
+    along([&](std::size_t from, std::size_t to, bool adds) { flow[from][to] += adds ? most : -most; });
+    gives[start] -= most;
+    takes[end] -= most;
   }
-  return most;
+  return std::accumulate(gives.begin(), gives.end(), std::int64_t{0});
 }
 
+/// Returns the KV of all turns that may have a cache at the same time: turns that run, or (`ahead`) whose prompts are
+/// also computed ahead, while the turns whose answers they wait for run. Each model's engine has its own.
+std::int64_t peak(const Plan& plan, const std::vector<TurnPreview>& turns, bool ahead) {
+  constexpr std::size_t kMostOrdered = 256;  // turns whose order counts; of more teams the largest turns count
+  const bool tentative = may_begin_tentatively(*plan.reuse.method);  // has an exact cache beside its own
+  std::map<std::string, std::vector<std::int64_t>> bytes;            // by model
+  for (std::size_t i = 0; i < turns.size(); ++i) {
+    if (turns[i].kv_bytes == 0) continue;
+    std::vector<std::int64_t>& of_model = bytes[plan.turns[i].model];
+    of_model.resize(turns.size());
+    of_model[i] = turns[i].kv_bytes * (ahead && tentative ? 2 : 1);
+  }
+  std::vector<std::vector<bool>> before;
+  if (turns.size() <= kMostOrdered) before = turns_before(plan, ahead ? 2 : 1);
+  const int limit = plan.spec->topology.max_parallel;
+  std::int64_t sum = 0;
+  for (auto& [model, of_model] : bytes) {
+    const std::int64_t ordered =
+        before.empty() ? std::numeric_limits<std::int64_t>::max() : largest_sum(of_model, before);
+    std::sort(of_model.rbegin(), of_model.rend());
+    std::size_t most = static_cast<std::size_t>(LocalEngineOptions{}.max_sequences);
+    if (limit > 0) most = std::min(most, static_cast<std::size_t>(limit));
+    if (ahead) most = of_model.size();
+    most = std::min(most, of_model.size());
+    sum += std::min(ordered, std::accumulate(of_model.begin(), of_model.begin() + static_cast<std::ptrdiff_t>(most),
+                                             std::int64_t{0}));
+  }
+  return sum;
+}
 }  // namespace
 
 std::string TurnPreview::text() const {
@@ -418,6 +503,7 @@ Preview make_preview(const Workflow& workflow, const PreviewOptions& options, co
   const Plan& plan = *shown;
   const Values values(plan, options);
   std::map<std::string, ShownModel> models;
+  const KvNeeds needs;
   Preview preview;
   for (const auto& turn : plan.turns) {
     if (!turn.has_prompt()) {
@@ -438,13 +524,16 @@ Preview make_preview(const Workflow& workflow, const PreviewOptions& options, co
         model.served = open_served_model(located, 0.0);
       else
         model.local = open_model_text(located);
-      if (model.local) model.kv_bytes = kv_bytes_per_token(*model.local);
     }
-    preview.turns.push_back(with_resource_errors([&] { return preview_of(turn, model, values, now); }));
-    preview.kv_bytes_per_token = std::max(preview.kv_bytes_per_token, model.kv_bytes);
+    TurnPreview& added_turn =
+        preview.turns.emplace_back(with_resource_errors([&] { return preview_of(turn, model, values, now); }));
+    const ReuseOptions reuse = plan.reuse_of(turn);
+    added_turn.kv_bytes = needs.bytes(model, turn, reuse, added_turn.prompt_tokens + added_turn.output_tokens);
+    preview.kv_bytes_per_token = std::max(preview.kv_bytes_per_token, needs.token_bytes(model, turn, reuse));
   }
-  preview.kv_peak_bytes = peak(plan, preview.turns);
-  preview.kv_ahead_bytes = ahead(plan, preview.turns);
+  preview.kv_peak_bytes = peak(plan, preview.turns, false);
+  if (computes_ahead(*plan.reuse.method))
+    preview.kv_ahead_bytes = peak(plan, preview.turns, true) - preview.kv_peak_bytes;
   preview.max_parallel = plan.spec->topology.max_parallel;
   return preview;
 }

@@ -14,8 +14,8 @@ published checkpoints, even ones that of Transformers 5.
 --gguf makes a GGUF file of each folder, in f32, with llama.cpp's own converter (which needs sentencepiece), and asks
 for that, too. --peer asks llama.cpp for the greedy tokens after the same prompts (package xllamacpp).
 
-Right is: logits within 8 times the noise of rounding (|float32 - float64| of Transformers), and the same tokens. At a
-near tie, if the two best logits are closer than twice that tolerance, tokens may part; that is counted. A family that
+Right is: logits within 8 times the noise of rounding (|float32 - float64| of Transformers, or what moving every weight
+within its rounding to f32 changes, whichever is larger), and the same tokens. At a near tie, if the two best logits are closer than twice that tolerance, tokens may part; that is counted. A family that
 the program refuses by its name is listed as one that it does not open. What a GGUF file of llama.cpp's converter does
 not say (windows of Mistral and Qwen2, for one) is asked of folders alone. Where llama.cpp parts from Transformers, it is
 listed and no failure.
@@ -177,7 +177,21 @@ class Oracle:
         assert all(one.dtype == torch.float64 for one in exact)
         apart = (self.run(made, self.prompts[1])[-1] - self.logits[1]).abs().max()
         assert apart < 1e-4, f"the saved checkpoint computes something else than the model: {apart}"
-        self.tolerance = 8 * max(float((a.double() - b).abs().max()) for a, b in zip(self.logits, exact))
+        noise = [float((a.double() - b).abs().max()) for a, b in zip(self.logits, exact)]
+        self.tolerance = 8 * max(*noise, self.moved(double, exact, draw))
+
+    def moved(self, double, exact, draw):
+        """How far the logits move if every weight is moved within its rounding to f32: the largest of four draws. A first
+        token's recurrence is divided by its own size, which can be next to nothing; then one rounding shows."""
+        largest = 0.0
+        for _ in range(4):
+            other = copy.deepcopy(double)
+            with torch.no_grad(), in_double():
+                for weight in other.parameters():
+                    weight.mul_(1 + (2 * torch.rand(weight.shape, generator=draw) - 1) * 2**-24)
+                largest = max(largest, *(float((self.run(other, ids)[-1] - logits).abs().max())
+                                         for ids, logits in zip(self.prompts, exact)))
+        return largest
 
     @staticmethod
     def run(model, ids):

@@ -320,7 +320,7 @@ workflow:
     def test_record_folder(self):
         self.baton("run", self.team, "--input", QUESTION, "--record", "runs/1", "-q")
         files = {str(p.relative_to(self.folder / "runs")) for p in (self.folder / "runs").rglob("*") if p.is_file()}
-        self.assertEqual(files, {"1/run.json", "1/events.ndjson", "1/graph.json", "1/journal.ndjson", "1/prompts/solver.txt", "1/prompts/checker.txt"})
+        self.assertEqual(files, {"1/run.json", "1/events.ndjson", "1/graph.json", "1/journal.ndjson", "1/prompts/solver.txt", "1/prompts/solver.ids.json", "1/prompts/checker.txt", "1/prompts/checker.ids.json"})
         record = json.loads((self.folder / "runs/1/run.json").read_text())
         self.assertIn(record["agents"][0]["output"].strip(), (self.folder / "runs/1/prompts/checker.txt").read_text())
         self.assertIn("already", self.baton("run", self.team, "--input", QUESTION, "--record", "runs/1", code=2).stderr)

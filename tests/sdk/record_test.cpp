@@ -101,7 +101,8 @@ TEST_CASE("a run is recorded as the runner records it") {
   CHECK(journal_seen);
   CHECK(files_in(place.path() / "runs") == std::set<std::string>{"1/run.json", "1/events.ndjson", "1/graph.json",
                                                                  "1/journal.ndjson", "1/prompts/solver.txt",
-                                                                 "1/prompts/checker.txt"});
+                                                                 "1/prompts/solver.ids.json", "1/prompts/checker.txt",
+                                                                 "1/prompts/checker.ids.json"});
   CHECK(text_of(folder / "run.json") == record.to_json() + "\n");
   CHECK(text_of(folder / "graph.json") == workflow.graph("json"));
   // The result of the tool and the answer of the first agent stand in the second prompt.
@@ -148,8 +149,11 @@ workflow:
   CHECK(record.agents[0].turn == "draft");
   CHECK(record.agents[1].turn == "better");
   CHECK(record.agents[2].turn == "reader");
-  CHECK(fs::exists(folder / "prompts/draft.txt"));
-  CHECK(fs::exists(folder / "prompts/better.txt"));
+  for (const baton::AgentRecord& turn : record.agents) {
+    CHECK(fs::exists(folder / "prompts" / (turn.turn + ".txt")));
+    const Json ids = Json::parse(text_of(folder / "prompts" / (turn.turn + ".ids.json")));
+    CHECK(static_cast<std::int64_t>(ids.size()) == turn.prompt_tokens);
+  }
   REQUIRE(record.agents[0].output != record.agents[1].output);
   CHECK_THAT(text_of(folder / "prompts/reader.txt"), Contains(record.agents[1].output));
 }

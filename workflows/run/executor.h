@@ -49,6 +49,9 @@ struct RunRequest {
   /// Called before each token of a turn with the logits [V] that it is chosen from, on the engine's thread,
   /// concurrently for several turns.
   std::function<void(const std::string& turn, std::span<const float> logits)> on_logits;
+  /// Called with the prompt of each attempt of a turn as it was submitted, on the run's thread: its text with special
+  /// tokens, and its ids, or none where the server reads messages.
+  std::function<void(const std::string& turn, std::string text, std::vector<TokenId> ids)> on_prompt;
   SessionMemory memory;  // what the session's earlier runs left
   /// Called once, at the end, with what the agents remember now; null: the run did not end well, or memory was short,
   /// and nothing of it is remembered. Without it the run belongs to no session. Must not throw.

@@ -368,6 +368,12 @@ void TurnAttempt::submit() {
                                    record.history->forgotten, memory->exchanges.size()));
     }
   }
+  if (!continues && run_.request.on_prompt) {
+    std::vector<TokenId> ids;
+    if (engine_->info().ids_per_token == 1)
+      for (const PromptPart& part : prompt) ids.insert(ids.end(), part.tokens.begin(), part.tokens.end());
+    run_.request.on_prompt(planned_.id, prompt_text(engine_->text(), prompt), std::move(ids));
+  }
   submitted_ = prompt;  // NOLINT(clang-analyzer-cplusplus.Move): behind thinking it is another one
   const bool again = !continues && number_ < planned_.retry.attempts;
   request.prompt = again ? prompt : std::move(prompt);

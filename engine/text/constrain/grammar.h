@@ -179,7 +179,8 @@ std::shared_ptr<const Grammar> gbnf_grammar(std::string_view gbnf);
 // A Grammar in GBNF, the notation of llama.cpp, for servers that obey a grammar.
 
 /// The same texts as the grammar's, without its limit of depth, the lengths of texts that also match a pattern, and the
-/// number of an object's members. Throws ConstraintError if GBNF cannot say it, or beyond a size.
+/// number of an object's members. Of the length of other texts, each run between two escapes is bounded by itself.
+/// Throws ConstraintError if GBNF cannot say it, or beyond a size.
 std::string gbnf_of(const Grammar& grammar);
 
 // GrammarStates: the deterministic states of a grammar, made when they are first reached. A state is a set of places in

@@ -50,7 +50,7 @@ struct TurnPreview {
 struct Preview {
   std::vector<TurnPreview> turns;       // as Workflow::turns()
   std::int64_t kv_bytes_per_token = 0;  // for the largest model
-  std::int64_t kv_peak_bytes = 0;       // all turns that may run concurrently, each at its maximum
+  std::int64_t kv_peak_bytes = 0;       // all turns that may run concurrently, each as the engine reserves it
   std::int64_t kv_ahead_bytes = 0;      // prompts that lockstep computes ahead alongside them, if memory allows
   int max_parallel = 0;                 // turns that may run concurrently; 0: no limit
 };

@@ -5,6 +5,8 @@
 #include <catch2/catch.hpp>
 
 #include "engine/base/errors.h"
+#include "tests/support/folders.h"
+#include "tests/support/tiny_model.h"
 
 namespace server_answer_test {
 
@@ -26,6 +28,45 @@ TEST_CASE("the ids of an answer are those before the stop text, and of what a cu
   answer.end();
   CHECK(answer.text() == "abc");
   CHECK(answer.tokens() == std::vector<TokenId>{1, 'c'});
+}
+
+TEST_CASE("ids that a server leaves out are those of its whole text, wherever the pieces end") {
+  const auto tokenizer =
+      Tokenizer::parse(test::read_file(test::source_folder() / "samples/models/nano/tokenizer.json"), "nano");
+  const std::string text = "Boiling an egg is a simple and effective method: 12 minutes.";
+  const std::vector<TokenId> whole = tokenizer->encode_piece(text, SpecialTokens::as_text, tokenizer->start_inside());
+  for (std::size_t size = 1; size <= text.size(); ++size) {
+    ServerAnswer answer(*tokenizer, nullptr);
+    for (std::size_t at = 0; at < text.size(); at += size) {
+      ServerPiece piece;
+      piece.text = text.substr(at, size);
+      answer.add(piece);
+    }
+    answer.end();
+    CHECK(answer.tokens() == whole);
+  }
+  // Between ids that it gives, only the text of the others is encoded.
+  ServerAnswer answer(*tokenizer, nullptr);
+  const std::vector<TokenId> inside =
+      tokenizer->encode_piece(" method", SpecialTokens::as_text, tokenizer->start_inside());
+  for (const auto& [part, ids] : std::vector<std::pair<std::string, std::vector<TokenId>>>{
+           {"Bo", {11, 12}}, {" me", {}}, {"thod", {}}, {"!", {13}}, {" met", {}}, {"hod", {}}}) {
+    ServerPiece piece;
+    piece.text = part;
+    piece.ids = ids;
+    answer.add(piece);
+  }
+  std::vector<TokenId> expected = {11, 12};
+  expected.insert(expected.end(), inside.begin(), inside.end());
+  expected.push_back(13);
+  expected.insert(expected.end(), inside.begin(), inside.end());
+  CHECK(answer.tokens() == expected);
+}
+
+TEST_CASE("an error without words shows what there is") {
+  CHECK(words_of_error(R"({"error": {"message": "", "type": "InternalServerError", "code": 500}})") ==
+        R"(without words: {"error":{"code":500,"message":"","type":"InternalServerError"}})");
+  CHECK(words_of_error(R"({"error": {"message": "no"}})") == "no");
 }
 
 TEST_CASE("an answer so far that becomes shorter is an error") {

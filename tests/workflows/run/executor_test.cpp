@@ -5,12 +5,16 @@
 
 #include <catch2/catch.hpp>
 
+#include <array>
 #include <chrono>
+#include <cmath>
 #include <future>
+#include <set>
 #include <thread>
 
 #include "engine/base/errors.h"
 #include "tests/support/plans.h"
+#include "workflows/run/record.h"
 
 namespace executor_test {
 
@@ -436,6 +440,25 @@ TEST_CASE("seeds depend on the run's seed, the step and the attempt, not on the 
   CHECK(seeds(7, 1) == first);
   CHECK(seeds(8, 0) != first);
   CHECK(seeds(std::nullopt, 0) == seeds(0, 0));
+}
+
+TEST_CASE("attempts of neighbouring turns and run seeds have seeds of their own, evenly spread") {
+  std::set<std::uint64_t> seen;
+  std::array<int, 64> ones{};
+  int count = 0;
+  for (std::uint64_t seed = 0; seed < 64; ++seed) {
+    for (char letter = 'a'; letter <= 'z'; ++letter) {
+      for (const std::string turn : {std::string{letter}, std::string{letter} + "#2", "agent_" + std::string{letter}}) {
+        for (int attempt = 1; attempt <= 3; ++attempt, ++count) {
+          const std::uint64_t drawn = attempt_seed(seed, turn, attempt);
+          seen.insert(drawn);
+          for (std::size_t bit = 0; bit < 64; ++bit) ones[bit] += static_cast<int>(drawn >> bit & 1);
+        }
+      }
+    }
+  }
+  CHECK(static_cast<int>(seen.size()) == count);
+  for (const int one : ones) CHECK(std::abs(one - count / 2) < 4 * std::sqrt(count) / 2);  // four deviations
 }
 
 TEST_CASE("sixteen runs at once on one engine do not mix") {

@@ -57,6 +57,18 @@ TEST_CASE("schemas are written as GBNF") {
   same_texts(Grammar(*schema, *regex_grammar("other")), {"other", R"({"b":[]})", R"({"b": []})", "neither"});
 }
 
+TEST_CASE("a long text with escapes is written as bounded runs of characters") {
+  const auto schema = schema_grammar(R"({"type":"string","minLength":1,"maxLength":240})");
+  const std::string written = gbnf_of(*schema);
+  CHECK(written.find("]{0,240}") != std::string::npos);
+  CHECK(written.find("){1,240}") == std::string::npos);
+  const auto quoted = [](const std::string& text) { return '"' + text + '"'; };
+  const std::string most(240, 'a');
+  same_texts(*schema, {quoted(""), quoted("a"), quoted("\\n"), quoted(most), quoted(most + "a"), quoted("a\\nb\\\"c"),
+                       quoted("\\x"), "a"});
+  CHECK(accepts(*gbnf_grammar(written), quoted(most + "\\n" + most)));  // it is checked behind
+}
+
 TEST_CASE("a grammar with rules that call themselves is written as GBNF") {
   const auto grammar = gbnf_grammar("root ::= \"(\" root \")\" | [a-c]+ (\",\" [0-9]){0,2}");
   same_texts(*grammar, {"a", "((abc))", "(a", "a,1", "a,1,2", "a,1,2,3", "", "()"});
