@@ -65,10 +65,7 @@ void WarmUps::decoded(RequestId request, const std::vector<TokenId>& tokens) {
     const auto& parts = one.second.prompt.parts;
     return std::any_of(parts.begin(), parts.end(), [&](const EarlyPart& part) { return part.decoded_by == request; });
   });
-  if (!followed) return;
-  std::vector<TokenId>& known = decoded_[request];
-  known.insert(known.end(), tokens.begin() + static_cast<std::ptrdiff_t>(std::min(known.size(), tokens.size())),
-               tokens.end());
+  if (followed) decoded_[request] = tokens;  // the last of them may have changed
 }
 
 void WarmUps::forget_decoded() {

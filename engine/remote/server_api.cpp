@@ -666,7 +666,6 @@ std::string ServerAnswer::add(ServerPiece piece) {
       ids.pop_back();
   const bool given_all = !std::exchange(gap_, false) && !ids.empty();
   if (given_all) {
-    fix_tokens();
     if (ids.size() == 1 && on_plain_) on_plain_(ids.front());
   } else {  // a piece may end inside of a word, so that the text since the last given id is encoded as one
     unsure_ += piece.text;

@@ -155,7 +155,7 @@ class RunRecorder {
   std::string lines_;                                // lines of events.ndjson
   std::map<std::string, Prompt> prompts_;            // by turn
   std::set<std::string> resumed_;                    // turns of an earlier process
-  std::map<std::string, std::string> tool_results_;  // of these
+  std::map<std::string, std::string> tool_results_;  // of the resumed turns, by turn
 };
 
 }  // namespace baton::inline v1

@@ -452,8 +452,8 @@ std::int64_t largest_sum(const std::vector<std::int64_t>& values, const std::vec
 /// Returns the KV of all turns that may have a cache at the same time: turns that run, or (`ahead`) whose prompts are
 /// also computed ahead, while the turns whose answers they wait for run. Each model's engine has its own.
 std::int64_t peak(const Plan& plan, const std::vector<TurnPreview>& turns, bool ahead) {
-  constexpr std::size_t kMostOrdered = 256;  // turns whose order counts; of more teams the largest turns count
-  const bool tentative = may_begin_tentatively(*plan.reuse.method);  // has an exact cache beside its own
+  constexpr std::size_t kMostOrdered = 256;  // with more turns, the order is not considered: the largest turns count
+  const bool tentative = may_begin_tentatively(*plan.reuse.method);  // has an exact cache in addition to its own
   std::map<std::string, std::vector<std::int64_t>> bytes;            // by model
   for (std::size_t i = 0; i < turns.size(); ++i) {
     if (turns[i].kv_bytes == 0) continue;

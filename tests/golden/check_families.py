@@ -15,10 +15,10 @@ published checkpoints, even ones that of Transformers 5.
 for that, too. --peer asks llama.cpp for the greedy tokens after the same prompts (package xllamacpp).
 
 Right is: logits within 8 times the noise of rounding (|float32 - float64| of Transformers, or what moving every weight
-within its rounding to f32 changes, whichever is larger), and the same tokens. At a near tie, if the two best logits are closer than twice that tolerance, tokens may part; that is counted. A family that
-the program refuses by its name is listed as one that it does not open. What a GGUF file of llama.cpp's converter does
-not say (windows of Mistral and Qwen2, for one) is asked of folders alone. Where llama.cpp parts from Transformers, it is
-listed and no failure.
+within its rounding to f32 changes, whichever is larger), and the same tokens. At a near tie, if the two best logits are
+closer than twice that tolerance, tokens may part; that is counted. A family that the program refuses by its name is
+listed as one that it does not open. What a GGUF file of llama.cpp's converter does not say (windows of Mistral and
+Qwen2, for one) is asked of folders alone. Where llama.cpp parts from Transformers, it is listed and no failure.
 """
 
 import argparse

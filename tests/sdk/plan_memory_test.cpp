@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The plan's memory beside what runs reserve.
+// Compares the plan's memory with what runs reserve.
 #include <baton/baton.h>
 #include <baton/preview.h>
 #include <fmt/format.h>
@@ -13,7 +13,7 @@
 
 namespace {
 
-/// A team whose prompts are long beside a block of keys, and whose answers all have their maximum.
+/// A team whose prompts are much longer than a block of keys, and whose answers all have their maximum length.
 struct MemoryTeam {
   std::string text;  // its workflow
   std::string topology, method;

@@ -50,7 +50,7 @@ struct RunRequest {
   /// concurrently for several turns.
   std::function<void(const std::string& turn, std::span<const float> logits)> on_logits;
   /// Called with the prompt of each attempt of a turn as it was submitted, on the run's thread: its text with special
-  /// tokens, and its ids, or none where the server reads messages.
+  /// tokens, and its ids. There are no ids if the model is on a server that reads messages.
   std::function<void(const std::string& turn, std::string text, std::vector<TokenId> ids)> on_prompt;
   SessionMemory memory;  // what the session's earlier runs left
   /// Called once, at the end, with what the agents remember now; null: the run did not end well, or memory was short,

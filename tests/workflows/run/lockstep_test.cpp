@@ -139,7 +139,7 @@ TEST_CASE("lockstep: tools between agents, attempts that fail, agents without ou
     builder.tools = registry;
     PlannedTurn& c = builder.plan.turns[2];
     c.tools.push_back(tool_spec("check", "agent_b_current"));
-    c.tells_errors = true;  // of answers of odd length
+    c.tells_errors = true;  // the tool fails if the answer's length is odd
     c.slots.insert(c.slots.begin() + 1, {"condition_c_current", SlotSource::Kind::tool_result, 2, &full_method(), ""});
     c.messages[0].pieces.insert(c.messages[0].pieces.begin() + 3, {{"", "condition_c_current"}, {"/", ""}});
     PlannedTurn& d = builder.plan.turns[4];
