@@ -302,7 +302,9 @@ class KvNeeds {
   std::int64_t bytes(const ShownModel& shown, const PlannedTurn& turn, const ReuseOptions& reuse,
                      std::int64_t tokens) const {
     if (!shown.local) return 0;
-    const std::int64_t most = tokens + most_thinking(*shown.local, turn);
+    const std::int64_t more =
+        computes_ahead(*reuse.method) ? 1 : 0;  // a prompt that is computed ahead has a token more
+    const std::int64_t most = tokens + most_thinking(*shown.local, turn) + more;
     return cache_bytes(*shown.local, turn, reuse, std::min<std::int64_t>(most, shown.local->options.context));
   }
 
