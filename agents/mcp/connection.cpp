@@ -8,6 +8,7 @@
 #include <span>
 #include <stdexcept>
 
+#include "agents/tools/tool.h"
 #include "engine/base/json/json_parts.h"
 #include "engine/base/json/json_reader.h"
 #include "engine/base/utf8.h"
@@ -79,20 +80,12 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-constexpr std::size_t kMaxName = 64;
 constexpr std::size_t kMaxDescription = 2048;  // bytes that a model is shown
 constexpr std::size_t kMaxShownSchema = 16 << 10;
 constexpr std::size_t kMaxSchema = 256 << 10;
 constexpr std::size_t kMaxReason = 400;   // bytes
 constexpr std::size_t kMaxMembers = 256;  // in one object of a list of tools
 constexpr std::string_view kAnyServerObject = R"({"type": "object"})";
-bool is_tool_name(const std::string& name) {
-  return !name.empty() && name.size() <= kMaxName && std::all_of(name.begin(), name.end(), [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' ||
-           c == '.';
-  });
-}
-
 /// The largest number of members of an object in a value.
 std::size_t widest(const nlohmann::json& value) {
   std::size_t most = value.is_object() ? value.size() : 0;

@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <set>
 #include <stdexcept>
 
 #include "engine/base/errors.h"
@@ -16,31 +18,87 @@ namespace {
 constexpr std::size_t kMaxMessages = 10'000;    // in a host's history
 constexpr const char* kAnswer = "last answer";  // the slot of the conversation; no placeholder can have this name
 
-PromptMessage told(const SaidMessage& message) { return {message.role, {{message.text, "", true}}}; }
+PromptMessage told(const SaidMessage& message) { return {message.role, {{message.text, "", true}}, message.calls}; }
+
+using Json = nlohmann::json;
+
+/// Reads the messages of a host one by one.
+class MessageReader {
+ public:
+  void read(const Json& one) {
+    if (messages_.size() >= kMaxMessages) throw wrong(fmt::format("there are more than {}", kMaxMessages));
+    SaidMessage message{text(one, "role"), ""};
+    if (message.role.empty()) throw wrong("expected an object with the texts 'role' and 'content'");
+    if (std::ranges::find(kRoles, message.role) == kRoles.end())
+      throw wrong(
+          fmt::format("expected the role system, user, assistant or tool, found '{}'", beginning(message.role, 40)));
+    if (message.role == "assistant") message.calls.calls = calls(one);
+    if (message.role == "tool") {
+      message.calls.answered = text(one, "tool_call_id");
+      if (!known_.contains(message.calls.answered))
+        throw wrong("expected as 'tool_call_id' the id of a call in a message before it");
+    }
+    const char* content = one.contains("text") ? "text" : "content";
+    const bool has_text = one.contains(content) && one[content].is_string();
+    if (!has_text && (message.calls.calls.empty() || (one.contains(content) && !one[content].is_null())))
+      throw wrong("expected an object with the texts 'role' and 'content'");
+    if (has_text) message.text = one[content].get<std::string>();
+    messages_.push_back(std::move(message));
+  }
+
+  std::vector<SaidMessage> take() { return std::move(messages_); }
+
+ private:
+  static constexpr std::array<std::string_view, 4> kRoles = {"system", "user", "assistant", "tool"};
+
+  std::runtime_error wrong(const std::string& what) const {
+    return std::runtime_error(fmt::format("message {}: {}", messages_.size() + 1, what));
+  }
+
+  static std::string text(const Json& one, const char* key) {
+    return one.is_object() && one.contains(key) && one[key].is_string() ? one[key].get<std::string>() : std::string();
+  }
+
+  std::vector<ChatCall> calls(const Json& one) {
+    std::vector<ChatCall> calls;
+    if (!one.contains("tool_calls") || one["tool_calls"].is_null()) return calls;
+    if (!one["tool_calls"].is_array()) throw wrong("expected 'tool_calls' as a list");
+    for (const Json& call : one["tool_calls"]) {
+      const Json function = call.is_object() ? call.value("function", Json()) : Json();
+      ChatCall& made =
+          calls.emplace_back(ChatCall{text(call, "id"), text(function, "name"), text(function, "arguments")});
+      if (made.id.empty() || made.name.empty())
+        throw wrong("expected calls as {'id': '...', 'function': {'name': '...', 'arguments': '{...}'}}");
+      if (!is_tool_name(made.name))
+        throw wrong(fmt::format("expected 1 to 64 of [A-Za-z0-9_.-] as the name of a tool, found '{}'",
+                                beginning(made.name, 40)));
+      if (made.arguments.empty()) made.arguments = "{}";
+      std::string problem = "it is no object";
+      try {
+        if (read_json(made.arguments)->is_object()) problem.clear();
+      } catch (const JsonError& error) {
+        problem = error.what();
+      }
+      if (!problem.empty())
+        throw wrong(fmt::format("expected the arguments of call '{}' as the text of a JSON object: {}",
+                                beginning(made.id, 40), problem));
+      known_.insert(made.id);
+    }
+    return calls;
+  }
+
+  std::vector<SaidMessage> messages_;
+  std::set<std::string> known_;  // ids of calls
+};
 
 }  // namespace
 
 std::vector<SaidMessage> read_messages(std::string_view json) {
   const JsonDocument list = read_json(json);
   if (!list->is_array()) throw std::runtime_error(fmt::format("expected a list, found {}", list->type_name()));
-  std::vector<SaidMessage> messages;
-  for (const nlohmann::json& one : *list) {
-    const auto wrong = [&](const std::string& what) {
-      return std::runtime_error(fmt::format("message {}: {}", messages.size() + 1, what));
-    };
-    const auto text = [&](const char* key) {
-      return one.is_object() && one.contains(key) && one[key].is_string() ? one[key].get<std::string>() : std::string();
-    };
-    const char* content = one.is_object() && one.contains("text") ? "text" : "content";
-    if (text("role").empty() || !one.contains(content) || !one[content].is_string())
-      throw wrong("expected an object with the texts 'role' and 'content'");
-    const std::string role = text("role");
-    if (role != "system" && role != "user" && role != "assistant")
-      throw wrong(fmt::format("expected the role system, user or assistant, found '{}'", beginning(role, 40)));
-    if (messages.size() >= kMaxMessages) throw wrong(fmt::format("there are more than {}", kMaxMessages));
-    messages.push_back({role, text(content)});
-  }
-  return messages;
+  MessageReader reader;
+  for (const Json& one : *list) reader.read(one);
+  return reader.take();
 }
 
 TurnMessages messages_of(const std::vector<PromptMessage>& turn) {

@@ -17,11 +17,13 @@ namespace baton {
 struct SaidMessage {
   std::string role;
   std::string text;
+  MessageCalls calls = {};
   bool operator==(const SaidMessage&) const = default;
 };
 
-/// Returns the messages of a host: a list of {"role": "system|user|assistant", "content": "..."} as JSON; "text" may
-/// stand for "content". Throws std::runtime_error with the place and what was expected.
+/// Returns the messages of a host: a list of {"role": "system|user|assistant|tool", "content": "..."} as JSON; "text"
+/// may stand for "content". An assistant may have "tool_calls", and a result names its call as "tool_call_id", both as
+/// in OpenAI's interface. Throws std::runtime_error with the place and what was expected.
 std::vector<SaidMessage> read_messages(std::string_view json);
 
 /// Immutable once it is shared.

@@ -125,6 +125,7 @@ std::string unused_prefix(const std::vector<PromptMessage>& messages, const std:
   for (const std::string& tool : tools) scan(tool);
   for (const PromptMessage& message : messages) {
     for (const PromptPiece& piece : message.pieces) scan(piece.text);
+    for (const ChatCall& call : message.calls.calls) scan(call.arguments);
   }
   std::size_t number = 0;
   while (used.contains(number)) ++number;
@@ -151,6 +152,11 @@ struct Rendered {
   std::vector<Mark> marks;  // in the order of their positions
 };
 
+/// The message as a chat template gets it, without its text.
+ChatMessage empty_message(const PromptMessage& message) {
+  return {message.role, {}, message.calls.calls, message.tool, message.calls.answered};
+}
+
 /// The chat template sees a mark in the place of each slot, so it cannot change a value. A template that trims a
 /// message finds the mark at the message's end and keeps the mark and the blanks before it.
 Rendered render(const ModelText& model, const std::vector<PromptMessage>& messages,
@@ -159,7 +165,7 @@ Rendered render(const ModelText& model, const std::vector<PromptMessage>& messag
   std::vector<std::pair<std::string, const PromptPiece*>> sentinels;
   std::vector<ChatMessage> chat;
   for (const PromptMessage& message : messages) {
-    ChatMessage& content = chat.emplace_back(ChatMessage{message.role, {}});
+    ChatMessage& content = chat.emplace_back(empty_message(message));
     for (const PromptPiece& piece : message.pieces) {
       if (piece.slot.empty() && !piece.data) {
         content.content += piece.text;
@@ -197,8 +203,12 @@ Rendered render(const ModelText& model, const std::vector<PromptMessage>& messag
 /// The messages and tools as the template gets them.
 PromptWithTools shown_to(const ModelText& model, const std::vector<PromptMessage>& messages, const CallableTools* tools,
                          const std::stop_token& stop) {
-  if (tools == nullptr || tools->schemas().empty()) return {messages, {}};
-  return with_tools(model, tool_format_of(model, stop), messages, tools->schemas());
+  const bool has_calls = std::ranges::any_of(messages, [](const auto& message) { return !message.calls.empty(); });
+  const bool has_tools = tools != nullptr && !tools->schemas().empty();
+  if (!has_tools && !has_calls) return {messages, {}};
+  const ToolFormat format = tool_format_of(model, stop);
+  return with_tools(model, format, has_calls ? with_calls(model, format, messages) : messages,
+                    has_tools ? tools->schemas() : std::vector<ToolSchema>());
 }
 
 std::vector<FramePart> frame_of(const ModelText& model, const Rendered& rendered, const std::stop_token& stop,
@@ -302,7 +312,7 @@ class ValueMessages {
   bool read(const std::vector<PromptMessage>& messages, const SlotContents& contents) {
     std::size_t bytes = 0;
     for (const PromptMessage& message : messages) {
-      ChatMessage& chat = chat_.emplace_back(ChatMessage{message.role, {}});
+      ChatMessage& chat = chat_.emplace_back(empty_message(message));
       for (const PromptPiece& piece : message.pieces) {
         if (piece.slot.empty() && !piece.data) {
           chat.content += utf8::repaired(piece.text);
@@ -492,18 +502,21 @@ std::vector<PromptPart> build_prompt(const ModelText& model, const std::vector<P
 void check_roles(const ModelText& model, const std::vector<PromptMessage>& messages, const std::stop_token& stop) {
   constexpr std::size_t kMaxTried = 100;
   if (!model.chat_template) return;
+  const std::vector<PromptMessage> told = shown_to(model, messages, nullptr, stop).messages;
   std::vector<ChatMessage> chat;
-  for (const PromptMessage& message : messages) chat.push_back({message.role, "text"});
+  for (const PromptMessage& message : told) {
+    chat.push_back(empty_message(message));
+    chat.back().content = "text";
+  }
   try {
     model.chat_template->render(chat, model.chat_options, stop);
   } catch (const ModelError& error) {
-    for (std::size_t i = 0; i < std::min(messages.size(), kMaxTried); ++i) {
+    for (std::size_t i = 0; i < std::min(told.size(), kMaxTried); ++i) {
       try {
         model.chat_template->render({chat.begin(), chat.begin() + static_cast<std::ptrdiff_t>(i + 1)},
                                     model.chat_options, stop);
       } catch (const ModelError& first) {
-        throw ModelError(
-            fmt::format("the {} message ({} of {}): {}", messages[i].role, i + 1, messages.size(), first.what()));
+        throw ModelError(fmt::format("the {} message ({} of {}): {}", told[i].role, i + 1, told.size(), first.what()));
       }
     }
     throw;

@@ -29,6 +29,14 @@ bool closes(std::string_view line, std::size_t opening) {
 
 }  // namespace
 
+bool is_tool_name(std::string_view name) {
+  constexpr std::size_t kMax = 64;
+  return !name.empty() && name.size() <= kMax && std::ranges::all_of(name, [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' ||
+           c == '.';
+  });
+}
+
 std::optional<std::string> last_code_block(std::string_view text) {
   std::optional<std::string_view> last;
   std::size_t opening = 0;  // length of the open fence; 0: none

@@ -25,6 +25,9 @@
 
 namespace baton {
 
+/// True for 1 to 64 of [A-Za-z0-9_.-], as OpenAI's interface and MCP have the names of tools.
+bool is_tool_name(std::string_view name);
+
 /// Returns the content of the last block between ``` fences, without the line end before the closing fence. The opening
 /// fence may name a language. A block that the end of the text cuts off counts. Empty when there is no block.
 std::optional<std::string> last_code_block(std::string_view text);
@@ -36,9 +39,19 @@ struct PromptPiece {
   bool data = false;  // fixed text whose special tokens are text
 };
 
+/// What a message of a host's conversation is besides a text.
+struct MessageCalls {
+  std::vector<ChatCall> calls;  // that an assistant made
+  std::string answered;         // of the role tool: the id of the call whose result the text is
+  bool empty() const { return calls.empty() && answered.empty(); }
+  bool operator==(const MessageCalls&) const = default;
+};
+
 struct PromptMessage {
-  std::string role;  // system, user, assistant
+  std::string role;  // system, user, assistant; tool
   std::vector<PromptPiece> pieces;
+  MessageCalls calls = {};
+  std::string tool = {};  // of the role tool, as a chat template gets it: the name
 };
 
 /// How a model is told which tools it may call, how it writes a call, and how it gets the results. All of it
@@ -77,6 +90,11 @@ struct PromptWithTools {
 };
 PromptWithTools with_tools(const ModelText& model, const ToolFormat& format, std::vector<PromptMessage> messages,
                            const std::vector<ToolSchema>& tools);
+
+/// The messages with the calls in them as the chat template, or the general form, shows them: with ids of their own,
+/// and with special tokens in arguments as in tool_json. Throws ModelError for a result of no call before it.
+std::vector<PromptMessage> with_calls(const ModelText& model, const ToolFormat& format,
+                                      const std::vector<PromptMessage>& messages);
 
 /// The result of a call, for the model.
 struct CallResult {

@@ -5,9 +5,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <set>
 #include <span>
+#include <tuple>
 #include <utility>
 
 #include "agents/tools/tool.h"
@@ -468,9 +470,65 @@ std::string text_of_answer(const std::string& marked, const ToolFormat& format) 
   return out;
 }
 
+namespace {
+
+/// Behind the message's own text, in the general form.
+void write_calls(const CallSyntax& syntax, PromptMessage& message) {
+  const auto fixed = [](std::string text) {
+    std::erase(text, kSpecialMark);
+    return PromptPiece{std::move(text), ""};
+  };
+  bool first = message.pieces.empty();
+  for (const ChatCall& call : message.calls.calls) {
+    message.pieces.push_back(fixed((first ? "" : "\n") + syntax.open));
+    first = false;
+    OrderedJson json = {{syntax.name_key, call.name}};
+    json[syntax.arguments_key] = OrderedJson::parse(call.arguments);
+    message.pieces.push_back({json_text(json), "", true});
+    message.pieces.push_back(fixed(syntax.close));
+  }
+  message.calls = {};
+}
+
+}  // namespace
+
+std::vector<PromptMessage> with_calls(const ModelText& model, const ToolFormat& format,
+                                      const std::vector<PromptMessage>& messages) {
+  std::vector<PromptMessage> out;
+  std::map<std::string, std::pair<std::string, std::string>> made;  // own id and name of a call, by its id
+  std::size_t count = 0;
+  for (const PromptMessage& message : messages) {
+    PromptMessage told = message;
+    for (ChatCall& call : told.calls.calls) {
+      const std::string own = id_of(count++);
+      made[std::exchange(call.id, own)] = {own, call.name};
+      call.as_text = format.arguments_as_text;
+      if (format.of_template) call.arguments = without_markers(*model.tokenizer, call.arguments, call.name);
+    }
+    if (!told.calls.answered.empty()) {
+      const auto call = made.find(told.calls.answered);
+      if (call == made.end())
+        throw ModelError(fmt::format("the result of call '{}' stands behind no such call", told.calls.answered));
+      std::tie(told.calls.answered, told.tool) = call->second;
+    }
+    if (!format.of_template && told.role == "tool") {
+      const bool joins = !out.empty() && &message != &messages.front() && (&message - 1)->role == "tool";
+      PromptMessage& results = joins ? out.back() : out.emplace_back(PromptMessage{"user", {}});
+      results.pieces.push_back({(joins ? "\n" : "") + std::string(kResultOpen), ""});
+      results.pieces.insert(results.pieces.end(), told.pieces.begin(), told.pieces.end());
+      results.pieces.push_back({std::string(kResultClose), ""});
+      continue;
+    }
+    if (!format.of_template && !told.calls.calls.empty()) write_calls(format.syntax, told);
+    out.push_back(std::move(told));
+  }
+  return out;
+}
+
 PromptWithTools with_tools(const ModelText& model, const ToolFormat& format, std::vector<PromptMessage> messages,
                            const std::vector<ToolSchema>& tools) {
   PromptWithTools out;
+  if (tools.empty()) return {std::move(messages), {}};
   if (format.of_template) {
     for (const ToolSchema& tool : tools) out.tools.push_back(tool_json(tool, *model.tokenizer));
     out.messages = std::move(messages);

@@ -62,7 +62,7 @@ struct DeltaShape {
 
 /// What the projections of a gated delta net give to T rows.
 struct DeltaRows {
-  ConstTensorView qkv;    // [T, 2 key_cols + value_cols]: queries, keys and values
+  TensorView qkv;         // [T, 2 key_cols + value_cols]: queries, keys and values; unspecified afterwards
   ConstTensorView write;  // [T, value_heads]; its sigmoid is how much of a value is written
   ConstTensorView decay;  // [T, value_heads]; see DeltaWeights
 };

@@ -265,14 +265,14 @@ class CpuBackend final : public HostDevice {
   std::unique_ptr<Matrix> load_matrix(std::span<const ConstTensorView> parts, DType dtype,
                                       Activations activations) override {
     const bool in_pairs = activations == Activations::bf16 && multiplies_pairs(dot_);
-    return pack_matrix(*this, pool_, parts, check_parts(parts, dtype, activations), {dtype, activations, in_pairs});
+    return pack_matrix(weights_, pool_, parts, check_parts(parts, dtype, activations), {dtype, activations, in_pairs});
   }
 
   std::unique_ptr<Matrix> load_quantized_rows(std::span<const BlockRows> parts, Activations activations) override {
     const std::int64_t rows = check_quantized_parts(parts);
     const bool packs = std::all_of(parts.begin(), parts.end(), [](const BlockRows& p) { return is_quantized(p.type); });
     if (!packs) return Backend::load_quantized_rows(parts, activations);
-    return pack_quantized(*this, pool_, parts, rows, activations);
+    return pack_quantized(weights_, pool_, parts, rows, activations);
   }
 
   std::size_t kv_slab_bytes(const KvShape& shape, std::int32_t capacity) const override {
@@ -396,6 +396,7 @@ class CpuBackend final : public HostDevice {
 
  private:
   std::string fallback_;
+  LastingMemory weights_;
   ThreadPool pool_;
   Scratch scratch_;
   DotInstructions dot_;

@@ -25,6 +25,7 @@ constexpr std::size_t kHugePage = std::size_t{2} << 20;
 
 // Blocks of at least this size come in pages, which the system zeroes on first touch and can back with huge pages.
 constexpr std::size_t kMapped = 2 * kHugePage;
+constexpr std::size_t kMapping = std::size_t{64} << 20;  // of lasting blocks; pages are taken when they are written
 constexpr std::size_t kMaxBytes = static_cast<std::size_t>(PTRDIFF_MAX) / 2;
 
 std::size_t round_up(std::size_t bytes, std::size_t unit) { return (bytes + unit - 1) / unit * unit; }
@@ -106,6 +107,54 @@ void BlockPool::drop_oldest(std::size_t room) {
 std::size_t BlockPool::kept_bytes() const {
   const std::lock_guard lock(mutex_);
   return keeps_;
+}
+
+LastingMemory::~LastingMemory() {
+  for (const Mapping& mapping : mappings_) unmap_pages(mapping.begin, mapping.size);
+}
+
+Buffer LastingMemory::allocate(std::size_t bytes) {
+  if (bytes > kMaxBytes) fail(bytes);
+  const std::size_t needed = round_up(std::max<std::size_t>(bytes, 1), kAlignment);
+  const std::lock_guard lock(mutex_);
+  const auto fits = [&](const Mapping& mapping) { return mapping.size - mapping.used >= needed; };
+  auto mapping = std::ranges::find_if(mappings_, fits);
+  if (mapping == mappings_.end()) {
+    const std::size_t least = round_up(needed, kHugePage);
+    std::size_t size = std::max({least, kMapping, mapped_ / 2});  // few mappings: each wastes up to a huge page
+    try {
+      mappings_.reserve(mappings_.size() + 1);
+    } catch (const std::bad_alloc&) {
+      fail(bytes);
+    }
+    void* data = map_pages(size, true);
+    if (data == nullptr && size > least) data = map_pages(size = least, true);
+    if (data == nullptr) fail(bytes);
+    mappings_.push_back({static_cast<std::byte*>(data), size});
+    mapped_ += size;
+    mapping = std::prev(mappings_.end());
+  }
+  std::byte* data = mapping->begin + mapping->used;
+  mapping->used += needed;
+  ++mapping->blocks;
+  return {this, data, bytes};
+}
+
+void LastingMemory::release(void* data, std::size_t /*bytes*/) noexcept {
+  const std::lock_guard lock(mutex_);
+  const auto holds = [&](const Mapping& mapping) {
+    return data >= mapping.begin && data < mapping.begin + mapping.used;
+  };
+  const auto mapping = std::ranges::find_if(mappings_, holds);
+  if (--mapping->blocks > 0) return;
+  unmap_pages(mapping->begin, mapping->size);
+  mapped_ -= mapping->size;
+  mappings_.erase(mapping);
+}
+
+std::size_t LastingMemory::mapped_bytes() const {
+  const std::lock_guard lock(mutex_);
+  return mapped_;
 }
 
 }  // namespace baton::cpu

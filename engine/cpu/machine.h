@@ -52,6 +52,34 @@ class BlockPool {
   std::size_t used_ = 0, used_peak_ = 0, keeps_ = 0;  // bytes of large blocks
 };
 
+/// Memory of many blocks that live long and are released together, such as weights. They lie side by side in mappings
+/// of huge pages, which are given back with their last block. Threads: any.
+class LastingMemory final : public BufferOwner {
+ public:
+  LastingMemory() = default;
+  ~LastingMemory();
+  LastingMemory(const LastingMemory&) = delete;
+  LastingMemory& operator=(const LastingMemory&) = delete;
+
+  /// Returns zeroed memory, aligned to 64 bytes. Throws BackendError naming the size when memory is short.
+  Buffer allocate(std::size_t bytes);
+  void release(void* data, std::size_t bytes) noexcept override;
+
+  /// Returns the bytes of all mappings.
+  std::size_t mapped_bytes() const;
+
+ private:
+  struct Mapping {
+    std::byte* begin = nullptr;
+    std::size_t size = 0, used = 0;  // bytes
+    std::size_t blocks = 0;          // that were not released
+  };
+
+  mutable std::mutex mutex_;
+  std::vector<Mapping> mappings_;
+  std::size_t mapped_ = 0;  // bytes
+};
+
 // ThreadPool: runs the tasks of one operation on a fixed set of threads; the caller is one of them.
 // Threads: one caller at a time. Any thread may run any task, so a task must own the memory that it writes.
 

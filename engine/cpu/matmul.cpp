@@ -236,8 +236,9 @@ void pack_panel(Element* panel, std::int64_t index, std::span<const ConstTensorV
 
 }  // namespace
 
-std::unique_ptr<PackedMatrix> pack_matrix(Device& owner, ThreadPool& pool, std::span<const ConstTensorView> parts,
-                                          std::int64_t rows, const PackedForm& form) {
+std::unique_ptr<PackedMatrix> pack_matrix(LastingMemory& memory, ThreadPool& pool,
+                                          std::span<const ConstTensorView> parts, std::int64_t rows,
+                                          const PackedForm& form) {
   auto matrix = std::make_unique<PackedMatrix>();
   matrix->rows = rows;
   matrix->cols = parts[0].cols;
@@ -250,7 +251,7 @@ std::unique_ptr<PackedMatrix> pack_matrix(Device& owner, ThreadPool& pool, std::
   const std::int64_t panels = panels_of(rows);
   const std::int64_t depth = form.in_pairs ? 2 * pairs_of(matrix->cols) : matrix->cols;
   matrix->bytes = checked_bytes("load_matrix", panels * kPanel, depth, size_of(form.dtype));
-  matrix->storage = owner.allocate(matrix->bytes);
+  matrix->storage = memory.allocate(matrix->bytes);
   with_element(form.dtype, [&]<class Element>(Element) {
     auto* data = reinterpret_cast<Element*>(matrix->storage.data());
     pool.run(panels, panels * kPanel * depth,

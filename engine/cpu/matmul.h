@@ -184,9 +184,10 @@ struct PackedForm {
 };
 
 /// Stacks the parts, which are checked (backend.h) and have `rows` rows in total, into one matrix. The result's memory
-/// is `owner`'s. Throws BackendError, std::invalid_argument.
-std::unique_ptr<PackedMatrix> pack_matrix(Device& owner, ThreadPool& pool, std::span<const ConstTensorView> parts,
-                                          std::int64_t rows, const PackedForm& form);
+/// is `memory`'s. Throws BackendError, std::invalid_argument.
+std::unique_ptr<PackedMatrix> pack_matrix(LastingMemory& memory, ThreadPool& pool,
+                                          std::span<const ConstTensorView> parts, std::int64_t rows,
+                                          const PackedForm& form);
 
 /// Returns the matrix behind the interface. Throws std::invalid_argument when it belongs to another backend.
 const PackedMatrix& packed(const Matrix& matrix);

@@ -158,12 +158,12 @@ std::int64_t columns_of_task(std::int64_t width) { return width > 64 && width % 
 float sigmoid(float x) { return 1.0f / (1.0f + std::exp(-x)); }
 float softplus(float x) { return x > 20.0f ? x : std::log1p(std::exp(x)); }
 
-/// out[n] = x * scale / sqrt(sum of x^2 + 1e-6). The chain of the sum is that of a single lane.
-void write_unit(float* out, const float* x, std::int64_t n, float scale) {
+/// x[n] = x * scale / sqrt(sum of x^2 + 1e-6). The chain of the sum is that of a single lane.
+void make_unit(float* x, std::int64_t n, float scale) {
   float sum = 0.0f;
   for (std::int64_t i = 0; i < n; ++i) sum = std::fma(x[i], x[i], sum);
   const float factor = scale / std::sqrt(sum + 1e-6f);
-  for (std::int64_t i = 0; i < n; ++i) out[i] = x[i] * factor;
+  for (std::int64_t i = 0; i < n; ++i) x[i] *= factor;
 }
 
 }  // namespace
@@ -222,14 +222,12 @@ void CpuRecurrence::delta_rule(TensorView out, const DeltaRows& in, const DeltaS
   check_delta_rule(out, in, shape, weights, rows);
   find_chains(rows);
   const std::int64_t dk = shape.key_dim, dv = shape.value_dim, heads = shape.value_heads;
-  keys_.resize(static_cast<std::size_t>(out.rows * 2 * shape.key_cols()));
   gates_.resize(static_cast<std::size_t>(out.rows * 2 * heads));
   const float scale = 1.0f / std::sqrt(static_cast<float>(dk));
   pool_.run(rows.size(), rows.size() * 8 * shape.key_cols(), [&](std::int64_t i, int) {
     const std::int32_t t = rows.rows[static_cast<std::size_t>(i)];
-    float* keys = keys_.data() + t * 2 * shape.key_cols();
     for (std::int64_t head = 0; head < 2 * std::int64_t{shape.key_heads}; ++head)
-      write_unit(keys + head * dk, in.qkv.f32(t) + head * dk, dk, head < shape.key_heads ? scale : 1.0f);
+      make_unit(in.qkv.f32(t) + head * dk, dk, head < shape.key_heads ? scale : 1.0f);
     float* gates = gates_.data() + t * 2 * heads;
     for (std::int64_t head = 0; head < heads; ++head) {
       gates[2 * head] = std::exp(weights.rate[head] * softplus(in.decay.f32(t)[head] + weights.bias[head]));
@@ -246,7 +244,7 @@ void CpuRecurrence::delta_rule(TensorView out, const DeltaRows& in, const DeltaS
       const float* from = run.from == nullptr ? nullptr : run.from + at;
       for (std::int32_t i = run.begin; i < run.end; ++i) {
         const std::int32_t t = rows.rows[static_cast<std::size_t>(i)];
-        const float* keys = keys_.data() + t * 2 * shape.key_cols() + key_head * dk;
+        const float* keys = in.qkv.f32(t) + key_head * dk;
         const float* gates = gates_.data() + t * 2 * heads + 2 * head;
         const DeltaStep step{from,
                              run.to + at,

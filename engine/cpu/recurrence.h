@@ -76,7 +76,6 @@ class CpuRecurrence final : public Recurrence {
 
   ThreadPool& pool_;
   std::vector<std::span<const StateRun>> chains_;  // the runs of each sequence
-  std::vector<float> keys_;                        // [T, 2 key_cols] queries and keys of the delta rule's rows
   std::vector<float> gates_;                       // [T, heads, 2] what is kept, and what is written
 };
 

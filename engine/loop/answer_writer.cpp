@@ -200,7 +200,7 @@ ChosenToken AnswerWriter::choose(std::span<const float> logits, std::span<const 
                                  std::vector<float>& scratch) {
   if (is_forced()) return {-1, entropy};
   const TokenMask allowed = is_constrained() ? matcher_->allowed() : TokenMask{};
-  const TokenId id = sampler_.choose(logits, tokens, allowed, scratch).id;
+  const TokenId id = sampler_.choose(logits, {tokens, result_.tokens}, allowed, scratch).id;
   if (id < 0 && is_constrained())
     throw std::runtime_error("no token of the model's vocabulary continues the answer within its constraint");
   return {id, entropy};

@@ -13,6 +13,8 @@
 #include <string_view>
 #include <vector>
 
+#include <baton/system_facts.h>
+
 #include "engine/backend/recurrence.h"
 #include "engine/base/errors.h"
 
@@ -267,5 +269,14 @@ std::vector<std::string_view> model_classes();
 /// tower the text model is read ("text_config"), and left_out names the others. Throws ModelError: not JSON, a missing
 /// or impossible value, or something that is not supported, by name.
 ModelConfig parse_config(std::string_view json, const std::string& origin);
+
+// What is told of the families that config.cpp and gguf_config.cpp read.
+
+/// One for each family, in the order of its name. A test compares them with model_classes(), gguf_architectures() and
+/// the goldens.
+std::vector<ModelFamily> model_families();
+
+/// The families as a table of Markdown, for docs/models.md.
+std::string families_markdown();
 
 }  // namespace baton

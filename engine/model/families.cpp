@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/model/families.h"
+#include "engine/model/config.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

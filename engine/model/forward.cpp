@@ -68,6 +68,7 @@ Forward::Forward(Backend& backend, const Model& model)
       layers_(layer_list(model.config)),
       timer_(backend, model.config.layers),
       rows_(backend, model),
+      part_memory_(backend),
       gates_(backend, model.config),
       altup_({backend_, model_, rows_, timer_, gates_, states_}),
       outputs_(backend, model) {
@@ -83,11 +84,18 @@ Forward::Forward(Backend& backend, const Model& model)
 void Forward::reserve(std::int64_t rows, std::int64_t logits_rows) {
   if (rows > row_capacity_) {
     const std::int64_t n = std::max(rows, 2 * row_capacity_);
+    row_capacity_ = 0;  // until all of it is there
     rows_.allocate(n);
-    gates_.allocate(n);
     altup_.allocate(n);
-    for (const auto& kind : kinds_)
-      if (kind) kind->allocate(n);
+    part_memory_.begin_part(0);
+    gates_.allocate(part_memory_, n);
+    const std::size_t gates = part_memory_.taken();
+    for (const auto& kind : kinds_) {
+      if (!kind) continue;
+      part_memory_.begin_part(kind->has_gates() ? gates : 0);
+      kind->allocate(part_memory_, n);
+    }
+    part_memory_.provide();
     row_capacity_ = n;
   }
   outputs_.reserve(logits_rows);
@@ -147,7 +155,7 @@ bool Forward::can_replay(const StepRows& step, std::int32_t layer) const {
 void Forward::rehearse() {
   reserve(kRehearsedRows, kRehearsedRows);
   std::set<std::tuple<std::int64_t, std::int64_t, DType, bool>> done;
-  const auto run = [&](const Buffer& out, DType type, const Buffer& x, const Matrix& w, std::span<const float> bias) {
+  const auto run = [&](const Area& out, DType type, const Area& x, const Matrix& w, std::span<const float> bias) {
     if (!done.emplace(w.rows, w.cols, type, bias.empty()).second) return;
     for (std::int64_t rows = 1; rows <= kRehearsedRows; ++rows)
       backend_.matmul(out.view(type, rows, w.rows), x.view(backend_.operand_type(w.dtype), rows, w.cols), w, bias);

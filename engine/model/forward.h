@@ -98,6 +98,7 @@ class Forward {
   std::int64_t row_capacity_ = 0;
   StepTimer timer_;
   LayerRows rows_;
+  PartMemory part_memory_;
   Gates gates_;
   AltUp altup_;
   StepStates states_;

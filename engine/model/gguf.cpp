@@ -16,7 +16,6 @@
 #include "engine/base/errors.h"
 #include "engine/base/files.h"
 #include "engine/base/json_fields.h"
-#include "engine/model/fingerprint.h"
 #include "engine/model/weights.h"
 
 namespace baton {

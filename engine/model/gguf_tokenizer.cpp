@@ -59,12 +59,9 @@ std::int64_t special_id(const GgufMetadata& metadata, const std::string& which, 
   return metadata.integer(key, 0, static_cast<std::int64_t>(tokens) - 1);
 }
 
-std::vector<text::BpeTables::Token> vocabulary_of(const Tokens& tokens) {
-  std::vector<text::BpeTables::Token> vocabulary;
-  vocabulary.reserve(tokens.texts.size());
+void pass_used(const Tokens& tokens, const text::BpeTables::TakeToken& take) {
   for (std::size_t id = 0; id < tokens.texts.size(); ++id)
-    if (tokens.types[id] != TokenType::unused) vocabulary.push_back({tokens.texts[id], static_cast<TokenId>(id)});
-  return vocabulary;
+    if (tokens.types[id] != TokenType::unused) take(tokens.texts[id], static_cast<TokenId>(id));
 }
 
 /// True for Phi-3, whose special tokens take the blanks behind them; files do not say so. llama.cpp goes by the name,
@@ -271,7 +268,8 @@ std::shared_ptr<const Tokenizer> gguf_tokenizer(const GgufMetadata& metadata, co
   const Json json = byte_level ? byte_level_json(metadata, tokens, *words) : sentence_piece_json(metadata, tokens);
   if (byte_level && doubt != nullptr)
     *doubt = doubt_about(*words, metadata, tokens, rule.empty() && !metadata.contains(kPre));
-  const text::BpeTables tables{vocabulary_of(tokens), [&](const text::Vocabulary& vocabulary) {
+  const text::BpeTables tables{[&](const text::BpeTables::TakeToken& take) { pass_used(tokens, take); },
+                               [&](const text::Vocabulary& vocabulary) {
                                  return has_scores ? merges_by_score(metadata, tokens, vocabulary)
                                                    : merges_by_rank(metadata);
                                }};

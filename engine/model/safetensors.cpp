@@ -11,7 +11,6 @@
 #include "engine/base/files.h"
 #include "engine/base/json/json_parts.h"
 #include "engine/base/json_fields.h"
-#include "engine/model/fingerprint.h"
 #include "engine/model/weights.h"
 
 namespace baton {

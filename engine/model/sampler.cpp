@@ -80,6 +80,8 @@ std::string SamplingParams::problem() const {
   if (!(min_p >= 0.0f && min_p <= 1.0f)) return fmt::format("min_p is {}, expected 0 (off) to 1", min_p);
   if (!(repetition_penalty > 0.0f && std::isfinite(repetition_penalty)))
     return fmt::format("repetition_penalty is {}, expected more than 0; 1 is off", repetition_penalty);
+  if (!std::isfinite(presence_penalty)) return fmt::format("presence_penalty is {}; 0 is off", presence_penalty);
+  if (!std::isfinite(frequency_penalty)) return fmt::format("frequency_penalty is {}; 0 is off", frequency_penalty);
   return "";
 }
 
@@ -101,8 +103,8 @@ void Sampler::advance() {
   if (params_.temperature != 0.0f) next_uniform(state_);
 }
 
-ChosenToken Sampler::choose(std::span<const float> logits, std::span<const TokenId> seen,
-                            std::span<const std::uint32_t> allowed, std::vector<float>& scratch) {
+ChosenToken Sampler::choose(std::span<const float> logits, const Seen& seen, std::span<const std::uint32_t> allowed,
+                            std::vector<float>& scratch) {
   if (allowed.empty() && !penalises()) return chooser_.choose(logits, next());
   if (params_.temperature == 0.0f && !penalises()) return {highest_allowed(logits, allowed), 0.0f};
   scratch.assign(logits.begin(), logits.end());
@@ -111,22 +113,32 @@ ChosenToken Sampler::choose(std::span<const float> logits, std::span<const Token
   return chooser_.choose(scratch, next());
 }
 
-TokenId Sampler::sample(std::span<float> logits, std::span<const TokenId> seen) {
+TokenId Sampler::sample(std::span<float> logits, const Seen& seen) {
   if (penalises()) penalise(logits, seen);
   const TokenId id = id_of(chooser_.choose(logits, next()), logits.size());
   advance();
   return id;
 }
 
-void Sampler::penalise(std::span<float> logits, std::span<const TokenId> seen) {
+void Sampler::penalise(std::span<float> logits, const Seen& seen) {
   marked_.resize(logits.size());
-  for (const TokenId id : seen) {
-    if (id < 0 || static_cast<std::size_t>(id) >= logits.size() || marked_[id]) continue;
-    marked_[id] = true;
-    logits[id] = logits[id] < 0.0f ? logits[id] * params_.repetition_penalty : logits[id] / params_.repetition_penalty;
+  const auto is_logit = [&](TokenId id) { return id >= 0 && static_cast<std::size_t>(id) < logits.size(); };
+  const auto once = [&](std::span<const TokenId> ids, const auto& change) {
+    for (const TokenId id : ids) {
+      if (!is_logit(id) || marked_[id]) continue;
+      marked_[id] = true;
+      change(logits[id]);
+    }
+    for (const TokenId id : ids)
+      if (is_logit(id)) marked_[id] = false;
+  };
+  if (const float by = params_.repetition_penalty; by != 1.0f)
+    once(seen.all, [by](float& logit) { logit = logit < 0.0f ? logit * by : logit / by; });
+  if (const float by = params_.presence_penalty; by != 0.0f) once(seen.output, [by](float& logit) { logit -= by; });
+  if (const float by = params_.frequency_penalty; by != 0.0f) {
+    for (const TokenId id : seen.output)
+      if (is_logit(id)) logits[id] -= by;
   }
-  for (const TokenId id : seen)
-    if (id >= 0 && static_cast<std::size_t>(id) < logits.size()) marked_[id] = false;
 }
 
 TokenId id_of(const ChosenToken& chosen, std::size_t logits) {

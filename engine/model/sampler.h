@@ -19,6 +19,8 @@ struct SamplingParams {
   float top_p = 1.0f;               // 1: off
   float min_p = 0.0f;               // 0: off
   float repetition_penalty = 1.0f;  // 1: off; over prompt and output, as in Transformers
+  float presence_penalty = 0.0f;    // 0: off; taken from the logit of each token that the output has, as OpenAI says
+  float frequency_penalty = 0.0f;   // 0: off; the same for each time that the output has it
   std::uint64_t seed = 0;
 
   /// Returns the first invalid parameter with the value found and the range expected; empty when all are valid.
@@ -26,32 +28,38 @@ struct SamplingParams {
 };
 
 /// One per sequence; the same seed and logits give the same tokens on every machine and device.
-/// Order: the tokens that are allowed, then as Transformers applies them: repetition penalty, temperature, top-k,
-/// top-p, min-p.
+/// Order: the tokens that are allowed, repetition penalty, presence and frequency penalty, and then as in Transformers:
+/// temperature, top-k, top-p, min-p.
 class Sampler {
  public:
   /// Throws std::invalid_argument with params.problem().
   explicit Sampler(const SamplingParams& params);
 
   /// True when the choice needs the seen tokens in addition to the logits.
-  bool penalises() const { return params_.repetition_penalty != 1.0f; }
+  bool penalises() const {
+    return params_.repetition_penalty != 1.0f || params_.presence_penalty != 0.0f || params_.frequency_penalty != 0.0f;
+  }
 
   /// Returns the parameters of the next choice, for a sampler that does not penalise; unchanged until advance().
   /// `ahead`: those after that many calls of advance().
   TokenChoice next(std::int32_t ahead = 0) const;
-  /// Chooses the next token on the host, from logits [V]. `seen`: ids of prompt and output so far. `allowed`: one bit
-  /// for each id, 32 in a word; empty: all are allowed. `scratch` is for logits that are changed: penalised, or those
-  /// of tokens that are not allowed. Returns the same until advance() is called.
-  ChosenToken choose(std::span<const float> logits, std::span<const TokenId> seen,
-                     std::span<const std::uint32_t> allowed, std::vector<float>& scratch);
+  /// Ids of the prompt and the output so far, and the output among them.
+  struct Seen {
+    std::span<const TokenId> all, output;
+  };
+  /// Chooses the next token on the host, from logits [V]. `allowed`: one bit for each id, 32 in a word; empty: all are
+  /// allowed. `scratch` is for logits that are changed: penalised, or those of tokens that are not allowed. Returns the
+  /// same until advance() is called.
+  ChosenToken choose(std::span<const float> logits, const Seen& seen, std::span<const std::uint32_t> allowed,
+                     std::vector<float>& scratch);
   /// Advances the generator after a token was chosen.
   void advance();
 
   /// Chooses the next token and advances. Throws std::runtime_error when no logit is finite.
-  TokenId sample(std::span<float> logits, std::span<const TokenId> seen);
+  TokenId sample(std::span<float> logits, const Seen& seen);
 
  private:
-  void penalise(std::span<float> logits, std::span<const TokenId> seen);
+  void penalise(std::span<float> logits, const Seen& seen);
 
   SamplingParams params_;
   std::uint64_t state_;  // state of splitmix64; one step for each token that is not chosen greedily

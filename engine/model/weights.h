@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -205,5 +206,13 @@ using LoadProgress = std::function<void(double)>;
 /// with matrices that the file holds unquantised and that are kept in bf16.
 Weights load_weights(Backend& backend, const ModelConfig& config, const WeightSource& files, DType dtype,
                      const LoadProgress& progress = {}, DType activations = DType::f32);
+
+// What tells two models apart: every byte of their files. What is stored for a model is keyed by it.
+
+/// XXH3-128 over the settings and every byte of the files, as 32 hexadecimal digits. The hash of a large file is kept
+/// in the user's cache by the file's path, size and time of change, and is then not computed again. Empty if it was
+/// stopped. Throws ModelError if a file cannot be read. Safe from any thread.
+std::string fingerprint_of(std::string_view settings, std::span<const InputFile* const> files,
+                           const std::stop_token& stop = {});
 
 }  // namespace baton

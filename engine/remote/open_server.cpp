@@ -17,6 +17,7 @@
 #include "engine/backend/backend.h"
 #include "engine/base/errors.h"
 #include "engine/base/hash.h"
+#include "engine/base/json/json_parts.h"
 #include "engine/base/utf8.h"
 #include "engine/remote/remote_engine.h"
 #include "engine/remote/server_api.h"
@@ -75,7 +76,11 @@ HttpCall ModelServer::call(const std::string& path, std::string body) const {
 std::string ModelServer::problem(const HttpEnd& end) const {
   if (!end.problem.empty()) return problem(end.problem);
   const std::string words = words_of_error(end.body);
-  return problem(fmt::format("it answered with status {}{}{}", end.status, words.empty() ? "" : ": ", words));
+  const bool absent =
+      (end.status == 404 || end.status == 405 || end.status == 501) && end.url.starts_with(address_.endpoint);
+  const std::string path = absent ? end.url.substr(address_.endpoint.size()) : "";
+  return problem(fmt::format("it answered {}with status {}{}{}", absent ? path + " " : "", end.status,
+                             words.empty() ? "" : ": ", words));
 }
 
 /// What the waiting thread and the loop share; the loop may hold it longer.
@@ -142,11 +147,12 @@ JsonDocument ModelServer::fetch(const std::string& path, const std::string& body
   }
 }
 
-std::optional<JsonDocument> ModelServer::find(const std::string& path, const std::stop_token& stop) {
+std::optional<JsonDocument> ModelServer::find(const std::string& path, const std::stop_token& stop,
+                                              const std::string& body) {
   std::string answer;
-  const HttpEnd end = wait(path, "", answer, stop);
+  const HttpEnd end = wait(path, body, answer, stop);
   if (end.status == 0 || end.status == 401 || end.status == 403 || end.status == 503 || !end.problem.empty())
-    return fetch(path, "", stop);  // it is not there, loads its model, or wants a key
+    return fetch(path, body, stop);  // it is not there, loads its model, or wants a key
   if (!end.ok()) return std::nullopt;
   try {
     return parse_server_json(answer, path);
@@ -517,6 +523,7 @@ class ServerOpening {
           fmt::format("api '{}' needs 'tokenizer' in the workflow's file: the server tells neither its chat template "
                       "nor which tokens are special",
                       api->name()));
+    check_tokenizer(model.id);
     RemoteEngine::Parts parts;
     if (!models_.empty()) parts.identity_path = "/v1/models";
     parts.identity_of = [id = model.id](std::string_view json) {
@@ -545,6 +552,23 @@ class ServerOpening {
     parts.text = with_address(std::move(text));
     parts.info.device_description = fmt::format("server at {}, {}", server_->shown(), name);
     return engine(std::move(parts));
+  }
+
+  /// A server that tokenizes, as vLLM does, has to make the same ids of a text with letters, digits, signs and blanks.
+  void check_tokenizer(const std::string& model) {
+    static const std::string kSample = "Hello, W\u00F6rld: 12 + 345?\n\tdef f(x): return {\"a\": [x]}  \u6F22\u5B57";
+    const std::optional<JsonDocument> answer =
+        server_->find("/tokenize", stop_,
+                      RequestBody().set("model", model).set("prompt", kSample).set("add_special_tokens", false).text());
+    if (!answer || !(*answer)->is_object()) return;
+    const Json* told = JsonFields(**answer, "its answer to /tokenize").find("tokens");
+    if (told == nullptr || !told->is_array() || told->empty()) return;
+    const std::vector<TokenId> ours = model_.text->tokenizer->encode(kSample, SpecialTokens::as_text);
+    if (*told == Json(ours)) return;
+    throw ModelError(
+        fmt::format("its tokenizer is not that of 'tokenizer' in the workflow's file: it makes {} tokens of a sample "
+                    "text, beginning with {}, and the file's {}, beginning with {}",
+                    told->size(), beginning(json_text((*told)[0]), 20), ours.size(), ours.front()));
   }
 
   std::shared_ptr<const ModelText> with_address(ModelText text) const {

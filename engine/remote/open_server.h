@@ -36,9 +36,10 @@ class ModelServer {
   /// Throws BackendError, and Interrupted soon after a stop was requested.
   JsonDocument fetch(const std::string& path, const std::string& body, const std::stop_token& stop = {});
   /// The same, or nothing: there is no such path, or it answers with something else.
-  std::optional<JsonDocument> find(const std::string& path, const std::stop_token& stop);
+  std::optional<JsonDocument> find(const std::string& path, const std::stop_token& stop, const std::string& body = {});
 
-  /// "server http://host:8000: it answered with status 503: Loading model".
+  /// "server http://host:8000: it answered with status 503: Loading model". A status that says that there is nothing at
+  /// the path comes with the path.
   std::string problem(const HttpEnd& end) const;
   std::string problem(const std::string& words) const { return "server " + shown_ + ": " + words; }
 

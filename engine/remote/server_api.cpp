@@ -177,6 +177,14 @@ class LlamaApi final : public ServerApi {
   bool ids() const override { return true; }
   std::int32_t cache_block() const override { return kLlamaBlock; }
 
+  std::string refusal(const GenerationRequest& request) const override {
+    if (std::string why = ServerApi::refusal(request); !why.empty()) return why;
+    const SamplingParams& sampling = request.sampling;
+    if (sampling.presence_penalty != 0.0f || sampling.frequency_penalty != 0.0f)
+      return "the presence and frequency penalties of llama-server count the prompt, too";
+    return {};
+  }
+
   ServerRequest answer(const GenerationRequest& request, const std::vector<TokenId>& prompt, int slot) const override {
     const SamplingParams& sampling = request.sampling;
     RequestBody body = common(prompt, slot);
@@ -315,6 +323,8 @@ class OpenAiApi final : public ServerApi {
     body.set("top_p", request.sampling.top_p).set("seed", request.sampling.seed % kOpenAiSeeds).set("stream", true);
     body.set("stream_options", RequestBody().set("include_usage", true));
     if (!request.stop.empty()) body.set("stop", request.stop);
+    if (const float by = request.sampling.presence_penalty; by != 0.0f) body.set("presence_penalty", by);
+    if (const float by = request.sampling.frequency_penalty; by != 0.0f) body.set("frequency_penalty", by);
     if (ids_) return {"/v1/completions", body.set("prompt", prompt).text()};
     std::vector<RequestBody> messages;
     for (const ChatMessage& message : messages_of(prompt))
@@ -376,8 +386,8 @@ class VllmApi final : public ServerApi {
     body.set("top_p", sampling.top_p);
     body.set("min_p", sampling.min_p);
     body.set("repetition_penalty", sampling.repetition_penalty);
-    body.set("presence_penalty", 0.0);
-    body.set("frequency_penalty", 0.0);
+    body.set("presence_penalty", sampling.presence_penalty);
+    body.set("frequency_penalty", sampling.frequency_penalty);
     body.set("skip_special_tokens", !request.thinking);  // its markers may be special
     body.set("ignore_eos", false);
     body.set("seed", sampling.seed % kVllmSeeds);
@@ -442,7 +452,7 @@ class SglangApi final : public ServerApi {
     params.set("max_new_tokens", request.max_tokens).set("temperature", sampling.temperature);
     params.set("top_k", sampling.top_k > 0 ? sampling.top_k : -1).set("top_p", sampling.top_p);
     params.set("min_p", sampling.min_p).set("repetition_penalty", sampling.repetition_penalty);
-    params.set("presence_penalty", 0.0).set("frequency_penalty", 0.0);
+    params.set("presence_penalty", sampling.presence_penalty).set("frequency_penalty", sampling.frequency_penalty);
     params.set("skip_special_tokens", !request.thinking);  // its markers may be special
     params.set("ignore_eos", false).set("sampling_seed", sampling.seed % kSglangSeeds);
     if (!request.stop.empty()) {

@@ -244,10 +244,11 @@ BpeTables tables_of(const Json& model, const Where& where) {
   const Json& tokens = member(model, "vocab", where);
   const Where in_vocabulary = where.in("vocab");
   if (!tokens.is_object()) in_vocabulary.fail("expected an object of tokens and their ids");
-  tables.tokens.reserve(tokens.size());
-  const TokenId limit = id_limit(tokens.size());
-  for (const auto& [token, id] : tokens.get_ref<const Json::object_t&>())
-    tables.tokens.push_back({token, index_of(id, limit, in_vocabulary.in(in_quotes(token)))});
+  tables.tokens = [&tokens, in_vocabulary](const BpeTables::TakeToken& take) {
+    const TokenId limit = id_limit(tokens.size());
+    for (const auto& [token, id] : tokens.get_ref<const Json::object_t&>())
+      take(token, index_of(id, limit, in_vocabulary.in(in_quotes(token))));
+  };
   const Json& merges = array_member(model, "merges", where);
   tables.merges = [&merges, inside = where.in("merges")](const Vocabulary&) {
     return BpeTables::Merges{merges.size(),
@@ -272,9 +273,9 @@ Bpe::Bpe(const Json& model, const BpeTables& tables, Vocabulary& vocabulary, con
 
 void Bpe::add_tokens(const BpeTables& tables, const Json& model, Vocabulary& vocabulary, const Where& where) {
   const Where inside = where.in("vocab");
-  if (tables.tokens.empty()) inside.fail("expected an object of tokens and their ids");
   low_characters_.fill(-1);
-  for (const BpeTables::Token& token : tables.tokens) vocabulary.add(token.text, token.id, inside);
+  tables.tokens([&](std::string_view token, TokenId id) { vocabulary.add(token, id, inside); });
+  if (vocabulary.size() == 0) inside.fail("expected an object of tokens and their ids");
   const bool ignore_merges = bool_member(model, "ignore_merges", false, where);
   for (TokenId id = 0; id < vocabulary.size(); ++id) {
     const auto token = vocabulary.token(id);

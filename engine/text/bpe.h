@@ -88,16 +88,13 @@ using Merge = std::pair<std::string_view, std::string_view>;
 /// The tokens and merges of a model: what the "vocab" and "merges" of a tokenizer.json hold. The texts belong to the
 /// file that they were read from.
 struct BpeTables {
-  struct Token {
-    std::string_view text;
-    TokenId id;
-  };
+  using TakeToken = std::function<void(std::string_view text, TokenId id)>;
   /// By rank, one at a time: half a million of them take 16 MB.
   struct Merges {
     std::size_t size = 0;
     std::function<Merge(std::size_t rank)> at;  // throws ModelError
   };
-  std::vector<Token> tokens;
+  std::function<void(const TakeToken& take)> tokens;  // passes them all; throws ModelError
   std::function<Merges(const Vocabulary& vocabulary)>
       merges;  // makes them for the tokens' vocabulary; throws ModelError
 };

@@ -26,6 +26,7 @@ struct ChatCall {
   std::string name;
   std::string arguments;  // a JSON object
   bool as_text = false;   // the template gets the arguments as a text
+  bool operator==(const ChatCall&) const = default;
 };
 
 /// Bytes of a text that come from a value: from something that neither a chat template nor the author of a prompt

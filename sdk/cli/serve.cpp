@@ -84,6 +84,18 @@ std::map<std::string, std::string> inputs_of(const Workflow& workflow, const std
   return inputs;
 }
 
+/// Whether a file to serve is a model, not a workflow.
+bool is_model(const std::string& path) {
+  return path.starts_with("hf:") || std::filesystem::path(path).extension() == ".gguf" ||
+         std::filesystem::is_regular_file(std::filesystem::path(path) / "config.json");
+}
+
+/// "qwen" of models/qwen.gguf, models/qwen/ and hf:org/qwen.
+std::string model_name(const std::string& path) {
+  const std::filesystem::path file(path.ends_with('/') ? path.substr(0, path.size() - 1) : path);
+  return file.extension() == ".gguf" ? file.stem().string() : file.filename().string();
+}
+
 serve::ServedWorkflows load(const ServeArguments& arguments) {
   std::map<std::string, std::string> messages;  // by workflow; "": of all
   for (const std::string& message : arguments.messages) messages.insert(named(message));
@@ -92,6 +104,10 @@ serve::ServedWorkflows load(const ServeArguments& arguments) {
   serve::ServedWorkflows workflows;
   for (const std::string& file : arguments.files) {
     auto [name, path] = named(file);
+    if (is_model(path)) {
+      workflows.add(serve::serve_model(name.empty() ? model_name(path) : name, path));
+      continue;
+    }
     if (name.empty()) name = std::filesystem::path(path).stem().string();
     WorkflowArguments one = arguments.workflow;
     one.file = path;
@@ -112,6 +128,31 @@ serve::ServedWorkflows load(const ServeArguments& arguments) {
     if (!used[name]) throw Failure(kUsage, fmt::format("--input {}: no workflow has this input", name));
   }
   return workflows;
+}
+
+/// The workflows and plain models, and the model that replaces those of the workflows: without files, `--model` is what
+/// is served.
+std::pair<serve::ServedWorkflows, std::string> served(const ServeArguments& given) {
+  ServeArguments arguments = given;
+  std::string replacement = arguments.workflow.default_model();
+  if (arguments.files.empty()) {
+    if (arguments.workflow.models.empty())
+      throw Failure(kUsage, "expected workflow files or models to serve: baton serve team.yaml, or --model FILE");
+    std::swap(arguments.files, arguments.workflow.models);
+    replacement.clear();
+  }
+  const auto plain = [](const std::string& file) { return is_model(named(file).second); };
+  const bool some = std::ranges::any_of(arguments.files, plain), all = std::ranges::all_of(arguments.files, plain);
+  if (!given.files.empty() && some && !replacement.empty())
+    throw Failure(kUsage,
+                  "--model: with models among the files it would replace those, too; give NAME=PATH, where NAME "
+                  "is one of the workflow's models");
+  if (given.files.empty() && !all)
+    throw Failure(kUsage, fmt::format("--model {}: expected a .gguf file, a folder of a model or hf:ORG/NAME",
+                                      arguments.files.front()));
+  if (all && !(arguments.workflow.set.empty() && arguments.workflow.relay.empty()))
+    throw Failure(kUsage, "--set and --relay are for workflows; what a plain model does, its requests say");
+  return {load(arguments), replacement};
 }
 
 std::string url_of(const serve::ServeOptions& options, int port) {
@@ -138,8 +179,8 @@ int serve_workflows(const ServeArguments& arguments) {
                    [](const std::string& line) { note(printable(line, Lines::fold) + "\n"); });
     options.follow_run = [&traces] { return traces->follow(); };
   }
-  serve::ServedWorkflows workflows = load(arguments);
-  const Engine engine = Engine::open(arguments.engine.options(arguments.workflow.default_model(), arguments.quiet));
+  const auto [workflows, model] = served(arguments);
+  const Engine engine = Engine::open(arguments.engine.options(model, arguments.quiet));
   serve::Server server(engine, workflows, options);  // first, so that a port that is taken is known at once
   for (const serve::ServedWorkflow& one : workflows.all()) engine.prepare(one.workflow);
   if (!arguments.quiet)
@@ -154,11 +195,12 @@ int serve_workflows(const ServeArguments& arguments) {
 }  // namespace
 
 void add_serve(CommandLine& line) {
-  auto* verb = line.add_verb("serve", "Answer HTTP requests with workflows, in OpenAI's interface");
+  auto* verb = line.add_verb("serve", "Answer HTTP requests with workflows or plain models, in OpenAI's interface");
   auto arguments = std::make_shared<ServeArguments>();
   serve::ServeOptions& server = arguments->server;
-  verb->add_option("files", arguments->files, "Workflow files; each is a model, by its file's name or NAME")
-      ->required()
+  verb->add_option("files", arguments->files,
+                   "Workflow files; each is a model, by its file's name or NAME. A .gguf file, a folder of a model or "
+                   "hf:ORG/NAME is served as it is")
       ->type_name("[NAME=]FILE");
   verb->add_option("--address", server.address, "Where to listen; an address of other machines needs a key")
       ->capture_default_str();
@@ -212,6 +254,8 @@ void add_serve(CommandLine& line) {
       "one. Ctrl-C or SIGTERM ends the server once running requests have ended; a second one ends it at once.\n\n"
       "Examples:\n"
       "  baton serve team.yaml\n"
+      "  baton serve --model qwen2.5-coder-1.5b.gguf\n"
+      "  baton serve team.yaml qwen2.5-coder-1.5b.gguf\n"
       "  curl http://127.0.0.1:8080/v1/chat/completions -H 'Content-Type: application/json' \\\n"
       "    -d '{\"model\": \"team\", \"messages\": [{\"role\": \"user\", \"content\": \"How many legs have 7 "
       "hens?\"}]}'\n\n"

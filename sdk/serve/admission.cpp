@@ -73,6 +73,10 @@ std::optional<std::size_t> ApiKeys::find(std::string_view authorization) const {
     const std::string pair = from_base64(basic).value_or("");
     given = pair.substr(std::min(pair.find(':'), pair.size() - 1) + 1);
   }
+  return find_key(given);
+}
+
+std::optional<std::size_t> ApiKeys::find_key(std::string_view given) const {
   std::optional<std::size_t> found;
   for (std::size_t i = 0; i < keys_.size(); ++i) {
     if (equal_in_constant_time(keys_[i], given)) found = i;
@@ -120,6 +124,8 @@ constexpr std::array<std::string_view, kEndpoints> kPaths = {"/",
                                                              "/v1/models/{model}",
                                                              "/v1/chat/completions",
                                                              "/v1/completions",
+                                                             "/v1/responses",
+                                                             "/v1/messages",
                                                              "/v1/approvals",
                                                              "/v1/approvals/{id}"};
 
@@ -171,10 +177,11 @@ Admitted admit(const RequestHead& head, const ApiKeys& keys, const ServeOptions&
   check_site(head, keys);
   std::size_t key = 0;
   if (!keys.empty()) {
-    const auto found = keys.find(head.authorization);
+    const auto found = head.authorization.empty() ? keys.find_key(head.api_key) : keys.find(head.authorization);
     if (!found)
       throw ApiError(401, "invalid_api_key",
-                     head.authorization.empty() ? "a key is needed: Authorization: Bearer KEY" : "the key is wrong");
+                     head.authorization.empty() && head.api_key.empty() ? "a key is needed: Authorization: Bearer KEY"
+                                                                        : "the key is wrong");
     key = *found;
   }
   Admitted admitted = find_endpoint(head.target);

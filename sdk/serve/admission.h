@@ -27,6 +27,8 @@ class ApiKeys {
   /// The index of the key that the value of a header Authorization carries, "Bearer KEY" or "Basic ..." with the key as
   /// the password, as a browser sends it; nothing: it carries none of them. Compares with every key in constant time.
   std::optional<std::size_t> find(std::string_view authorization) const;
+  /// The same for a key alone.
+  std::optional<std::size_t> find_key(std::string_view given) const;
 
  private:
   std::vector<std::string> keys_;
@@ -57,8 +59,20 @@ class RateLimit {
   std::map<std::string, Bucket> buckets_;
 };
 
-enum class Endpoint : std::uint8_t { page, health, metrics, models, model, chat, completion, approvals, approval };
-inline constexpr std::size_t kEndpoints = 9;
+enum class Endpoint : std::uint8_t {
+  page,
+  health,
+  metrics,
+  models,
+  model,
+  chat,
+  completion,
+  responses,
+  messages,
+  approvals,
+  approval
+};
+inline constexpr std::size_t kEndpoints = 11;
 
 /// The path, "/v1/models/{model}" for that of one model.
 std::string_view path_of(Endpoint endpoint);
@@ -66,6 +80,7 @@ std::string_view path_of(Endpoint endpoint);
 /// The fields of a header that count; empty: absent.
 struct RequestHead {
   std::string_view method, target, host, origin, authorization, content_type, content_encoding;
+  std::string_view api_key;  // x-api-key, as clients of Anthropic's interface send it
   std::optional<std::uint64_t> content_length{};
 };
 
@@ -85,12 +100,10 @@ std::string_view methods_of(std::string_view target);
 /// The value of WWW-Authenticate in an answer with the status 401: a browser then asks for the key.
 std::string_view challenge_of(std::string_view target);
 
-/// True if requests for a path have a body.
-constexpr bool takes_body(Endpoint endpoint) {
-  return endpoint == Endpoint::chat || endpoint == Endpoint::completion || endpoint == Endpoint::approval;
-}
-
 /// True if a path is one whose requests run a workflow.
-constexpr bool runs(Endpoint endpoint) { return endpoint == Endpoint::chat || endpoint == Endpoint::completion; }
+constexpr bool runs(Endpoint endpoint) { return endpoint >= Endpoint::chat && endpoint <= Endpoint::messages; }
+
+/// True if requests for a path have a body.
+constexpr bool takes_body(Endpoint endpoint) { return runs(endpoint) || endpoint == Endpoint::approval; }
 
 }  // namespace baton::serve

@@ -197,69 +197,95 @@ const std::vector<std::pair<const char*, json>>& refused_fields() {
   return fields;
 }
 
-ApiError wrong(const std::string& param, const std::string& expected, const json& found) {
+bool flag(const json& object, const char* name, const std::string& param) {
+  const json* value = member_of(object, name);
+  if (value == nullptr) return false;
+  if (!value->is_boolean()) throw wrong_value(param, "true or false", *value);
+  return value->get<bool>();
+}
+
+}  // namespace
+
+ApiError wrong_value(const std::string& param, const std::string& expected, const json& found) {
   return {400, "invalid_value",
           fmt::format("{}: expected {}, found {}", param, expected, beginning(json_text(found), 60)), param};
 }
 
-const json* member(const json& object, const char* name) {
-  const auto at = object.find(name);
+const json* member_of(const json& object, const char* name) {
+  const auto at = object.is_object() ? object.find(name) : object.end();
   return at == object.end() || at->is_null() ? nullptr : &*at;
 }
 
-bool flag(const json& object, const char* name, const std::string& param) {
-  const json* value = member(object, name);
-  if (value == nullptr) return false;
-  if (!value->is_boolean()) throw wrong(param, "true or false", *value);
-  return value->get<bool>();
-}
-
-/// A text, or a list of parts that are texts.
-std::string text_of(const json& content, const std::string& param) {
+std::string content_text(const json& content, const std::string& param) {
   if (content.is_string()) return content.get<std::string>();
-  if (!content.is_array()) throw wrong(param, "a text or a list of parts", content);
+  if (!content.is_array()) throw wrong_value(param, "a text or a list of parts", content);
   std::string text;
   for (const json& part : content) {
-    const json* type = part.is_object() ? member(part, "type") : nullptr;
-    const json* of_part = part.is_object() ? member(part, "text") : nullptr;
-    if (type == nullptr || *type != "text" || of_part == nullptr || !of_part->is_string())
-      throw wrong(param, "parts of type text", part);
+    const json* type = part.is_object() ? member_of(part, "type") : nullptr;
+    const json* of_part = part.is_object() ? member_of(part, "text") : nullptr;
+    const bool is_text = type != nullptr && (*type == "text" || *type == "input_text" || *type == "output_text");
+    if (!is_text || of_part == nullptr || !of_part->is_string()) throw wrong_value(param, "parts of type text", part);
     text += (text.empty() ? "" : "\n") + of_part->get<std::string>();
   }
   return text;
+}
+
+namespace {
+
+void check_refused(const json& body) {
+  const json* choice = member_of(body, "tool_choice");
+  const bool calls_nothing = choice != nullptr && *choice == "none";
+  for (const auto& [name, nothing] : refused_fields()) {
+    const json* value = member_of(body, name);
+    if (value == nullptr || *value == nothing || (value->is_array() && value->empty())) continue;
+    if (calls_nothing && std::string_view(name) == "tools") continue;
+    throw ApiError(400, "unsupported_parameter",
+                   fmt::format("{}: {} is not supported; a workflow decides it in its file", name,
+                               beginning(json_text(*value), 60)),
+                   name);
+  }
+}
+
+/// Fields of a request for a workflow that change nothing about its answer.
+std::vector<std::string> unread_fields(const json& body) {
+  static const std::set<std::string, std::less<>> kRead = {"model", "messages", "prompt", "stream",  "stream_options",
+                                                           "seed",  "baton",    "user",   "metadata"};
+  std::vector<std::string> unread;
+  for (const auto& [name, value] : body.items()) {
+    const auto refused = [&](const auto& field) { return field.first == name; };
+    if (!value.is_null() && !kRead.contains(name) && std::ranges::none_of(refused_fields(), refused))
+      unread.push_back(beginning(name, 60));
+  }
+  return unread;
 }
 
 /// The fields that both interfaces share.
 ChatRequest read_settings(const json& body, const ServedWorkflows& workflows) {
   if (!body.is_object())
     throw ApiError(400, "invalid_json", fmt::format("expected a JSON object, found {}", body.type_name()));
-  for (const auto& [name, nothing] : refused_fields()) {
-    const json* value = member(body, name);
-    if (value == nullptr || *value == nothing || (value->is_array() && value->empty())) continue;
-    throw ApiError(400, "unsupported_parameter",
-                   fmt::format("{}: {} is not supported; a workflow decides it in its file", name,
-                               beginning(json_text(*value), 60)),
-                   name);
-  }
   ChatRequest request;
-  const json* model = member(body, "model");
+  const json* model = member_of(body, "model");
   if (model == nullptr) throw ApiError(400, "missing_value", "model: expected the name of a workflow", "model");
-  if (!model->is_string()) throw wrong("model", "the name of a workflow", *model);
+  if (!model->is_string()) throw wrong_value("model", "the name of a workflow", *model);
   request.workflow = workflows.find(model->get<std::string>());
   if (request.workflow == nullptr)
     throw ApiError(404, "model_not_found",
                    fmt::format("model: unknown workflow '{}'; expected one of: {}",
                                beginning(model->get<std::string>(), 60), workflows.names()),
                    "model");
+  if (request.workflow->model.empty()) {
+    check_refused(body);
+    request.unread_fields = unread_fields(body);
+  }
   request.inputs = request.workflow->inputs;
-  if (const json* seed = member(body, "seed")) {
-    if (!seed->is_number_integer()) throw wrong("seed", "an integer", *seed);
+  if (const json* seed = member_of(body, "seed")) {
+    if (!seed->is_number_integer()) throw wrong_value("seed", "an integer", *seed);
     request.seed =
         seed->is_number_unsigned() ? seed->get<std::uint64_t>() : static_cast<std::uint64_t>(seed->get<std::int64_t>());
   }
   request.stream = flag(body, "stream", "stream");
-  if (const json* options = member(body, "stream_options")) {
-    if (!options->is_object()) throw wrong("stream_options", "an object", *options);
+  if (const json* options = member_of(body, "stream_options")) {
+    if (!options->is_object()) throw wrong_value("stream_options", "an object", *options);
     if (!request.stream)
       throw ApiError(400, "invalid_value", "stream_options: expected only with stream: true", "stream_options");
     request.include_usage = flag(*options, "include_usage", "stream_options.include_usage");
@@ -269,9 +295,9 @@ ChatRequest read_settings(const json& body, const ServedWorkflows& workflows) {
 
 /// The field `baton`: other inputs, and whether the run's events are wanted.
 void read_extension(const json& body, ChatRequest& request) {
-  const json* extension = member(body, "baton");
+  const json* extension = member_of(body, "baton");
   if (extension == nullptr) return;
-  if (!extension->is_object()) throw wrong("baton", "an object", *extension);
+  if (!extension->is_object()) throw wrong_value("baton", "an object", *extension);
   for (const auto& [name, value] : extension->items()) {
     if (name != "events" && name != "inputs")
       throw ApiError(400, "invalid_value",
@@ -282,9 +308,9 @@ void read_extension(const json& body, ChatRequest& request) {
   if (request.events && !request.stream)
     throw ApiError(400, "invalid_value", "baton.events: events are a part of a stream; expected stream: true",
                    "baton.events");
-  const json* inputs = member(*extension, "inputs");
+  const json* inputs = member_of(*extension, "inputs");
   if (inputs == nullptr) return;
-  if (!inputs->is_object()) throw wrong("baton.inputs", "an object", *inputs);
+  if (!inputs->is_object()) throw wrong_value("baton.inputs", "an object", *inputs);
   for (const auto& [name, value] : inputs->items()) {
     const std::string param = "baton.inputs." + beginning(name, 60);
     const bool is_history = name == request.workflow->history;
@@ -297,17 +323,18 @@ void read_extension(const json& body, ChatRequest& request) {
 
 /// A message's role as workflows know it.
 std::string role_of(const json& message, const std::string& param) {
-  const json* role = message.is_object() ? member(message, "role") : nullptr;
-  if (role == nullptr) throw wrong(param, "an object with role and content", message);
+  const json* role = message.is_object() ? member_of(message, "role") : nullptr;
+  if (role == nullptr) throw wrong_value(param, "an object with role and content", message);
   if (*role == "developer") return "system";
-  if (*role == "system" || *role == "user" || *role == "assistant") return role->get<std::string>();
-  throw wrong(param + ".role", "system, developer, user or assistant", *role);
+  if (*role == "system" || *role == "user" || *role == "assistant" || *role == "tool") return role->get<std::string>();
+  throw wrong_value(param + ".role", "system, developer, user, assistant or tool", *role);
 }
 
 void read_messages(const json& body, ChatRequest& request) {
-  const json* messages = member(body, "messages");
+  const json* messages = member_of(body, "messages");
   if (messages == nullptr) throw ApiError(400, "missing_value", "messages: expected a list of messages", "messages");
-  if (!messages->is_array() || messages->empty()) throw wrong("messages", "a list of at least one message", *messages);
+  if (!messages->is_array() || messages->empty())
+    throw wrong_value("messages", "a list of at least one message", *messages);
   if (messages->size() > kMaxMessages)
     throw ApiError(400, "invalid_value",
                    fmt::format("messages: expected at most {}, found {}", kMaxMessages, messages->size()), "messages");
@@ -317,15 +344,20 @@ void read_messages(const json& body, ChatRequest& request) {
     const json& one = (*messages)[i];
     const std::string param = fmt::format("messages[{}]", i);
     const std::string role = role_of(one, param);
-    const json* content = member(one, "content");
-    if (content == nullptr) throw ApiError(400, "missing_value", param + ".content: expected a text", param);
-    std::string text = text_of(*content, param + ".content");
+    const json* content = member_of(one, "content");
+    const json* calls = role == "assistant" ? member_of(one, "tool_calls") : nullptr;
+    if (content == nullptr && calls == nullptr)
+      throw ApiError(400, "missing_value", param + ".content: expected a text", param);
+    std::string text = content == nullptr ? std::string() : content_text(*content, param + ".content");
     const bool is_last = i + 1 == messages->size();
-    if (is_last && role != "user") throw wrong(param + ".role", "user, of the last message", role);
+    if (is_last && role != "user") throw wrong_value(param + ".role", "user, of the last message", role);
     if (is_last && !request.workflow->message.empty())
       last = std::move(text);
     else
       history.push_back({{"role", role}, {"content", std::move(text)}});
+    if (calls != nullptr) history.back()["tool_calls"] = *calls;
+    if (const json* id = member_of(one, "tool_call_id"); id != nullptr && role == "tool")
+      history.back()["tool_call_id"] = *id;
   }
   if (!request.workflow->message.empty()) request.inputs[request.workflow->message] = std::move(last);
   if (request.workflow->history.empty())
@@ -335,10 +367,10 @@ void read_messages(const json& body, ChatRequest& request) {
 }
 
 void read_prompt(const json& body, ChatRequest& request) {
-  const json* prompt = member(body, "prompt");
+  const json* prompt = member_of(body, "prompt");
   if (prompt == nullptr) throw ApiError(400, "missing_value", "prompt: expected a text", "prompt");
   if (prompt->is_array() && prompt->size() == 1) prompt = &prompt->front();
-  if (!prompt->is_string()) throw wrong("prompt", "one text", *prompt);
+  if (!prompt->is_string()) throw wrong_value("prompt", "one text", *prompt);
   if (!request.workflow->message.empty()) {
     request.inputs[request.workflow->message] = prompt->get<std::string>();
     if (!request.workflow->history.empty()) request.inputs.try_emplace(request.workflow->history, "[]");
@@ -357,7 +389,9 @@ ChatRequest read(std::string_view body, const ServedWorkflows& workflows, bool c
   ChatRequest request = read_settings(*document, workflows);
   request.chat = chat;
   read_extension(*document, request);
-  if (chat)
+  if (!request.workflow->model.empty())
+    read_model_request(*document, request);
+  else if (chat)
     read_messages(*document, request);
   else
     read_prompt(*document, request);

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <stdexcept>
@@ -11,6 +12,8 @@
 #include <string_view>
 #include <utility>
 #include <vector>
+
+#include <nlohmann/json_fwd.hpp>
 
 #include <baton/turns.h>
 #include <baton/workflow.h>
@@ -24,7 +27,8 @@ struct ServedWorkflow {
   std::string history;  // the input of type messages that the messages before it fill; empty: they are not read
   std::map<std::string, std::string> inputs{};  // values of other inputs, which a request may replace
   std::set<std::string> shown{};                // the agents that the workflow's outputs name
-  int answer = -1;  // the turn whose tokens are the answer as they come; -1: the answer comes whole, at the end
+  int answer = -1;      // the turn whose tokens are the answer as they come; -1: the answer comes whole, at the end
+  std::string model{};  // of a plain model: its path; a request then has a workflow of its own. Empty: a workflow
 };
 
 /// Chooses the inputs. `message` names that of the message; empty: it is the only text input that is required and has
@@ -32,6 +36,10 @@ struct ServedWorkflow {
 /// for a workflow with steps that ask, since nobody is there to answer.
 ServedWorkflow serve_workflow(std::string name, Workflow workflow, const std::string& message = {},
                               std::map<std::string, std::string> inputs = {});
+
+/// A plain model, a path or a name as in a workflow's file: requests say how it samples, which tools it may call and
+/// what form its answer has. Throws InputError, WorkflowError.
+ServedWorkflow serve_model(std::string name, std::string path);
 
 /// In the order in which they were added. Immutable while a server uses them.
 class ServedWorkflows {
@@ -77,17 +85,33 @@ std::string error_json(const ApiError& error);
 
 struct ChatRequest {
   const ServedWorkflow* workflow = nullptr;
+  std::shared_ptr<const ServedWorkflow> own{};  // `workflow`, if it is this request's alone
   std::map<std::string, std::string> inputs{};
-  int unread_messages = 0;  // before the last one, which the workflow has no input for
+  int unread_messages = 0;                   // before the last one, which the workflow has no input for
+  std::vector<std::string> unread_fields{};  // of the body, which change nothing about the answer
   std::optional<std::uint64_t> seed{};
   bool chat = true;  // a chat completion, else a completion
   bool stream = false;
-  bool include_usage = false;  // in a stream
-  bool events = false;         // the stream has the run's events
+  bool include_usage = false;         // in a stream
+  bool events = false;                // the stream has the run's events
+  bool calls = false;                 // the answer may be calls of the client's tools
+  int choices = 1;                    // answers that are wanted
+  std::optional<int> top_logprobs{};  // log probabilities are wanted, of so many of the likeliest tokens
 };
 
 /// The bodies of POST /v1/chat/completions and POST /v1/completions. Throw ApiError (400; 404 for an unknown model).
 ChatRequest read_chat(std::string_view body, const ServedWorkflows& workflows);
 ChatRequest read_completion(std::string_view body, const ServedWorkflows& workflows);
+
+// Parts of these that the sources of this folder share.
+
+/// The same for a plain model; `request` has what all requests have.
+void read_model_request(const nlohmann::json& body, ChatRequest& request);
+/// Null: the object has no such member, it is null, or it is no object.
+const nlohmann::json* member_of(const nlohmann::json& object, const char* name);
+/// 400, "PARAM: expected EXPECTED, found FOUND".
+ApiError wrong_value(const std::string& param, const std::string& expected, const nlohmann::json& found);
+/// A text, or a list of parts that are texts.
+std::string content_text(const nlohmann::json& content, const std::string& param);
 
 }  // namespace baton::serve

@@ -109,6 +109,12 @@ std::string StreamForm::event(std::string_view data) {
   return chunked_ ? fmt::format("{:x}\r\n{}\r\n", data.size(), data) : std::string(data);
 }
 
+std::string StreamForm::bytes(const std::vector<StreamEvent>& events) {
+  std::string out;
+  for (const StreamEvent& one : events) out += event(fmt::format("event: {}\ndata: {}\n\n", one.name, one.json));
+  return out;
+}
+
 bool Outbox::add(std::string_view bytes) {
   waiting_ += bytes;
   return waiting_.size() <= kMaxUnsent;
@@ -155,6 +161,7 @@ void Connection::start() {
   stop_ = std::stop_source();
   whole_ = keep_ = false;
   outbox_.reset();
+  events_.speak(nullptr);
   log_.begin();
   reader_.begin();
   stream_.expires_after(core_.options.header_timeout);
@@ -254,6 +261,10 @@ void Connection::on_body(const Error& error) {
 }
 
 void Connection::dispatch() {
+  const auto run_as = [this](const TranslatedRequest& request) {
+    events_.speak(request.dialect);
+    run(read_chat(request.chat, core_.workflows));
+  };
   switch (admitted_.endpoint) {
     case Endpoint::page:
       return reply(200, std::string(page()), "text/html; charset=utf-8");
@@ -274,6 +285,10 @@ void Connection::dispatch() {
       return run(read_chat(reader_.parser().get().body(), core_.workflows));
     case Endpoint::completion:
       return run(read_completion(reader_.parser().get().body(), core_.workflows));
+    case Endpoint::responses:
+      return run_as(read_response_request(reader_.parser().get().body()));
+    case Endpoint::messages:
+      return run_as(read_messages_request(reader_.parser().get().body()));
     case Endpoint::approvals:
       return reply(200, core_.approvals.list_json());
     case Endpoint::approval:
@@ -296,12 +311,12 @@ void Connection::run(ChatRequest request) {
   };
   ReplySink sink;
   sink.reply = [to_connection](int status, std::string json) {
-    to_connection([status, json = std::move(json)](Connection& self) { self.reply(status, json); });
+    to_connection(
+        [status, json = std::move(json)](Connection& self) { self.reply(status, self.events_.whole(status, json)); });
   };
   sink.begin = [to_connection] { to_connection([](Connection& self) { self.begin_stream(); }); };
   sink.data = [to_connection](std::string json) {
-    to_connection(
-        [json = std::move(json)](Connection& self) { self.send(self.events_.event("data: " + json + "\n\n")); });
+    to_connection([json = std::move(json)](Connection& self) { self.send(self.events_.chunk(json)); });
   };
   sink.end = [to_connection](int status) { to_connection([status](Connection& self) { self.end_stream(status); }); };
   RunSettings settings{core_.options.run_timeout, log_.arrived(), stop_.get_token(),
@@ -365,7 +380,7 @@ http::response<http::empty_body> response_of(int status, std::string_view type) 
 }  // namespace
 
 void Connection::refuse(const ApiError& error) {
-  reply(error.status, error_json(error), "application/json", error.retry_s);
+  reply(error.status, events_.whole(error.status, error_json(error)), "application/json", error.retry_s);
 }
 
 void Connection::reply(int status, std::string body, std::string_view type, int retry_s) {
@@ -404,7 +419,7 @@ void Connection::begin_stream() {
 
 void Connection::end_stream(int status) {
   log_.count(status);
-  if (status == 200) send(events_.event("data: [DONE]\n\n"));
+  if (status == 200) send(events_.done());
   phase_ = Phase::replying;
   waits_for_run_.reset();
   alive_.cancel();

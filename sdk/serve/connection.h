@@ -47,6 +47,7 @@ RequestHead head_of(const Parser& parser) {
   head.host = view_of(request[Field::host]);
   head.origin = view_of(request[Field::origin]);
   head.authorization = view_of(request[Field::authorization]);
+  head.api_key = view_of(request["x-api-key"]);
   head.content_type = view_of(request[Field::content_type]);
   head.content_encoding = view_of(request[Field::content_encoding]);
   if (const auto length = parser.content_length()) head.content_length = *length;
@@ -134,13 +135,25 @@ class RequestLog {
 /// The form of a stream of server-sent events: in chunks, unless the client speaks HTTP 1.0.
 class StreamForm {
  public:
+  /// In which interface the request came; null: OpenAI's completions.
+  void speak(std::shared_ptr<Dialect> dialect) { dialect_ = std::move(dialect); }
   void begin(bool chunked) { chunked_ = chunked; }
   std::string event(std::string_view data);  // the bytes of an event
+  std::string chunk(const std::string& json) {
+    return dialect_ ? bytes(dialect_->chunk(json)) : event("data: " + json + "\n\n");
+  }
+  /// The bytes behind the last chunk of an answer.
+  std::string done() { return dialect_ ? bytes(dialect_->end()) : event("data: [DONE]\n\n"); }
+  /// The body of a whole reply.
+  std::string whole(int status, std::string json) const { return dialect_ ? dialect_->whole(status, json) : json; }
   std::string end() const { return chunked_ ? "0\r\n\r\n" : ""; }
   /// Whether no event was made since the last call.
   bool was_quiet() { return std::exchange(quiet_, true); }
 
  private:
+  std::string bytes(const std::vector<StreamEvent>& events);
+
+  std::shared_ptr<Dialect> dialect_;
   bool chunked_ = false;
   bool quiet_ = false;
 };

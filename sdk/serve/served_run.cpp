@@ -76,8 +76,20 @@ std::string read_approval(std::string_view body) {
 
 constexpr std::size_t kMaxOver = 1024;  // questions that are not open any more and are remembered
 
-/// Returns "length" if the last output of an agent that the answer shows was cut off.
+/// The calls of the client's tools that are the answer.
+std::vector<const ToolUse*> calls_of(const ChatRequest& request, const RunRecord& record) {
+  std::vector<const ToolUse*> calls;
+  if (!request.calls || record.agents.empty()) return calls;
+  const std::vector<ToolUse>& uses = record.agents.back().tools;
+  for (const ToolUse& use : uses)
+    if (use.ok && use.generation == uses.back().generation) calls.push_back(&use);
+  return calls;
+}
+
+/// "tool_calls" for calls of the client's tools, else "length" if the last output of an agent that the answer shows was
+/// cut off.
 const char* finish_reason(const ChatRequest& request, const RunRecord& record) {
+  if (!calls_of(request, record).empty()) return "tool_calls";
   std::map<std::string_view, bool> cut_off;  // by agent
   for (const AgentRecord& agent : record.agents) {
     if (agent.state == TurnState::ok && request.workflow->shown.contains(agent.agent))
@@ -87,8 +99,19 @@ const char* finish_reason(const ChatRequest& request, const RunRecord& record) {
   return any ? "length" : "stop";
 }
 
-OrderedJson usage_of(const RunRecord& record) {
-  const TokenCounts tokens = tokens_of(record);
+/// Of several answers to one prompt: the prompt counts once.
+TokenCounts tokens_of(const std::vector<RunRecord>& records) {
+  TokenCounts all = baton::serve::tokens_of(records.front());
+  for (std::size_t i = 1; i < records.size(); ++i) {
+    const TokenCounts one = baton::serve::tokens_of(records[i]);
+    all.completion += one.completion;
+    all.thinking += one.thinking;
+  }
+  return all;
+}
+
+OrderedJson usage_of(const std::vector<RunRecord>& records) {
+  const TokenCounts tokens = tokens_of(records);
   return {{"prompt_tokens", tokens.prompt},
           {"completion_tokens", tokens.completion},
           {"total_tokens", tokens.prompt + tokens.completion},
@@ -102,29 +125,76 @@ bool is_private(WarningCode code) {
          code == WarningCode::attempt_failed || code == WarningCode::turn_failed || code == WarningCode::other;
 }
 
-OrderedJson extension_of(const ChatRequest& request, const RunRecord& record) {
+OrderedJson extension_of(const ChatRequest& request, const std::vector<RunRecord>& records) {
   OrderedJson warnings = OrderedJson::array();
-  for (const WarningRecord& one : record.warnings) {
-    OrderedJson warning = {{"code", name_of(one.code)}, {"agent", one.agent}, {"turn", one.turn}, {"count", one.count}};
-    if (!is_private(one.code)) warning["message"] = one.message;
-    warnings.push_back(std::move(warning));
+  for (const RunRecord& record : records) {
+    for (const WarningRecord& one : record.warnings) {
+      OrderedJson warning = {
+          {"code", name_of(one.code)}, {"agent", one.agent}, {"turn", one.turn}, {"count", one.count}};
+      if (!is_private(one.code)) warning["message"] = one.message;
+      warnings.push_back(std::move(warning));
+    }
   }
-  return {{"ahead_tokens", tokens_of(record).ahead},
-          {"unread_messages", request.unread_messages},
-          {"warnings", std::move(warnings)}};
+  OrderedJson extension = {{"ahead_tokens", tokens_of(records).ahead},
+                           {"unread_messages", request.unread_messages},
+                           {"unread_fields", request.unread_fields},
+                           {"warnings", std::move(warnings)}};
+  if (!request.workflow->model.empty()) extension["seed"] = *request.seed;
+  return extension;
 }
 
 OrderedJson reply(const ChatRequest& request, const std::string& id, long long created, bool chunk) {
   const char* object = !request.chat ? "text_completion" : chunk ? "chat.completion.chunk" : "chat.completion";
-  return {{"id", id}, {"object", object}, {"created", created}, {"model", request.workflow->name}};
+  OrderedJson json = {{"id", id}, {"object", object}, {"created", created}, {"model", request.workflow->name}};
+  if (chunk && request.include_usage) json["usage"] = nullptr;  // until the last chunk
+  return json;
 }
 
-OrderedJson choice(const char* name, OrderedJson text, OrderedJson reason) {
-  OrderedJson one = {{"index", 0}};
+OrderedJson chance_json(const TokenChance& chance) {
+  OrderedJson bytes = OrderedJson::array();
+  for (const char byte : chance.bytes) bytes.push_back(static_cast<unsigned char>(byte));
+  const double logprob = std::max(chance.logprob, -9999.0);  // JSON has no infinity
+  return {{"token", chance.bytes}, {"logprob", logprob}, {"bytes", std::move(bytes)}};
+}
+
+/// null: no log probabilities are wanted.
+OrderedJson logprobs_json(const std::vector<Token>& tokens) {
+  if (tokens.empty()) return nullptr;
+  OrderedJson content = OrderedJson::array();
+  for (const Token& token : tokens) {
+    OrderedJson one = chance_json(token.chance.value_or(TokenChance{token.id, token.text}));
+    one["top_logprobs"] = OrderedJson::array();
+    for (const TokenChance& other : token.top) one["top_logprobs"].push_back(chance_json(other));
+    content.push_back(std::move(one));
+  }
+  return {{"content", std::move(content)}, {"refusal", nullptr}};
+}
+
+OrderedJson choice(int index, const char* name, OrderedJson text, OrderedJson reason) {
+  OrderedJson one = {{"index", index}};
   one[name] = std::move(text);
   one["logprobs"] = nullptr;
   one["finish_reason"] = std::move(reason);
-  return OrderedJson::array({std::move(one)});
+  return one;
+}
+
+/// The one choice of a chunk.
+OrderedJson choices(int index, const char* name, OrderedJson text, OrderedJson reason) {
+  return OrderedJson::array({choice(index, name, std::move(text), std::move(reason))});
+}
+
+/// `chunk`: in the form of a stream, whose calls have numbers.
+OrderedJson calls_json(const std::vector<const ToolUse*>& calls, const std::string& id, bool chunk) {
+  OrderedJson list = OrderedJson::array();
+  for (std::size_t i = 0; i < calls.size(); ++i) {
+    OrderedJson one = OrderedJson::object();
+    if (chunk) one["index"] = i;
+    one["id"] = fmt::format("call_{}_{}", id.substr(id.find('-') + 1), i);
+    one["type"] = "function";
+    one["function"] = {{"name", calls[i]->tool}, {"arguments", calls[i]->arguments}};
+    list.push_back(std::move(one));
+  }
+  return list;
 }
 
 }  // namespace
@@ -282,50 +352,76 @@ std::string Approvals::answer(const std::string& id, std::string_view body) {
 Completion::Completion(const ChatRequest& request, long long created)
     : request_(request), id_(new_id(request.chat ? "chatcmpl" : "cmpl")), created_(created) {}
 
-std::string Completion::whole(const RunRecord& record) const {
+std::string Completion::whole(const std::vector<RunRecord>& records,
+                              const std::vector<std::vector<Token>>& tokens) const {
   OrderedJson json = reply(request_, id_, created_, false);
-  const std::string text = answer_of(record);
-  OrderedJson message = {{"role", "assistant"}, {"content", text}, {"refusal", nullptr}};
-  if (const std::string thought = thinking_of(request_, record); !thought.empty())
-    message["reasoning_content"] = thought;
-  json["choices"] = request_.chat ? choice("message", std::move(message), finish_reason(request_, record))
-                                  : choice("text", text, finish_reason(request_, record));
-  json["usage"] = usage_of(record);
-  json["baton"] = extension_of(request_, record);
+  json["choices"] = OrderedJson::array();
+  for (std::size_t i = 0; i < records.size(); ++i) {
+    const RunRecord& record = records[i];
+    const auto index = static_cast<int>(i);
+    const char* reason = finish_reason(request_, record);
+    if (!request_.chat) {
+      json["choices"].push_back(choice(index, "text", answer_of(record), reason));
+      continue;
+    }
+    const std::vector<const ToolUse*> calls = calls_of(request_, record);
+    OrderedJson message = {{"role", "assistant"}, {"content", answer_of(record)}, {"refusal", nullptr}};
+    if (const std::string thought = thinking_of(request_, record); !thought.empty())
+      message["reasoning_content"] = thought;
+    if (!calls.empty()) {
+      message["content"] = nullptr;
+      message["tool_calls"] = calls_json(calls, fmt::format("{}_{}", id_, index), false);
+    }
+    json["choices"].push_back(choice(index, "message", std::move(message), reason));
+    json["choices"].back()["logprobs"] = logprobs_json(tokens[i]);
+  }
+  json["usage"] = usage_of(records);
+  json["baton"] = extension_of(request_, records);
   return json_text(json);
 }
 
-std::string Completion::first() const {
+std::string Completion::first(int index) const {
+  OrderedJson json = reply(request_, id_, created_, true);
+  json["choices"] = request_.chat ? choices(index, "delta", {{"role", "assistant"}, {"content", ""}}, nullptr)
+                                  : choices(index, "text", "", nullptr);
+  return json_text(json);
+}
+
+std::string Completion::text(int index, std::string_view text, const std::vector<Token>& tokens) const {
   OrderedJson json = reply(request_, id_, created_, true);
   json["choices"] =
-      request_.chat ? choice("delta", {{"role", "assistant"}, {"content", ""}}, nullptr) : choice("text", "", nullptr);
+      request_.chat ? choices(index, "delta", {{"content", text}}, nullptr) : choices(index, "text", text, nullptr);
+  json["choices"][0]["logprobs"] = logprobs_json(tokens);
   return json_text(json);
 }
 
-std::string Completion::text(std::string_view text) const {
+std::string Completion::thinking(int index, std::string_view text) const {
   OrderedJson json = reply(request_, id_, created_, true);
-  json["choices"] = request_.chat ? choice("delta", {{"content", text}}, nullptr) : choice("text", text, nullptr);
+  json["choices"] = choices(index, "delta", {{"reasoning_content", text}}, nullptr);
   return json_text(json);
 }
 
-std::string Completion::thinking(std::string_view text) const {
+std::optional<std::string> Completion::calls(int index, const RunRecord& record) const {
+  const std::vector<const ToolUse*> calls = calls_of(request_, record);
+  if (calls.empty()) return std::nullopt;
   OrderedJson json = reply(request_, id_, created_, true);
-  json["choices"] = choice("delta", {{"reasoning_content", text}}, nullptr);
+  json["choices"] =
+      choices(index, "delta", {{"tool_calls", calls_json(calls, fmt::format("{}_{}", id_, index), true)}}, nullptr);
   return json_text(json);
 }
 
-std::string Completion::last(const RunRecord& record) const {
+std::string Completion::last(int index, const RunRecord& record) const {
   OrderedJson json = reply(request_, id_, created_, true);
-  json["choices"] = request_.chat ? choice("delta", OrderedJson::object(), finish_reason(request_, record))
-                                  : choice("text", "", finish_reason(request_, record));
+  json["choices"] = request_.chat ? choices(index, "delta", OrderedJson::object(), finish_reason(request_, record))
+                                  : choices(index, "text", "", finish_reason(request_, record));
   return json_text(json);
 }
 
-std::string Completion::usage(const RunRecord& record) const {
+std::string Completion::usage(const std::vector<RunRecord>& records) const {
   OrderedJson json = reply(request_, id_, created_, true);
   json["choices"] = OrderedJson::array();
-  json["usage"] = usage_of(record);
-  json["baton"] = extension_of(request_, record);
+  json["usage"] = usage_of(records);
+  json["baton"] = extension_of(request_, records);
   return json_text(json);
 }
 
@@ -385,13 +481,14 @@ std::optional<ApiError> error_of(const ChatRequest& request, const RunRecord& re
 }
 
 /// The exception that is being handled, as the client may know it.
-ApiError current_error(const std::function<void(const std::string&)>& log) {
+ApiError current_error(const ChatRequest& request, const std::function<void(const std::string&)>& log) {
   try {
     throw;
   } catch (const ApiError& error) {
     return error;
   } catch (const InputError& error) {
-    return {400, error.missing.empty() ? "invalid_value" : "missing_value", error.what(), "baton.inputs"};
+    const char* param = request.workflow->model.empty() ? "baton.inputs" : "messages";
+    return {400, error.missing.empty() ? "invalid_value" : "missing_value", error.what(), param};
   } catch (const ResourceError& error) {
     log(error.what());
     return {503, "no_resources", "the server lacks what the run needs: memory, a model or a device"};
@@ -426,33 +523,69 @@ class ServedRun {
 
   void run(const Engine& engine) {
     try {
-      RunOptions options;
-      options.inputs = request_.inputs;
-      options.seed = request_.seed;
-      options.timeout = settings_.timeout;
-      options.stop = settings_.stop;
-      if (approvals_.asks())
-        options.on_ask = [this](const Asked& asked, const std::stop_token& stop) {
-          return approvals_.wait(approvals_.open(question(asked), Approvals::Side::waiting), stop);
-        };
-      if (settings_.follow_run) options.on_event = settings_.follow_run();
-      const Run run = engine.start(request_.workflow->workflow, options);
       begin_ = Clock::now();
-      for (const Event& event : run.events()) follow(event);
-      finish(run.get());
+      for (int index = 0; index < request_.choices; ++index) {
+        Choice& choice = choices_.emplace_back();
+        choice.run.emplace(engine.start(request_.workflow->workflow, options_of(index)));
+      }
+      while (follow_all()) {
+      }
+      std::vector<RunRecord> records;
+      for (const Choice& choice : choices_) records.push_back(choice.run->get());
+      finish(records);
     } catch (...) {
-      fail(current_error(settings_.on_log));
+      fail(current_error(request_, settings_.on_log));
     }
   }
 
  private:
+  struct Choice {
+    std::optional<Run> run{};
+    std::string said{};
+    std::vector<Token> tokens{};  // if their log probabilities are wanted; of a stream, that were not sent yet
+    bool over = false;
+  };
+
+  RunOptions options_of(int index) {
+    RunOptions options;
+    options.inputs = request_.inputs;
+    options.seed = request_.seed;
+    if (options.seed) *options.seed += static_cast<std::uint64_t>(index);
+    options.top_logprobs = request_.top_logprobs;
+    options.timeout = settings_.timeout;
+    options.stop = settings_.stop;
+    if (approvals_.asks())
+      options.on_ask = [this](const Asked& asked, const std::stop_token& stop) {
+        return approvals_.wait(approvals_.open(question(asked), Approvals::Side::waiting), stop);
+      };
+    if (settings_.follow_run) options.on_event = settings_.follow_run();
+    return options;
+  }
+
+  int index_of(const Choice& choice) const { return static_cast<int>(&choice - choices_.data()); }
+
+  /// Takes the next event of each run that goes on. Returns false if there is none.
+  bool follow_all() {
+    constexpr std::chrono::milliseconds kPatience(5);  // until another run is looked at
+    bool any = false;
+    for (Choice& choice : choices_) {
+      if (choice.over) continue;
+      Event event;
+      const Run::Next next = choices_.size() == 1 ? choice.run->next(event) : choice.run->next(event, kPatience);
+      if (next == Run::Next::event) follow(choice, event);
+      choice.over = next == Run::Next::over;
+      any = any || !choice.over;
+    }
+    return any;
+  }
+
   Approvals::Question question(const Asked& asked) const { return {completion_.id(), request_.workflow->name, asked}; }
 
-  void follow(const Event& event) {
+  void follow(Choice& choice, const Event& event) {
     if (request_.stream && !streams_) {  // not before, so that what is refused at once has a status of its own
       streams_ = true;
       sink_.begin();
-      sink_.data(completion_.first());
+      for (int index = 0; index < request_.choices; ++index) sink_.data(completion_.first(index));
     }
     const std::chrono::duration<double, std::milli> since = Clock::now() - begin_;
     if (request_.events) sink_.data(completion_.event(event, since.count()));
@@ -466,29 +599,42 @@ class ServedRun {
     const Token* token = thought != nullptr ? thought : std::get_if<Token>(&event);
     if (token == nullptr || !answering_ || token->agent != answering_->agent || token->round != answering_->round)
       return;
-    if (thought == nullptr) return say(token->text);
-    if (request_.stream && request_.chat && !token->text.empty()) sink_.data(completion_.thinking(token->text));
+    if (thought == nullptr && request_.top_logprobs) choice.tokens.push_back(*token);
+    if (thought == nullptr) return say(choice, token->text);
+    if (request_.stream && request_.chat && !token->text.empty())
+      sink_.data(completion_.thinking(index_of(choice), token->text));
   }
 
-  void say(std::string_view text) {
+  void say(Choice& choice, std::string_view text) {
     if (text.empty()) return;
     count_first_token();
     if (!request_.stream) return;
-    said_ += text;
-    sink_.data(completion_.text(text));
+    choice.said += text;
+    sink_.data(completion_.text(index_of(choice), text, std::exchange(choice.tokens, {})));
   }
 
-  void finish(const RunRecord& record) {
-    metrics_.count_tokens(request_.workflow->name, tokens_of(record));
-    if (const std::optional<ApiError> error = error_of(request_, record, approvals_, settings_.on_log))
-      return fail(*error);
+  void finish(const std::vector<RunRecord>& records) {
+    metrics_.count_tokens(request_.workflow->name, tokens_of(records));
+    for (const RunRecord& record : records) {
+      if (const std::optional<ApiError> error = error_of(request_, record, approvals_, settings_.on_log))
+        return fail(*error);
+    }
     count_first_token();
-    if (!request_.stream) return sink_.reply(200, completion_.whole(record));
-    const std::string all = answer_of(record);
-    if (!all.starts_with(said_)) throw std::logic_error("the answer is not what was streamed of it");
-    say(std::string_view(all).substr(said_.size()));
-    sink_.data(completion_.last(record));
-    if (request_.include_usage) sink_.data(completion_.usage(record));
+    if (!request_.stream) {
+      std::vector<std::vector<Token>> tokens;
+      for (Choice& choice : choices_) tokens.push_back(std::move(choice.tokens));
+      return sink_.reply(200, completion_.whole(records, tokens));
+    }
+    for (Choice& choice : choices_) {
+      const RunRecord& record = records[static_cast<std::size_t>(index_of(choice))];
+      const std::optional<std::string> calls = completion_.calls(index_of(choice), record);
+      const std::string all = calls ? std::string() : answer_of(record);
+      if (!all.starts_with(choice.said)) throw std::logic_error("the answer is not what was streamed of it");
+      say(choice, std::string_view(all).substr(choice.said.size()));
+      if (calls) sink_.data(*calls);
+      sink_.data(completion_.last(index_of(choice), record));
+    }
+    if (request_.include_usage) sink_.data(completion_.usage(records));
     sink_.end(200);
   }
 
@@ -513,7 +659,7 @@ class ServedRun {
   Completion completion_;
   std::optional<TurnInfo> answering_;
   Clock::time_point begin_;
-  std::string said_;
+  std::vector<Choice> choices_;
   bool streams_ = false;
   bool counted_ = false;
 };

@@ -8,11 +8,13 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <stop_token>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <baton/engine.h>
 #include <baton/event.h>
@@ -91,15 +93,19 @@ class Completion {
   /// `request` must outlive it. `created`: seconds since 1970.
   Completion(const ChatRequest& request, long long created);
 
-  std::string whole(const RunRecord& record) const;
+  /// `records`: one for each of the answers, of which most requests want one. `tokens`: those of each, if their log
+  /// probabilities are wanted.
+  std::string whole(const std::vector<RunRecord>& records, const std::vector<std::vector<Token>>& tokens) const;
 
-  /// Chunks: the first one, text, the end with its reason, then the usage.
-  std::string first() const;
-  std::string text(std::string_view text) const;
+  /// Chunks of answer `index`: the first one, text, calls of tools, the end with its reason; then the usage of all.
+  std::string first(int index) const;
+  std::string text(int index, std::string_view text, const std::vector<Token>& tokens = {}) const;
   /// The same for the model's thinking, which a plain completion does not have: `request.chat` only.
-  std::string thinking(std::string_view text) const;
-  std::string last(const RunRecord& record) const;
-  std::string usage(const RunRecord& record) const;
+  std::string thinking(int index, std::string_view text) const;
+  /// Nothing: the answer has no calls.
+  std::optional<std::string> calls(int index, const RunRecord& record) const;
+  std::string last(int index, const RunRecord& record) const;
+  std::string usage(const std::vector<RunRecord>& records) const;
   /// A chunk without choices, whose member `baton` is the event, without the path of the model.
   std::string event(const Event& event, double t_ms) const;
   /// A chunk without choices, whose member `baton` is a question that Approvals::answer can answer.
@@ -121,6 +127,34 @@ struct ReplySink {
   std::function<void(std::string json)> data;  // an event of the stream
   std::function<void(int status)> end;         // ends the stream; `status`: that of a whole reply
 };
+
+// Other interfaces than OpenAI's chat completions: their requests become such, and what answers these becomes theirs.
+
+/// An event of a stream: its name, empty for chat completions, and its data.
+struct StreamEvent {
+  std::string name;
+  std::string json;
+};
+
+/// Translates what answers one request.
+class Dialect {
+ public:
+  virtual ~Dialect() = default;
+  /// A whole reply: a chat completion, or an error.
+  virtual std::string whole(int status, const std::string& chat) = 0;
+  /// A chunk of a stream, or the error that ends it.
+  virtual std::vector<StreamEvent> chunk(const std::string& chat) = 0;
+  /// What follows the last chunk of an answer.
+  virtual std::vector<StreamEvent> end() = 0;
+};
+
+struct TranslatedRequest {
+  std::string chat;  // the body of a chat completion
+  std::shared_ptr<Dialect> dialect;
+};
+/// The bodies of POST /v1/messages (Anthropic's Messages) and POST /v1/responses (OpenAI's Responses). Throw ApiError.
+TranslatedRequest read_messages_request(std::string_view body);
+TranslatedRequest read_response_request(std::string_view body);
 
 struct RunSettings {
   std::chrono::milliseconds timeout{0};  // 0: none

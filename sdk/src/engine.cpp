@@ -509,6 +509,10 @@ Run start_run(const Engine& engine, const Workflow& workflow, const RunOptions& 
   request.forced = options.forced_outputs;
   request.forced_thinking = options.forced_thinking;
   request.on_logits = counted(impl->in_callback, options.on_logits);
+  constexpr int kMaxTop = 20;
+  if (options.top_logprobs && (*options.top_logprobs < 0 || *options.top_logprobs > kMaxTop))
+    throw InputError(fmt::format("top_logprobs: expected 0 to {}, found {}", kMaxTop, *options.top_logprobs));
+  request.top_logprobs = options.top_logprobs;
   request.version = version();
   request.plan = with_messages(plan, request.inputs);
   const auto prepare = [impl, servers = std::move(servers)](RunRequest& of, const std::stop_token& stop) {

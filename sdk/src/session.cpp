@@ -106,7 +106,11 @@ std::string head_of(const AgentSpec& agent) {
 
 Json json_of(const std::vector<SaidMessage>& messages) {
   Json json = Json::array();
-  for (const SaidMessage& message : messages) json.push_back({{"role", message.role}, {"text", message.text}});
+  for (const SaidMessage& message : messages) {
+    Json& one = json.emplace_back(Json{{"role", message.role}, {"text", message.text}});
+    for (const ChatCall& call : message.calls.calls) one["calls"].push_back({call.id, call.name, call.arguments});
+    if (!message.calls.answered.empty()) one["answered"] = message.calls.answered;
+  }
   return json;
 }
 
@@ -204,11 +208,30 @@ class SessionReader {
       const auto text = message.is_object() ? message.find("text") : message.end();
       if (role == message.end() || text == message.end() || !role->is_string() || !text->is_string())
         damaged("a message has no role or no text");
-      messages.push_back({role->get<std::string>(), text->get<std::string>()});
+      messages.push_back({role->get<std::string>(), text->get<std::string>(), calls_of(message)});
       const std::string& name = messages.back().role;
-      if (name != "system" && name != "user" && name != "assistant") damaged("a message has an unknown role");
+      const bool is_result = name == "tool" && !messages.back().calls.answered.empty();
+      if (name != "system" && name != "user" && name != "assistant" && !is_result)
+        damaged("a message has an unknown role");
     }
     return messages;
+  }
+
+  MessageCalls calls_of(const Json& message) const {
+    MessageCalls calls;
+    if (const auto answered = message.find("answered"); answered != message.end()) {
+      if (!answered->is_string()) damaged("a result names no call");
+      calls.answered = answered->get<std::string>();
+    }
+    const auto list = message.find("calls");
+    if (list == message.end()) return calls;
+    for (const Json& call : *list) {
+      const auto is_text = [](const Json& part) { return part.is_string(); };
+      if (!call.is_array() || call.size() != 3 || !std::all_of(call.begin(), call.end(), is_text))
+        damaged("a call is not a list of three texts");
+      calls.calls.push_back({call[0], call[1], call[2]});
+    }
+    return calls;
   }
 
   /// The KV lies behind that of the agents before.

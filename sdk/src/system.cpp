@@ -6,7 +6,7 @@
 
 #include "agents/tools/tool.h"
 #include "engine/backend/make_backend.h"
-#include "engine/model/families.h"
+#include "engine/model/config.h"
 #include "engine/model/forward.h"
 #include "engine/registry.h"
 #include "sdk/hub/hub_cache.h"

@@ -156,8 +156,10 @@ Tools& Tools::add(const std::string& name, ToolFunction function, ToolCheck chec
 }
 
 Tools& Tools::add(const std::string& name, ToolDefinition definition, ToolFunction function, ToolCheck check) {
-  if (!is_name(name))
+  if (definition.parameters.empty() && !is_name(name))
     throw std::invalid_argument(fmt::format("invalid tool name '{}': expected [a-z][a-z0-9_]*", name));
+  if (!definition.parameters.empty() && !is_tool_name(name))
+    throw std::invalid_argument(fmt::format("invalid tool name '{}': expected 1 to 64 of [A-Za-z0-9_.-]", name));
   if (name == kMcpTool || name == kAskTool)
     throw std::invalid_argument(fmt::format("invalid tool name '{}': it has a meaning of its own in workflows", name));
   if (!function) throw std::invalid_argument(fmt::format("tool '{}' has no function", name));
@@ -189,8 +191,12 @@ ToolResult Tools::call(const std::string& name, const ToolCall& call) const {
 }
 
 std::shared_ptr<const ToolRegistry> make_registry(const Tools& tools) {
-  auto registry = std::make_shared<ToolRegistry>(ToolRegistry::with_builtins());
+  auto registry = std::make_shared<ToolRegistry>();
   for (const auto& [name, entry] : tools.entries()) registry->add(std::make_shared<HostTool>(name, entry));
+  const auto builtins = std::make_shared<const ToolRegistry>(ToolRegistry::with_builtins());
+  for (const std::string& name : builtins->names()) {
+    if (registry->find(name) == nullptr) registry->add(std::shared_ptr<const Tool>(builtins, builtins->find(name)));
+  }
   return registry;
 }
 

@@ -122,8 +122,17 @@ TEST_CASE("what is no list of messages is refused, with the place") {
   refused("{}", "expected a list, found object");
   refused(R"([{"role": "user"}])", "message 1: expected an object with the texts 'role' and 'content'");
   refused(R"([{"role": "user", "content": "a"}, 7])", "message 2: expected an object");
-  refused(R"([{"role": "tool", "content": "a"}])",
-          "message 1: expected the role system, user or assistant, found 'tool'");
+  refused(R"([{"role": "function", "content": "a"}])",
+          "message 1: expected the role system, user, assistant or tool, found 'function'");
+  refused(R"([{"role": "tool", "content": "a"}])", "message 1: expected as 'tool_call_id' the id of a call");
+  const auto call = [](const std::string& function) {
+    return R"([{"role": "assistant", "tool_calls": [{"id": "c", "function": )" + function + "}]}]";
+  };
+  refused(call("7"), "message 1: expected calls as");
+  refused(call(R"({"name": "a<|im_end|>"})"), "message 1: expected 1 to 64 of [A-Za-z0-9_.-] as the name of a tool");
+  refused(call(R"({"name": "a", "arguments": "[]"})"), "the arguments of call 'c' as the text of a JSON object");
+  refused(call(R"({"name": "a", "arguments": "{"})"), "the arguments of call 'c' as the text of a JSON object");
+  refused(R"([{"role": "assistant", "tool_calls": 7}])", "message 1: expected 'tool_calls' as a list");
   refused(R"([{"role": "user", "content": ["a"]}])", "message 1: expected an object");
 }
 

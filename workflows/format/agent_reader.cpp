@@ -129,8 +129,9 @@ ToolSpec AgentReader::ask(const YamlNode& question, const Fields& fields, const 
 
 /// Without a prompt, the tools are the agent.
 void AgentReader::check_tools_only(const Fields& fields, const std::string& owner) {
-  for (const char* key : {"model", "max_tokens", "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed",
-                          "stop", "template", "think", "overflow", "exact", "remember"}) {
+  for (const char* key :
+       {"model", "max_tokens", "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty",
+        "frequency_penalty", "seed", "stop", "template", "think", "overflow", "exact", "remember"}) {
     if (fields.has(key))
       diagnostics_.error(fields.where(key), "E0409",
                          fmt::format("{}: '{}' has no effect without 'prompt'", owner, key));
@@ -152,6 +153,8 @@ GenerationSpec AgentReader::generation(const Fields& fields) {
   out.top_p = fields.number("top_p");
   out.min_p = fields.number("min_p");
   out.repetition_penalty = fields.number("repetition_penalty");
+  out.presence_penalty = fields.number("presence_penalty");
+  out.frequency_penalty = fields.number("frequency_penalty");
   if (const auto seed = fields.integer("seed")) out.seed = static_cast<std::uint64_t>(*seed);
   out.timeout = fields.duration("timeout");
   if (const YamlNode* node = fields.get("think")) {

@@ -40,6 +40,10 @@ void add_generation(std::vector<FormatKey>& keys, const std::string& owner) {
                   "Drops tokens whose probability is below this fraction of the likeliest token's."});
   keys.push_back({owner, "repetition_penalty", number_above(0, 100), false, fallback("1"),
                   "Divides the logits of tokens seen before."});
+  keys.push_back({owner, "presence_penalty", number(-2, 2), false, fallback("0"),
+                  "Is taken from the logits of tokens that the output has already."});
+  keys.push_back({owner, "frequency_penalty", number(-2, 2), false, fallback("0"),
+                  "The same for each time that the output has the token."});
   keys.push_back({owner, "seed", integer(0, 9e15), false, fallback("that of the run"), "Seed of sampling."});
   keys.push_back({owner, "stop", either({string(), list(string())}), false, fallback("none"),
                   "Texts that end an output; they are not part of it."});
@@ -77,7 +81,8 @@ std::vector<FormatKey> make_keys(bool laboratory) {
        "Results of a run: texts with placeholders over the inputs and each agent's last output."},
 
       {"input", "type", choice({"string", "messages"}), false, "string",
-       "Type of the value; `messages`: a list of `{role, content}` as JSON, for `history` in a prompt."},
+       "Type of the value; `messages`: a list of `{role, content}` as JSON, for `history` in a prompt, with calls of "
+       "tools and their results as in OpenAI's interface."},
       {"input", "required", boolean(), false, "true without a default", "Whether every run must provide the input."},
       {"input", "default", scalar(), false, "", "The value in a run that provides none."},
       {"input", "description", string(), false, "", "What the input is."},

@@ -75,7 +75,7 @@ struct ThinkSpec {
 struct GenerationSpec {
   std::optional<std::string> model;
   std::optional<std::int32_t> max_tokens;
-  std::optional<float> temperature, top_p, min_p, repetition_penalty;
+  std::optional<float> temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;
   std::optional<std::int32_t> top_k;
   std::optional<std::uint64_t> seed;
   std::optional<std::vector<std::string>> stop;

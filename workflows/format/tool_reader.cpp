@@ -238,7 +238,7 @@ std::optional<CallableTool> ToolReader::callable(const YamlNode& node, const Yam
     if (out.own) tool = out.own.get();
   } else if (tool != nullptr) {
     const ToolDefinition definition = tool->definition();
-    out.schema = {name.text, definition.description, definition.parameters};
+    out.schema = {name.text, definition.description, definition.parameters, definition.parameters};
   }
   if (tool == nullptr) {
     if (!declared_.contains(name.text))  // otherwise it is reported there

@@ -503,6 +503,8 @@ class PlanBuilder {
     sampling.min_p = choose(own.min_p, defaults.min_p, sampling.min_p);
     sampling.repetition_penalty =
         choose(own.repetition_penalty, defaults.repetition_penalty, sampling.repetition_penalty);
+    sampling.presence_penalty = choose(own.presence_penalty, defaults.presence_penalty, sampling.presence_penalty);
+    sampling.frequency_penalty = choose(own.frequency_penalty, defaults.frequency_penalty, sampling.frequency_penalty);
     sampling.seed = choose(own.seed, defaults.seed, sampling.seed);
   }
 

@@ -49,6 +49,7 @@ struct RunRequest {
   /// Called before each token of a turn with the logits [V] that it is chosen from, on the engine's thread,
   /// concurrently for several turns.
   std::function<void(const std::string& turn, std::span<const float> logits)> on_logits;
+  std::optional<int> top_logprobs;  // RunOptions::top_logprobs
   /// Called with the prompt of each attempt of a turn as it was submitted, on the run's thread: its text with special
   /// tokens, and its ids. There are no ids if the model is on a server that reads messages.
   std::function<void(const std::string& turn, std::string text, std::vector<TokenId> ids)> on_prompt;

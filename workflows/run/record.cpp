@@ -371,7 +371,14 @@ OrderedJson json_of_event(const Prefill& event) {
 }
 
 OrderedJson json_of_event(const Token& event) {
-  return {{"type", "token"}, {"agent", event.agent}, {"round", event.round}, {"id", event.id}, {"text", event.text}};
+  OrderedJson json = {
+      {"type", "token"}, {"agent", event.agent}, {"round", event.round}, {"id", event.id}, {"text", event.text}};
+  if (!event.chance) return json;
+  json["logprob"] = finite(event.chance->logprob);
+  json["top"] = OrderedJson::array();
+  for (const TokenChance& one : event.top)
+    json["top"].push_back({{"id", one.id}, {"text", one.bytes}, {"logprob", finite(one.logprob)}});
+  return json;
 }
 
 OrderedJson json_of_event(const ToolCalled& event) {

@@ -286,7 +286,7 @@ void RunMemory::remember(std::size_t turn, std::size_t kept, const std::vector<P
   conversation->texts = texts_;
 
   const auto text_of = [&](const PromptMessage& message) {
-    SaidMessage said_message{message.role, {}};
+    SaidMessage said_message{message.role, {}, message.calls};
     for (const PromptPiece& piece : message.pieces)
       said_message.text += piece.slot.empty() ? std::string_view(piece.text) : progress_.slot_text(turn, piece.slot);
     return said_message;

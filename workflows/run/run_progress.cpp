@@ -376,7 +376,7 @@ std::shared_ptr<const Plan> with_messages(std::shared_ptr<const Plan> plan,
       const auto value = inputs.find(message.pieces.front().slot);
       if (value == inputs.end()) continue;
       for (SaidMessage& said : read_messages(value->second))
-        turn.messages.push_back({std::move(said.role), {{std::move(said.text), "", true}}});
+        turn.messages.push_back({std::move(said.role), {{std::move(said.text), "", true}}, std::move(said.calls)});
     }
     if (turn.messages.empty())
       throw InputError(fmt::format("agent '{}': its prompt has no message with these inputs", turn.agent));

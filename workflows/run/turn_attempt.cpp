@@ -5,6 +5,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <numeric>
 #include <utility>
 
 #include "engine/base/errors.h"
@@ -408,6 +410,31 @@ void TurnAttempt::submitted() {
   run_.events.emit(AgentStarted{record.agent, record.role, record.round, record.prompt_tokens});
 }
 
+namespace {
+
+/// Adds what TokenChance says of the token and of the `count` likeliest, from the logits [V] that it was chosen from.
+void add_chances(Token& token, std::span<const float> logits, int count, const Tokenizer& tokenizer) {
+  const float most = *std::max_element(logits.begin(), logits.end());
+  double sum = 0.0;
+  for (const float one : logits) sum += std::exp(static_cast<double>(one) - static_cast<double>(most));
+  const double all = static_cast<double>(most) + std::log(sum);
+  const auto chance = [&](TokenId id) {
+    return TokenChance{id, tokenizer.token_bytes(id), static_cast<double>(logits[static_cast<std::size_t>(id)]) - all};
+  };
+  if (token.id >= 0 && static_cast<std::size_t>(token.id) < logits.size()) token.chance = chance(token.id);
+  std::vector<TokenId> ids(logits.size());
+  std::iota(ids.begin(), ids.end(), 0);
+  const auto end = ids.begin() + std::min<std::ptrdiff_t>(count, static_cast<std::ptrdiff_t>(ids.size()));
+  const auto likelier = [&](TokenId a, TokenId b) {
+    const float left = logits[static_cast<std::size_t>(a)], right = logits[static_cast<std::size_t>(b)];
+    return left != right ? left > right : a < b;
+  };
+  std::partial_sort(ids.begin(), end, ids.end(), likelier);
+  for (auto id = ids.begin(); id != end; ++id) token.top.push_back(chance(*id));
+}
+
+}  // namespace
+
 /// The callbacks run on the engine's thread and only post. The run waits for on_finished, so that it outlives them.
 GenerationCallbacks TurnAttempt::callbacks() {
   GenerationCallbacks callbacks;
@@ -420,23 +447,30 @@ GenerationCallbacks TurnAttempt::callbacks() {
       run_.events.emit(PrefillProgress{state_.record.agent, state_.record.round, tokens, prompt_tokens});
     }));
   };
-  if (run_.request.on_logits) {
-    callbacks.on_logits = [tap = run_.request.on_logits, id = planned_.id](std::span<const float> logits) {
-      tap(id, logits);
+  const auto row = std::make_shared<std::vector<float>>();  // the logits that the next token is chosen from
+  const std::optional<int> top = run_.request.top_logprobs;
+  if (run_.request.on_logits || top) {
+    callbacks.on_logits = [tap = run_.request.on_logits, id = planned_.id, row, top](std::span<const float> logits) {
+      if (top) row->assign(logits.begin(), logits.end());
+      if (tap) tap(id, logits);
     };
   }
   const bool thinks = calls_.thinking().is_asked();
   const auto blank = std::make_shared<bool>(calls_.thinking().has_thought());  // nothing but blanks so far
   const std::shared_ptr<ThinkingReader> header = thinks ? nullptr : header_of_answer(planned_, prepared_->format);
-  callbacks.on_token = [this, thinks, blank, header, mailbox = run_.mailbox](TokenId id, const std::string& text) {
-    mailbox->post(make_task([this, thinks, blank, header, id, text, when = Clock::now()] {
+  callbacks.on_token = [this, thinks, blank, header, row, top, mailbox = run_.mailbox](TokenId id,
+                                                                                       const std::string& text) {
+    Token made{{}, 0, id, text};
+    if (top && !row->empty()) add_chances(made, *row, *top, *engine_->text().tokenizer);
+    mailbox->post(make_task([this, thinks, blank, header, id, token = std::move(made), when = Clock::now()]() mutable {
       if (times_.first_token == Clock::time_point{}) times_.first_token = when;
-      Token token{state_.record.agent, state_.record.round, id, text};
+      token.agent = state_.record.agent;
+      token.round = state_.record.round;
       if (header && !header->ended()) {
         header->push(engine_->text().tokenizer->decode(std::span(&id, 1), false));
         token.text.clear();
       }
-      if (*blank) token.text.erase(0, std::min(text.find_first_not_of(utf8::kBlanks), text.size()));
+      if (*blank) token.text.erase(0, std::min(token.text.find_first_not_of(utf8::kBlanks), token.text.size()));
       *blank = *blank && token.text.empty();
       run_.events.emit(thinks ? Event(ThinkingToken{std::move(token)}) : Event(std::move(token)));
     }));

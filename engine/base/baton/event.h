@@ -34,11 +34,21 @@ struct Prefill {
   double prefill_ms = 0.0;
 };
 
+/// A token that could have come, and the logarithm of its probability before any setting of sampling.
+struct TokenChance {
+  std::int32_t id = 0;
+  std::string bytes;  // may end inside of a character
+  double logprob = 0.0;
+};
+
 struct Token {
   std::string agent;
   int round = 1;
   std::int32_t id = 0;
   std::string text;  // the text that became final with this token; may be empty
+  /// Of the token itself, and of the likeliest ones, the likeliest first, where RunOptions::top_logprobs asks for them.
+  std::optional<TokenChance> chance{};
+  std::vector<TokenChance> top{};
 };
 
 /// A tool has returned. After a call by the model, the tokens so far were the call, and those that follow are another,

@@ -111,8 +111,9 @@ class QuantizedMatrix : public Matrix {
 };
 
 /// `parts` are checked (backend.h), have `rows` rows together and types that have panels.
-std::unique_ptr<QuantizedMatrix> pack_quantized(Backend& owner, ThreadPool& pool, std::span<const BlockRows> parts,
-                                                std::int64_t rows, Activations activations);
+std::unique_ptr<QuantizedMatrix> pack_quantized(LastingMemory& memory, ThreadPool& pool,
+                                                std::span<const BlockRows> parts, std::int64_t rows,
+                                                Activations activations);
 
 /// out[C] = row `row` of the matrix, the values of dequantize().
 void dequantize_row(float* out, const QuantizedMatrix& matrix, std::int64_t row);

@@ -164,8 +164,9 @@ const PartPanels& QuantizedMatrix::part_of_row(std::int64_t row) const {
   return parts[i];
 }
 
-std::unique_ptr<QuantizedMatrix> pack_quantized(Backend& owner, ThreadPool& pool, std::span<const BlockRows> parts,
-                                                std::int64_t rows, Activations activations) {
+std::unique_ptr<QuantizedMatrix> pack_quantized(LastingMemory& memory, ThreadPool& pool,
+                                                std::span<const BlockRows> parts, std::int64_t rows,
+                                                Activations activations) {
   auto matrix = std::make_unique<QuantizedMatrix>();
   matrix->rows = rows;
   matrix->cols = parts[0].cols;
@@ -181,7 +182,7 @@ std::unique_ptr<QuantizedMatrix> pack_quantized(Backend& owner, ThreadPool& pool
     matrix->panels += panels_of(part.rows);
     matrix->bytes += checked_bytes("load_quantized_rows", panels_of(part.rows), bytes, 1);
   }
-  matrix->storage = owner.allocate(matrix->bytes);
+  matrix->storage = memory.allocate(matrix->bytes);
   std::vector<std::byte> blocks;
   for (std::size_t i = 0; i < parts.size(); ++i) {
     const BlockRows& part = parts[i];

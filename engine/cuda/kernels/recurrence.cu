@@ -161,11 +161,12 @@ void launch_delta_rule(Stream stream, TensorView out, const DeltaRows& in, const
                        const DeviceDelta& weights, const DeviceStates& states) {
   if (states.sequences == 0) return;
   const std::int64_t heads = 2 * std::int64_t{shape.key_heads}, count = states.count * heads;
+  const ConstTensorView qkv = in.qkv;
   launch(stream, dim3(static_cast<unsigned>(blocks_of(count, kUnitWarps))), kUnitWarps * kWarp, 0, unit_heads,
-         weights.keys, strided<float>(in.qkv), states.rows, heads, static_cast<std::int64_t>(shape.key_dim), count);
+         weights.keys, strided<float>(qkv), states.rows, heads, static_cast<std::int64_t>(shape.key_dim), count);
   launch(stream, dim3(static_cast<unsigned>(states.sequences), static_cast<unsigned>(shape.value_heads)),
          threads_for(shape.value_dim), 0, delta_columns, strided<float>(out),
-         strided<float>(in.qkv.col_range(heads * shape.key_dim, in.qkv.cols)), strided<float>(in.write),
+         strided<float>(qkv.col_range(heads * shape.key_dim, qkv.cols)), strided<float>(in.write),
          strided<float>(in.decay), weights, shape, states);
 }
 

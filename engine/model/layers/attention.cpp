@@ -20,9 +20,9 @@ class KeyCopies {
  public:
   explicit KeyCopies(Backend& backend) : backend_(backend) {}
 
-  void allocate(std::int64_t floats) { memory_ = backend_.allocate(static_cast<std::size_t>(floats) * sizeof(float)); }
+  void allocate(PartMemory& memory, std::int64_t rows, std::int64_t cols) { copies_ = memory.take(rows, cols); }
   TensorView copy(ConstTensorView k) {
-    const TensorView v = memory_.view(DType::f32, k.rows, k.cols);
+    const TensorView v = copies_.view(DType::f32, k.rows, k.cols);
     rows_.resize(static_cast<std::size_t>(k.rows));
     std::iota(rows_.begin(), rows_.end(), 0);
     backend_.gather_rows(v, k, rows_);
@@ -31,7 +31,7 @@ class KeyCopies {
 
  private:
   Backend& backend_;
-  Buffer memory_;  // [T, K D]
+  Area copies_;  // [T, K D]
   std::vector<std::int32_t> rows_;
 };
 
@@ -44,7 +44,7 @@ class AttentionLayer final : public Layer {
         rows_(context.rows),
         key_copies_(context.backend) {}
 
-  void allocate(std::int64_t rows) override;
+  void allocate(PartMemory& memory, std::int64_t rows) override;
   void prepare(const StepRows& step) override;
   void run(StepRows& step, std::int32_t layer, ConstTensorView normed) override;
   /// A temperature of queries depends on positions.
@@ -70,9 +70,9 @@ class AttentionLayer final : public Layer {
   Backend& backend_;
   const ModelConfig& config_;
   LayerRows& rows_;
-  Buffer qkv_;       // [T, product_cols()]
-  Buffer q_;         // [T, H D] queries of a detection's readers, then of the rows that it leaves
-  Buffer attended_;  // [T, H D]
+  Area qkv_;       // [T, product_cols()]
+  Area q_;         // [T, H D] queries of a detection's readers, then of the rows that it leaves
+  Area attended_;  // [T, H D]
   KeyCopies key_copies_;
   std::vector<KvSlab> slabs_;
   std::vector<AttentionSum*> received_;  // of each cache of the step, or empty
@@ -95,8 +95,7 @@ std::int64_t AttentionLayer::product_cols(std::int32_t layer) const {
   return q_cols(layer) + k_cols(layer) + v_cols(layer) + (config_.attention_gate ? q_cols(layer) : 0);
 }
 
-void AttentionLayer::allocate(std::int64_t rows) {
-  const auto bytes = [&](std::int64_t cols) { return static_cast<std::size_t>(rows * cols) * sizeof(float); };
+void AttentionLayer::allocate(PartMemory& memory, std::int64_t rows) {
   std::int64_t product = 0, q = 0, copied = 0;
   for (std::int32_t layer = 0; layer < config_.layers; ++layer) {
     if (!config_.attends(layer)) continue;
@@ -104,10 +103,10 @@ void AttentionLayer::allocate(std::int64_t rows) {
     q = std::max(q, q_cols(layer));
     copied = std::max(copied, k_cols(layer) - v_cols(layer));
   }
-  qkv_ = backend_.allocate(bytes(product));
-  q_ = backend_.allocate_uninitialized(bytes(q));  // takes pages when it is used
-  attended_ = backend_.allocate(bytes(q));
-  key_copies_.allocate(rows * copied);
+  qkv_ = memory.take(rows, product);
+  attended_ = memory.take(rows, q);
+  key_copies_.allocate(memory, rows, copied);
+  q_ = memory.take(rows, q);  // the last: it takes pages when it is used
 }
 
 void AttentionLayer::prepare(const StepRows& step) {

@@ -11,14 +11,14 @@ class DeltaNetLayer final : public Layer {
  public:
   explicit DeltaNetLayer(const LayerContext& context)
       : context_(context),
+        on_host_(context.backend.info().host_memory),
         shape_(context.model.config.recurrent.delta),
         offsets_(state_offsets(context.model.config)) {}
 
-  void allocate(std::int64_t rows) override {
-    const auto bytes = [&](std::int64_t cols) { return static_cast<std::size_t>(rows * cols) * sizeof(float); };
-    projected_ = context_.backend.allocate(bytes(projected_cols()));
-    convolved_ = context_.backend.allocate(bytes(conv_cols()));
-    mixed_ = context_.backend.allocate(bytes(shape_.value_cols()));
+  void allocate(PartMemory& memory, std::int64_t rows) override {
+    projected_ = memory.take(rows, projected_cols());
+    convolved_ = memory.take(rows, conv_cols());
+    mixed_ = memory.take(on_host_ ? 0 : rows, shape_.value_cols());
   }
 
   void run(StepRows& /*step*/, std::int32_t layer, ConstTensorView normed) override {
@@ -27,7 +27,8 @@ class DeltaNetLayer final : public Layer {
     Backend& backend = context_.backend;
     const TensorView projected = projected_.view(DType::f32, normed.rows, projected_cols());
     const TensorView convolved = convolved_.view(DType::f32, normed.rows, conv_cols());
-    const TensorView mixed = mixed_.view(DType::f32, normed.rows, shape_.value_cols());
+    const TensorView mixed = on_host_ ? projected.col_range(0, shape_.value_cols())  // once q, k and v are convolved
+                                      : mixed_.view(DType::f32, normed.rows, shape_.value_cols());
     const std::int64_t gate = conv_cols(), write = gate + shape_.value_cols(), decay = write + shape_.value_heads;
     const std::int64_t offset = offsets_[static_cast<std::size_t>(layer)];
     backend.matmul(projected, normed, *w.in, w.in_bias);
@@ -52,11 +53,12 @@ class DeltaNetLayer final : public Layer {
   std::int64_t projected_cols() const { return conv_cols() + shape_.value_cols() + 2 * shape_.value_heads; }
 
   LayerContext context_;
+  const bool on_host_;  // operations read host memory as their own
   const DeltaShape shape_;
   std::vector<std::int64_t> offsets_;  // [L + 1]
-  Buffer projected_;                   // [T, projected_cols()]
-  Buffer convolved_;                   // [T, conv_cols()]
-  Buffer mixed_;                       // [T, value_cols]
+  Area projected_;                     // [T, projected_cols()]
+  Area convolved_;                     // [T, conv_cols()]
+  Area mixed_;                         // [T, value_cols]; empty on the CPU
 };
 
 }  // namespace

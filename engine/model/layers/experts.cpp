@@ -64,16 +64,14 @@ class ExpertLayer final : public Layer {
  public:
   explicit ExpertLayer(const LayerContext& context) : context_(context) {}
 
-  void allocate(std::int64_t rows) override {
-    const auto floats = [&](std::int64_t cols) {
-      return context_.backend.allocate(static_cast<std::size_t>(rows * cols) * sizeof(float));
-    };
-    router_ = floats(mixture().experts);
-    in_ = floats(context_.model.config.width);
-    out_ = floats(context_.model.config.width);
-    latent_ = floats(mixture().latent_width);
-    sum_ = floats(mixture().latent_width);
+  void allocate(PartMemory& memory, std::int64_t rows) override {
+    router_ = memory.take(rows, mixture().experts);
+    in_ = memory.take(rows, context_.model.config.width);
+    out_ = memory.take(rows, context_.model.config.width);
+    latent_ = memory.take(rows, mixture().latent_width);
+    sum_ = memory.take(rows, mixture().latent_width);
   }
+  bool has_gates() const override { return true; }
 
   /// The host chooses the experts.
   bool decides_on_host() const override { return true; }
@@ -167,11 +165,11 @@ class ExpertLayer final : public Layer {
   }
 
   LayerContext context_;
-  Buffer router_;                     // [T, E] logits of the router
-  Buffer in_;                         // [T, C] rows of one expert; before that, what the router reads
-  Buffer out_;                        // [T, C]
-  Buffer latent_;                     // [T, W] what experts read, if that is not the layer's input
-  Buffer sum_;                        // [T, W] and the sum of what they write
+  Area router_;                       // [T, E] logits of the router
+  Area in_;                           // [T, C] rows of one expert; before that, what the router reads
+  Area out_;                          // [T, C]
+  Area latent_;                       // [T, W] what experts read, if that is not the layer's input
+  Area sum_;                          // [T, W] and the sum of what they write
   std::vector<float> router_logits_;  // [T, E]
   std::vector<float> shared_weight_;  // [T]
   std::vector<std::int32_t> all_rows_;

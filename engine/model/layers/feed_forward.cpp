@@ -11,7 +11,8 @@ class FeedForwardLayer final : public Layer {
  public:
   explicit FeedForwardLayer(const LayerContext& context) : context_(context) {}
 
-  void allocate(std::int64_t /*rows*/) override {}
+  void allocate(PartMemory& /*memory*/, std::int64_t /*rows*/) override {}
+  bool has_gates() const override { return true; }
 
   void run(StepRows& /*step*/, std::int32_t layer, ConstTensorView normed) override {
     const LayerWeights& w = context_.weights(layer);

@@ -54,15 +54,26 @@ std::vector<std::int64_t> state_offsets(const ModelConfig& config) {
   return offsets;
 }
 
-void Gates::allocate(std::int64_t rows) {
+Area PartMemory::take(std::int64_t rows, std::int64_t cols) {
+  constexpr std::size_t kAligned = 256;  // bytes
+  const Area area(memory_, taken_);
+  taken_ += (static_cast<std::size_t>(rows * cols) * sizeof(float) + kAligned - 1) / kAligned * kAligned;
+  most_ = std::max(most_, taken_);
+  return area;
+}
+
+void PartMemory::provide() {
+  memory_ = {};  // never both
+  memory_ = device_.allocate(most_);
+  most_ = 0;
+}
+
+void Gates::allocate(PartMemory& memory, std::int64_t rows) {
   std::int64_t ffn = std::max({config_.ffn_width, config_.mixture.ffn_width, config_.mixture.shared_width});
   for (const std::int32_t own : config_.shapes.ffn_width) ffn = std::max<std::int64_t>(ffn, own);
-  const auto floats = [&](std::int64_t count, std::int64_t cols) {
-    return backend_.allocate(static_cast<std::size_t>(count * cols) * sizeof(float));
-  };
   max_rows_ = on_host_ && config_.mixture.experts == 0 ? std::min(rows, kGateRows) : rows;
-  gate_up_ = floats(max_rows_, 2 * ffn);
-  hidden_ = floats(on_host_ ? 0 : rows, ffn);
+  gate_up_ = memory.take(max_rows_, 2 * ffn);
+  hidden_ = memory.take(on_host_ ? 0 : rows, ffn);
 }
 
 DType Gates::type(const Matrix& gate_up, std::span<const float> bias) const {

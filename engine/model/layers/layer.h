@@ -34,14 +34,48 @@ std::vector<LayerEntry> layer_list(const ModelConfig& config);
 /// the end of the last one, [L + 1].
 std::vector<std::int64_t> state_offsets(const ModelConfig& config);
 
-/// The gates of a feed-forward part: the product with [gate, up] and what `down` reads. The kinds that have gates share
-/// the memory, because no two parts run at once.
+/// A place in a buffer. The buffer may be allocated later, and again.
+class Area {
+ public:
+  Area() = default;
+  Area(const Buffer& memory, std::size_t begin = 0) : memory_(&memory), begin_(begin) {}
+
+  /// Returns a view of the first rows * cols elements as a matrix, which is not checked to fit.
+  TensorView view(DType dtype, std::int64_t rows, std::int64_t cols) const {
+    return {memory_->data() + begin_, dtype, rows, cols, cols};
+  }
+
+ private:
+  const Buffer* memory_ = nullptr;
+  std::size_t begin_ = 0;
+};
+
+/// Working memory of the parts of layers. No two parts run at once, so that all begin at the same place.
+class PartMemory {
+ public:
+  explicit PartMemory(Device& device) : device_(device) {}
+
+  /// What is taken next belongs to another part, behind the first `shared` bytes.
+  void begin_part(std::size_t shared) { taken_ = shared; }
+  /// Returns an area of [rows, cols] f32, which has its memory from provide() on.
+  Area take(std::int64_t rows, std::int64_t cols);
+  std::size_t taken() const { return taken_; }
+  /// Allocates what the largest part has taken since the last call; views of before are invalid. Throws BackendError.
+  void provide();
+
+ private:
+  Device& device_;
+  std::size_t taken_ = 0, most_ = 0;  // bytes
+  Buffer memory_;
+};
+
+/// The gates of a feed-forward part: the product with [gate, up] and what `down` reads.
 class Gates {
  public:
   Gates(Backend& backend, const ModelConfig& config)
       : backend_(backend), config_(config), on_host_(backend.info().host_memory) {}
 
-  void allocate(std::int64_t rows);
+  void allocate(PartMemory& memory, std::int64_t rows);
   /// At most so many rows run at once: all, or on the CPU, without a mixture, 256.
   std::int64_t max_rows() const { return max_rows_; }
   /// Returns the memory of the product, [rows, 2F], in the type that it may have.
@@ -51,16 +85,16 @@ class Gates {
   /// Returns the type of a product that only gated() reads.
   DType type(const Matrix& gate_up, std::span<const float> bias) const;
 
-  const Buffer& product_memory() const { return gate_up_; }
-  const Buffer& operand_memory() const { return hidden_; }
+  const Area& product_memory() const { return gate_up_; }
+  const Area& operand_memory() const { return hidden_; }
 
  private:
   Backend& backend_;
   const ModelConfig& config_;
   bool on_host_;  // operations read host memory as their own
   std::int64_t max_rows_ = 0;
-  Buffer gate_up_;  // [max_rows_, 2F]
-  Buffer hidden_;   // [T, F]; empty on the CPU
+  Area gate_up_;  // [max_rows_, 2F]
+  Area hidden_;   // [T, F]; empty on the CPU
 };
 
 /// What the layers of a forward pass share. Everything outlives the layers.
@@ -77,7 +111,7 @@ struct LayerContext {
   }
 };
 
-/// All layers of one kind: what they compute, and the working memory that they share, since they run one after another.
+/// All layers of one kind: what they compute, and where in the working memory of parts.
 /// What a sequence keeps for a layer lies in the sequence's cache, which a step names: keys and values (KvCache::slab),
 /// or a state (LayerContext::states). A layer reads what earlier steps wrote there and writes that of its own rows.
 /// Threads: the step's.
@@ -85,8 +119,10 @@ class Layer {
  public:
   virtual ~Layer() = default;
 
-  /// Makes room for so many rows. Throws BackendError.
-  virtual void allocate(std::int64_t rows) = 0;
+  /// Takes working memory for so many rows.
+  virtual void allocate(PartMemory& memory, std::int64_t rows) = 0;
+  /// True if the part writes to LayerContext::gates.
+  virtual bool has_gates() const { return false; }
   /// Begins a step, on the host.
   virtual void prepare(const StepRows& /*step*/) {}
   /// Queues what the step needs once, before its first layer. The residual stream holds the rows that begin there.
@@ -99,7 +135,7 @@ class Layer {
 
   /// Runs a product with whatever the memory holds.
   using Product =
-      std::function<void(const Buffer& out, DType type, const Buffer& x, const Matrix& w, std::span<const float> bias)>;
+      std::function<void(const Area& out, DType type, const Area& x, const Matrix& w, std::span<const float> bias)>;
   /// Passes the products of the layer to `run` (Forward::rehearse).
   virtual void rehearse(std::int32_t layer, const Product& run) const = 0;
 };

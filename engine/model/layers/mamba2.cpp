@@ -17,11 +17,10 @@ class Mamba2Layer final : public Layer {
         shape_(config_.scan),
         offsets_(state_offsets(context.model.config)) {}
 
-  void allocate(std::int64_t rows) override {
-    const auto bytes = [&](std::int64_t cols) { return static_cast<std::size_t>(rows * cols) * sizeof(float); };
-    projected_ = context_.backend.allocate(bytes(projected_cols()));
-    convolved_ = context_.backend.allocate(bytes(conv_cols()));
-    mixed_ = context_.backend.allocate(bytes(shape_.cols()));
+  void allocate(PartMemory& memory, std::int64_t rows) override {
+    projected_ = memory.take(rows, projected_cols());
+    convolved_ = memory.take(rows, conv_cols());
+    mixed_ = memory.take(rows, shape_.cols());
   }
 
   void run(StepRows& /*step*/, std::int32_t layer, ConstTensorView normed) override {
@@ -77,9 +76,9 @@ class Mamba2Layer final : public Layer {
   const RecurrentConfig& config_;
   const ScanShape shape_;
   std::vector<std::int64_t> offsets_;  // [L + 1]
-  Buffer projected_;                   // [T, projected_cols()]
-  Buffer convolved_;                   // [T, conv_cols()]
-  Buffer mixed_;                       // [T, cols]
+  Area projected_;                     // [T, projected_cols()]
+  Area convolved_;                     // [T, conv_cols()]
+  Area mixed_;                         // [T, cols]
 };
 
 /// Attention and Mamba2 over the same input, whose results are scaled and added.
@@ -88,10 +87,10 @@ class ParallelLayer final : public Layer {
   explicit ParallelLayer(const LayerContext& context)
       : context_(context), attention_(kAttentionLayers.make(context)), mamba_(kMamba2Layers.make(context)) {}
 
-  void allocate(std::int64_t rows) override {
-    attention_->allocate(rows);
-    mamba_->allocate(rows);
-    mixed_ = context_.backend.allocate(static_cast<std::size_t>(rows * context_.model.config.width) * sizeof(float));
+  void allocate(PartMemory& memory, std::int64_t rows) override {
+    attention_->allocate(memory, rows);
+    mamba_->allocate(memory, rows);
+    mixed_ = memory.take(rows, context_.model.config.width);
   }
   void prepare(const StepRows& step) override { attention_->prepare(step); }
 
@@ -116,7 +115,7 @@ class ParallelLayer final : public Layer {
  private:
   LayerContext context_;
   std::unique_ptr<Layer> attention_, mamba_;
-  Buffer mixed_;  // [T, C] the result of Mamba2
+  Area mixed_;  // [T, C] the result of Mamba2
 };
 
 }  // namespace

@@ -11,11 +11,12 @@ class MlpAndExpertsLayer final : public Layer {
   explicit MlpAndExpertsLayer(const LayerContext& context)
       : context_(context), mlp_(kFeedForwardLayers.make(context)), experts_(kExpertsLayers.make(context)) {}
 
-  void allocate(std::int64_t rows) override {
-    mlp_->allocate(rows);
-    experts_->allocate(rows);
-    sum_ = context_.backend.allocate(static_cast<std::size_t>(rows * context_.model.config.width) * sizeof(float));
+  void allocate(PartMemory& memory, std::int64_t rows) override {
+    mlp_->allocate(memory, rows);
+    experts_->allocate(memory, rows);
+    sum_ = memory.take(rows, context_.model.config.width);
   }
+  bool has_gates() const override { return true; }
   bool decides_on_host() const override { return true; }
 
   void run(StepRows& step, std::int32_t layer, ConstTensorView normed) override {
@@ -40,7 +41,7 @@ class MlpAndExpertsLayer final : public Layer {
  private:
   LayerContext context_;
   std::unique_ptr<Layer> mlp_, experts_;
-  Buffer sum_;  // [T, C] the result of the MLP
+  Area sum_;  // [T, C] the result of the MLP
 };
 
 }  // namespace

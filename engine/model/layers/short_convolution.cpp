@@ -11,10 +11,9 @@ class ShortConvolutionLayer final : public Layer {
   explicit ShortConvolutionLayer(const LayerContext& context)
       : context_(context), offsets_(state_offsets(context.model.config)) {}
 
-  void allocate(std::int64_t rows) override {
-    const auto bytes = [&](std::int64_t cols) { return static_cast<std::size_t>(rows * cols) * sizeof(float); };
-    projected_ = context_.backend.allocate(bytes(3 * width()));
-    mixed_ = context_.backend.allocate(bytes(width()));
+  void allocate(PartMemory& memory, std::int64_t rows) override {
+    projected_ = memory.take(rows, 3 * width());
+    mixed_ = memory.take(rows, width());
   }
 
   void run(StepRows& /*step*/, std::int32_t layer, ConstTensorView normed) override {
@@ -43,8 +42,8 @@ class ShortConvolutionLayer final : public Layer {
 
   LayerContext context_;
   std::vector<std::int64_t> offsets_;  // [L + 1]
-  Buffer projected_;                   // [T, 3 C]
-  Buffer mixed_;                       // [T, C]
+  Area projected_;                     // [T, 3 C]
+  Area mixed_;                         // [T, C]
 };
 
 }  // namespace

@@ -17,14 +17,12 @@ class TokenInputLayer final : public Layer {
         width_(context.model.config.token_input.width),
         columns_(width_ * context.model.config.layers) {}
 
-  void allocate(std::int64_t rows) override {
-    const auto floats = [&](std::int64_t cols) {
-      return context_.backend.allocate(static_cast<std::size_t>(rows * cols) * sizeof(float));
-    };
-    inputs_ = floats(columns_);
-    projected_ = floats(columns_);
-    gate_ = floats(2 * width_);
-    gated_ = floats(on_host_ ? 0 : width_);
+  void allocate(PartMemory& memory, std::int64_t rows) override {
+    inputs_ = {};  // never both
+    inputs_ = context_.backend.allocate(static_cast<std::size_t>(rows * columns_) * sizeof(float));
+    projected_ = memory.take(rows, columns_);
+    gate_ = memory.take(rows, 2 * width_);
+    gated_ = memory.take(on_host_ ? 0 : rows, width_);
   }
 
   /// The inputs of all layers. They are those of all rows of the step, also of rows that enter at a later layer.
@@ -78,10 +76,10 @@ class TokenInputLayer final : public Layer {
   bool on_host_;                     // operations read host memory as their own
   std::int64_t width_, columns_;     // P; L P
   std::vector<TokenId> table_rows_;  // [T]
-  Buffer inputs_;                    // [T, L P]
-  Buffer projected_;                 // [T, L P]
-  Buffer gate_;                      // [T, 2 P] the product of the gate, and the layer's inputs
-  Buffer gated_;                     // [T, P]; empty on the CPU
+  Buffer inputs_;                    // [T, L P] read by all layers of a step
+  Area projected_;                   // [T, L P] of begin()
+  Area gate_;                        // [T, 2 P] the product of the gate, and the layer's inputs
+  Area gated_;                       // [T, P]; empty on the CPU
 };
 
 }  // namespace

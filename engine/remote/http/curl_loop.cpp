@@ -109,6 +109,7 @@ struct CurlTransfer {
 
   /// Says in `end` how libcurl ended it.
   void finish(CURLcode code) {
+    end.url = call.url;
     curl_easy_getinfo(easy.get(), CURLINFO_RESPONSE_CODE, &end.status);
     const bool refused = end.status != 0 && (end.status < 200 || end.status >= 300);
     if (refused) {

@@ -90,6 +90,10 @@ struct RunOptions {
   /// Called with the logits [V] of each token before the token is chosen, and once more after the last token; on a
   /// thread of the library, concurrently for several turns. Must return soon and not throw.
   std::function<void(const std::string& turn, std::span<const float> logits)> on_logits{};
+  /// Token events have the log probability of their token, and those of so many of the likeliest (0 to 20). Nothing:
+  /// they have none. Each token then takes the logits to the host. A model on a server gives none, so that the turn
+  /// fails.
+  std::optional<int> top_logprobs{};
   /// A new folder for the record that `baton run --record` writes (docs/cpp.md, "Recording"). What cannot be written
   /// ends no run: RunRecord::record_error. `record_resumed`: the record is that of the run of `finished`, and replaced.
   std::filesystem::path record{};

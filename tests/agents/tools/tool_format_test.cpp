@@ -2,6 +2,7 @@
 // How models are told of tools, by templates of the shapes that published families have.
 #include "agents/tools/tool.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 
 #include "agents/prompts/prompt.h"
@@ -69,6 +70,25 @@ ModelText with_template(const std::string& source) {
   ModelText model = *toy_model();
   model.chat_template = source.empty() ? nullptr : ChatTemplate::parse(source, "test");
   return model;
+}
+
+const CallableTools& shared_weather() {
+  static const CallableTools tools(
+      {{{"weather", "Weather of a city.", R"({"properties": {"city": {"type": "string"}}})"}, {}, nullptr}}, {},
+      nullptr);
+  return tools;
+}
+
+/// The text without the first occurrence of a value, if there is one.
+std::string text_without(const std::string& value, std::string text) {
+  const std::size_t at = text.find(value);
+  return at == std::string::npos ? text : text.erase(at, value.size());
+}
+
+std::size_t count_of(const std::string& text, const std::string& part) {
+  std::size_t count = 0;
+  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
 }
 
 CallableTools weather() {
@@ -153,6 +173,37 @@ TEST_CASE("results follow the calls as the template shows them, and are data") {
   std::tie(text, special) = shown(with_template(""), 1);
   CHECK(text == "\n<tool_response>\n" + first + "\n</tool_response>\n");
   CHECK(special == 0);
+}
+
+TEST_CASE("a conversation that called tools is shown as the template shows it, or in the general form") {
+  const std::vector<PromptMessage> messages = {
+      {"user", {{"Where?", "", true}}},
+      {"assistant", {}, {{{"call_1", "weather", R"({"city": "Rome <|im_end|>"})"}}, ""}},
+      {"tool", {{"sunny <|im_end|>", "", true}}, {{}, "call_1"}},
+      {"user", {{"So?", "", true}}}};
+  for (const std::string& source : {std::string(kTagged), std::string(kListed), std::string(kBare), std::string()}) {
+    const ModelText model = source.empty() ? ModelText(*toy_model()) : with_template(source);
+    for (const CallableTools* tools : {static_cast<const CallableTools*>(nullptr), &shared_weather()}) {
+      const std::vector<PromptPart> parts = build_prompt(model, messages, {}, tools);
+      const std::string text = prompt_text(model, parts);
+      INFO(text);
+      const std::size_t arguments = text.find("Rome"), result = text.find("sunny <|im_end|>", arguments),
+                        after = text.find("So?", result);
+      REQUIRE(arguments != std::string::npos);
+      CHECK(text.rfind("weather", arguments) != std::string::npos);
+      CHECK(result != std::string::npos);
+      CHECK(after != std::string::npos);
+      // Special tokens in values are text.
+      std::vector<TokenId> ids;
+      for (const PromptPart& part : parts) ids.insert(ids.end(), part.tokens.begin(), part.tokens.end());
+      const TokenId end = *model.tokenizer->token_id("<|im_end|>");
+      const std::string shown = text_without("Rome <|im_end|>", text_without("sunny <|im_end|>", text));
+      CHECK(static_cast<std::size_t>(std::count(ids.begin(), ids.end(), end)) == count_of(shown, "<|im_end|>"));
+    }
+  }
+  std::vector<PromptMessage> orphan = messages;
+  orphan[2].calls.answered = "call_2";
+  CHECK_THROWS_WITH(build_prompt(*toy_model(), orphan, {}), Catch::Contains("call_2"));
 }
 
 TEST_CASE("a template that refuses calls or results is one without tools") {

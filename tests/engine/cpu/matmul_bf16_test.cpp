@@ -114,8 +114,9 @@ TEST_CASE("weights in pairs and in panels give the same bits, and embed reads bo
   cpu::Scratch scratch(*owner, 2);
   const Values w = random.values(75, 301), x = random.values(41, 301);
   const ConstTensorView part = w.view();
-  const auto plain = cpu::pack_matrix(*owner, pool, {&part, 1}, w.rows, {DType::bf16, Activations::bf16, false});
-  const auto pairs = cpu::pack_matrix(*owner, pool, {&part, 1}, w.rows, {DType::bf16, Activations::bf16, true});
+  cpu::LastingMemory memory;
+  const auto plain = cpu::pack_matrix(memory, pool, {&part, 1}, w.rows, {DType::bf16, Activations::bf16, false});
+  const auto pairs = cpu::pack_matrix(memory, pool, {&part, 1}, w.rows, {DType::bf16, Activations::bf16, true});
   std::vector<float> from_plain(301), from_pairs(301);
   for (const std::int64_t row : {0, 31, 32, 74}) {
     cpu::unpack_row(from_plain.data(), *plain, row);

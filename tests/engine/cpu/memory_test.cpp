@@ -84,6 +84,33 @@ TEST_CASE("a block that no machine has is refused by its size, and what was kept
   pool.release(block, 8 * kMiB);
 }
 
+TEST_CASE("lasting blocks lie side by side, and a mapping goes with its last block") {
+  LastingMemory memory;
+  std::vector<Buffer> blocks;
+  for (int i = 0; i < 40; ++i) {
+    blocks.push_back(memory.allocate(5 * kMiB / 2 + 1));
+    std::byte* data = blocks.back().data();
+    REQUIRE(reinterpret_cast<std::uintptr_t>(data) % 64 == 0);
+    REQUIRE(std::all_of(data, data + blocks.back().bytes(), [](std::byte byte) { return byte == std::byte{0}; }));
+    std::memset(data, i + 1, blocks.back().bytes());
+  }
+  CHECK(memory.mapped_bytes() == 128 * kMiB);
+  blocks.push_back(memory.allocate(201 * kMiB));  // a mapping of its own, whose rest serves others
+  CHECK(memory.mapped_bytes() == 330 * kMiB);
+  for (std::size_t i = 0; i < 40; ++i) {
+    const std::byte* data = blocks[i].data();
+    REQUIRE(std::all_of(data, data + blocks[i].bytes(), [&](std::byte byte) { return byte == std::byte(i + 1); }));
+  }
+  blocks.erase(blocks.begin(), blocks.begin() + 40);
+  CHECK(memory.mapped_bytes() == 202 * kMiB);
+  blocks.push_back(memory.allocate(0));
+  blocks.erase(blocks.begin());
+  CHECK(memory.mapped_bytes() == 202 * kMiB);
+  blocks.clear();
+  CHECK(memory.mapped_bytes() == 0);
+  CHECK_THROWS_AS(memory.allocate(SIZE_MAX), BackendError);
+}
+
 TEST_CASE("threads share a pool") {
   BlockPool pool;
   std::atomic<int> mixed{0};

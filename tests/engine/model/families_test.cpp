@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // What is told of families is what the readers of configurations and the goldens say.
-#include "engine/model/families.h"
 
 #include <algorithm>
 #include <catch2/catch.hpp>

@@ -14,9 +14,9 @@
 #include "tests/engine/model/checkpoint.h"
 #include "tests/engine/model/gguf_checkpoint.h"
 #include "tests/engine/model/host_backend.h"
-#include "tests/support/comma_locale.h"
 #include "tests/support/golden.h"
 #include "tests/support/golden_files.h"
+#include "tests/support/host_locale.h"
 #include "tests/support/thread_time.h"
 #include "tests/support/tiny_model.h"
 
@@ -385,7 +385,7 @@ TEST_CASE("a host's locale changes no number of a file") {
   writer.real("qwen2.rope.scaling.factor", 2.5f);
   writer.number("qwen2.rope.scaling.original_context_length", 64);
   const GgufFolder folder(writer);
-  const CommaLocale locale;
+  const HostLocale locale;
   HostBackend backend;
   const auto model = folder.open(backend);
   CHECK(model->config.rope.factor == 2.5f);

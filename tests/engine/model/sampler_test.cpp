@@ -34,13 +34,13 @@ std::map<TokenId, int> draw(const std::vector<float>& logits, const SamplingPara
   std::map<TokenId, int> counts;
   for (int i = 0; i < count; ++i) {
     std::vector<float> scratch = logits;
-    ++counts[sampler.sample(scratch, seen)];
+    ++counts[sampler.sample(scratch, {seen, {}})];
   }
   return counts;
 }
 
 TokenId once(std::vector<float> logits, const SamplingParams& params, const std::vector<TokenId>& seen = {}) {
-  return Sampler(params).sample(logits, seen);
+  return Sampler(params).sample(logits, {seen, {}});
 }
 
 /// Sum of (observed - expected)^2 / expected: its mean is the number of ids less one, its variance twice that.
@@ -73,15 +73,35 @@ TEST_CASE("the repetition penalty counts each seen id once, and ignores ids outs
   params.repetition_penalty = 2.0f;
   std::vector<float> logits = {4.0f, 3.0f, -1.0f, -1.5f};
   const std::vector<TokenId> seen = {0, 2, 0, 0, 99, -1};
-  CHECK(Sampler(params).sample(logits, seen) == 1);
+  CHECK(Sampler(params).sample(logits, {seen, {}}) == 1);
   CHECK(logits == std::vector<float>{2.0f, 3.0f, -2.0f, -1.5f});
 
   Sampler sampler(params);  // nothing is left over for the next call
   std::vector<float> again = {4.0f, 3.0f, -1.0f, -1.5f};
-  sampler.sample(again, seen);
+  sampler.sample(again, {seen, {}});
   again = {4.0f, 3.0f, -1.0f, -1.5f};
-  sampler.sample(again, std::vector<TokenId>{1});
+  sampler.sample(again, {std::vector<TokenId>{1}, {}});
   CHECK(again == std::vector<float>{4.0f, 1.5f, -1.0f, -1.5f});
+}
+
+TEST_CASE("presence and frequency penalties count the output alone, behind the repetition penalty") {
+  SamplingParams params;
+  params.repetition_penalty = 2.0f;
+  params.presence_penalty = 0.5f;
+  params.frequency_penalty = 0.25f;
+  std::vector<float> logits = {4.0f, 3.0f, -1.0f, -1.5f};
+  const std::vector<TokenId> seen = {0, 2, 2, 99, 2}, output = {2, 99, 2};
+  CHECK(params.problem().empty());
+  CHECK(Sampler(params).penalises());
+  CHECK(Sampler(params).sample(logits, {seen, output}) == 1);
+  CHECK(logits == std::vector<float>{2.0f, 3.0f, -2.0f - 0.5f - 2 * 0.25f, -1.5f});
+
+  SamplingParams wanted;  // below 0: what is there comes again
+  wanted.frequency_penalty = -2.0f;
+  logits = {4.0f, 3.0f, 2.0f};
+  CHECK(Sampler(wanted).sample(logits, {seen, output}) == 2);
+  wanted.frequency_penalty = kInfinity;
+  CHECK_FALSE(wanted.problem().empty());
 }
 
 TEST_CASE("filters keep the ids that Transformers keeps, with its probabilities") {
@@ -264,7 +284,7 @@ TEST_CASE("only allowed tokens are chosen, and the filters see no others") {
   for (const TokenId id : allowed_ids) allowed[static_cast<std::size_t>(id) / 32] |= 1u << (id % 32);
   std::vector<float> scratch;
   const auto choose = [&](SamplingParams params, std::span<const TokenId> seen) {
-    return Sampler(params).choose(logits, seen, allowed, scratch).id;
+    return Sampler(params).choose(logits, {seen, {}}, allowed, scratch).id;
   };
   CHECK(choose({}, {}) == 40);
   CHECK(choose({.temperature = 1.0f, .top_k = 1}, {}) == 40);  // of the allowed

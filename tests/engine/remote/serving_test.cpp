@@ -55,6 +55,17 @@ std::vector<TokenId> bytes(const std::string& text) { return {text.begin(), text
 
 }  // namespace
 
+TEST_CASE("a tokenizer that is not the server's is refused when it is opened") {
+  VllmServer server;
+  server.tokenize = [](const std::string& text) {
+    return std::vector<int>(reinterpret_cast<const unsigned char*>(text.data()),
+                            reinterpret_cast<const unsigned char*>(text.data()) + text.size());
+  };
+  CHECK_NOTHROW(open(server));
+  server.tokenize = [](const std::string& text) { return std::vector<int>(text.size(), 7); };
+  CHECK_THROWS_WITH(open(server), Contains("its tokenizer is not that of 'tokenizer' in the workflow's file"));
+}
+
 TEST_CASE("vLLM and SGLang take the ids of a prompt and give those of the answer") {
   on_each([](auto& server, const std::string& api) {
     for (const int together : {1, 4, 100}) {

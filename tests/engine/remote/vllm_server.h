@@ -3,6 +3,7 @@
 // every field that it does not know or that has an unexpected value, where vLLM ignores some of them.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -21,8 +22,9 @@ class VllmServer : public ScriptedServer {
   // Set before requests come.
   std::string version = "0.33.0";
   bool tells_version = true;
-  bool has_priorities = true;  // --scheduling-policy priority
-  int context = 4096;          // --max-model-len
+  bool has_priorities = true;                                           // --scheduling-policy priority
+  int context = 4096;                                                   // --max-model-len
+  std::function<std::vector<int>(const std::string& text)> tokenize{};  // null: there is no /tokenize
 
   static constexpr int kBlock = 16;
 
@@ -42,6 +44,9 @@ class VllmServer : public ScriptedServer {
                             .dump());
     } else if (asked.path == "/version" && tells_version) {
       answer.whole(200, Json{{"version", version}}.dump());
+    } else if (asked.path == "/tokenize" && tokenize) {
+      const Json body = Json::parse(asked.body);
+      answer.whole(200, Json{{"tokens", tokenize(body.at("prompt"))}, {"max_model_len", context}}.dump());
     } else if (asked.path == "/v1/completions") {
       complete(Json::parse(asked.body), answer);
     } else if (asked.path == "/v1/chat/completions") {

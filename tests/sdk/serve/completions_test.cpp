@@ -251,6 +251,41 @@ TEST_CASE("the reason of an answer's end is that of the agents whose outputs it 
   CHECK(reason(2, 30, "{{ agent_writer_current }}: {{ agent_judge_current }}") == "length");
 }
 
+TEST_CASE("what of a request changes nothing is named, and a conversation with calls of tools is taken") {
+  const RunningServer server({}, one_more("chat", chat_workflow()));
+  const json plain = json::parse(server.ask("POST", kChat, chat_body("team")).body);
+  CHECK(plain["baton"]["unread_fields"] == json::array());
+  const json named =
+      json::parse(server.ask("POST", kChat, chat_body("team", {{"stop", "x"}, {"max_tokens", 3}, {"user", "u"}})).body);
+  CHECK(named["baton"]["unread_fields"] == json{"max_tokens", "stop"});
+  const json tool = {{"type", "function"}, {"function", {{"name", "f"}}}};
+  CHECK(server.ask("POST", kChat, chat_body("team", {{"tools", {tool}}, {"tool_choice", "none"}})).status == 200);
+  CHECK(server.ask("POST", kChat, chat_body("team", {{"tools", {tool}}})).status == 400);
+
+  const json call = {{"id", "c1"}, {"type", "function"}, {"function", {{"name", "f"}, {"arguments", "{\"a\": 1}"}}}};
+  const json history = {{{"role", "user"}, {"content", "x"}},
+                        {{"role", "assistant"}, {"content", nullptr}, {"tool_calls", {call}}},
+                        {{"role", "tool"}, {"tool_call_id", "c1"}, {"content", "42"}},
+                        {{"role", "user"}, {"content", "so?"}}};
+  for (const char* model : {"team", "chat"}) {
+    const HttpReply reply = server.ask("POST", kChat, json{{"model", model}, {"messages", history}}.dump());
+    INFO(reply.body);
+    CHECK(reply.status == 200);
+    CHECK(json::parse(reply.body)["baton"]["unread_messages"] == (std::string(model) == "team" ? 3 : 0));
+  }
+}
+
+TEST_CASE("until the last chunk of a stream with usage, the usage is null") {
+  const RunningServer server;
+  const std::vector<json> chunks = chunks_of(
+      server.ask("POST", kChat, chat_body("team", {{"stream", true}, {"stream_options", {{"include_usage", true}}}})));
+  for (std::size_t i = 0; i + 1 < chunks.size(); ++i) {
+    REQUIRE(chunks[i].contains("usage"));
+    CHECK(chunks[i]["usage"].is_null());
+  }
+  CHECK(chunks.back()["usage"].is_object());
+}
+
 TEST_CASE("a prompt that no context holds is the client's mistake, whole or in a stream") {
   const RunningServer server({}, one_more("chat", chat_workflow()));
   std::string hens;

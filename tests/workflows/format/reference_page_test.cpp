@@ -3,7 +3,7 @@
 // docs/models.md. After a change write the tables anew with: baton_test_workflows "write the reference"
 #include <catch2/catch.hpp>
 
-#include "engine/model/families.h"
+#include "engine/model/config.h"
 #include "tests/support/workflow_files.h"
 
 namespace baton::test::reference_page_test {
