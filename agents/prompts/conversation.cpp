@@ -59,14 +59,20 @@ class MessageReader {
     return one.is_object() && one.contains(key) && one[key].is_string() ? one[key].get<std::string>() : std::string();
   }
 
+  /// As a text, which OpenAI's interface has, or as the object itself.
+  static std::string arguments_of(const Json& function) {
+    const auto found = function.is_object() ? function.find("arguments") : function.end();
+    if (found == function.end() || found->is_null()) return "{}";
+    return found->is_string() ? found->get<std::string>() : json_text(*found);
+  }
+
   std::vector<ChatCall> calls(const Json& one) {
     std::vector<ChatCall> calls;
     if (!one.contains("tool_calls") || one["tool_calls"].is_null()) return calls;
     if (!one["tool_calls"].is_array()) throw wrong("expected 'tool_calls' as a list");
     for (const Json& call : one["tool_calls"]) {
       const Json function = call.is_object() ? call.value("function", Json()) : Json();
-      ChatCall& made =
-          calls.emplace_back(ChatCall{text(call, "id"), text(function, "name"), text(function, "arguments")});
+      ChatCall& made = calls.emplace_back(ChatCall{text(call, "id"), text(function, "name"), arguments_of(function)});
       if (made.id.empty() || made.name.empty())
         throw wrong("expected calls as {'id': '...', 'function': {'name': '...', 'arguments': '{...}'}}");
       if (!is_tool_name(made.name))
@@ -75,7 +81,9 @@ class MessageReader {
       if (made.arguments.empty()) made.arguments = "{}";
       std::string problem = "it is no object";
       try {
-        if (read_json(made.arguments)->is_object()) problem.clear();
+        if (const JsonDocument arguments = read_json(made.arguments); arguments->is_object()) problem.clear();
+        // Without escapes, so that what spells a special token is seen.
+        if (problem.empty()) made.arguments = json_text(nlohmann::ordered_json::parse(made.arguments));
       } catch (const JsonError& error) {
         problem = error.what();
       }

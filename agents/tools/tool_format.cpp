@@ -244,7 +244,7 @@ std::string without_markers(const Tokenizer& tokenizer, std::string text, const 
         text.replace(at, marker.size(), broken);
     }
   }
-  throw ModelError(fmt::format("the description of tool '{}' holds special tokens of the model", tool));
+  throw ModelError(fmt::format("the texts of tool '{}' hold special tokens of the model", tool));
 }
 
 /// Renders the probes of one template.

@@ -26,8 +26,8 @@
 namespace baton {
 namespace {
 
-constexpr double kFirstPause = 0.25, kMaxPause = 8.0, kMaxAsked = 60.0;  // seconds
-constexpr std::chrono::milliseconds kStall(30'000);                      // for small answers
+constexpr double kMaxPause = 8.0, kMaxAsked = 60.0;  // seconds
+constexpr std::chrono::milliseconds kStall(30'000);  // for small answers
 constexpr std::size_t kMaxAnswer = std::size_t{32} << 20;
 constexpr std::size_t kMaxAddress = 2048;
 
@@ -44,10 +44,11 @@ std::string without_secrets(const std::string& url) {
 }  // namespace
 
 std::optional<double> AttemptPauses::next(const HttpEnd& end) {
-  if (!end.passing || end.wait_seconds > kMaxAsked || ++failures_ >= kMaxAttempts) return std::nullopt;
-  double pause = kFirstPause;
-  for (int failure = 1; failure < failures_ && pause < kMaxPause; ++failure) pause *= 2;
-  return end.wait_seconds > 0 ? end.wait_seconds : std::min(pause, kMaxPause);
+  if (!end.passing || end.wait_seconds > kMaxAsked) return std::nullopt;
+  if (end.wait_seconds > 0) return ++asked_ < kMaxAttempts ? std::optional(end.wait_seconds) : std::nullopt;
+  if (pause_ > left_) return std::nullopt;
+  left_ -= pause_;
+  return std::exchange(pause_, std::min(2 * pause_, kMaxPause));
 }
 
 ModelServer::ModelServer(ServerAddress address) : address_(std::move(address)) {
@@ -480,9 +481,9 @@ class ServerOpening {
   }
 
   /// What the server tells of itself; nothing: it does not.
-  std::optional<JsonDocument> info(const std::string& path) {
+  std::optional<JsonDocument> info(const std::string& path, const std::string& body = {}) {
     try {
-      std::optional<JsonDocument> answer = server_->find(path, stop_);
+      std::optional<JsonDocument> answer = server_->find(path, stop_, body);
       if (answer && (*answer)->is_object()) return answer;
     } catch (const BackendError&) {  // its key may be for less
     }
@@ -543,6 +544,7 @@ class ServerOpening {
     RemoteEngine::Parts parts;
     parts.api = make_openai_api(name, model_.text != nullptr);
     ModelText text = model_.text ? *model_.text : message_text();
+    if (!model_.text && model_.api == "auto") warn_of_messages(text);
     // English has about 4 bytes in a token, other languages fewer. Too few bytes forget a conversation early, too many
     // make a prompt that the server refuses.
     constexpr std::int32_t kBytesPerToken = 3;
@@ -550,16 +552,15 @@ class ServerOpening {
     const std::string key = server_->shown() + " " + name;
     text.fingerprint = fmt::format("{:016x}", hash_bytes(key.data(), key.size()));
     parts.text = with_address(std::move(text));
-    parts.info.device_description = fmt::format("server at {}, {}", server_->shown(), name);
+    parts.info.device_description = fmt::format("server with OpenAI's API at {}, {}", server_->shown(), name);
     return engine(std::move(parts));
   }
 
   /// A server that tokenizes, as vLLM does, has to make the same ids of a text with letters, digits, signs and blanks.
   void check_tokenizer(const std::string& model) {
     static const std::string kSample = "Hello, W\u00F6rld: 12 + 345?\n\tdef f(x): return {\"a\": [x]}  \u6F22\u5B57";
-    const std::optional<JsonDocument> answer =
-        server_->find("/tokenize", stop_,
-                      RequestBody().set("model", model).set("prompt", kSample).set("add_special_tokens", false).text());
+    const std::optional<JsonDocument> answer = info(
+        "/tokenize", RequestBody().set("model", model).set("prompt", kSample).set("add_special_tokens", false).text());
     if (!answer || !(*answer)->is_object()) return;
     const Json* told = JsonFields(**answer, "its answer to /tokenize").find("tokens");
     if (told == nullptr || !told->is_array() || told->empty()) return;
@@ -569,6 +570,17 @@ class ServerOpening {
         fmt::format("its tokenizer is not that of 'tokenizer' in the workflow's file: it makes {} tokens of a sample "
                     "text, beginning with {}, and the file's {}, beginning with {}",
                     told->size(), beginning(json_text((*told)[0]), 20), ours.size(), ours.front()));
+  }
+
+  /// A server that could do more with a tokenizer in the workflow's file.
+  void warn_of_messages(ModelText& text) const {
+    for (const auto& [owner, program] : {std::pair("vllm", "vLLM"), std::pair("sglang", "SGLang")}) {
+      if (is_of(owner))
+        text.warnings.push_back(
+            fmt::format("server {} is {}, and is used as any other with OpenAI's API, without "
+                        "constraints and prompts sent ahead: 'tokenizer' of the model is missing",
+                        server_->shown(), program));
+    }
   }
 
   std::shared_ptr<const ModelText> with_address(ModelText text) const {
@@ -588,6 +600,7 @@ class ServerOpening {
     parts.info.kv.tokenizer = parts.text->tokenizer->identity();
     parts.info.kv.shapes.resize(1);
     parts.slowdown = model_.slowdown;
+    parts.patience = model_.patience;
     parts.server = std::move(server_);
     return std::make_shared<RemoteEngine>(std::move(parts));
   }

@@ -55,12 +55,17 @@ class ModelServer {
 /// Pauses between attempts: they double from a quarter of a second, or are as long as the server asks for.
 class AttemptPauses {
  public:
-  static constexpr int kMaxAttempts = 5;
+  static constexpr double kAtOpening = 3.75;  // seconds: an address may be wrong
+  static constexpr int kMaxAttempts = 5;      // whose pause the server asks for
+  /// `patience`: of all other pauses together, in seconds.
+  explicit AttemptPauses(double patience = kAtOpening) : left_(patience) {}
   /// The pause after a failed attempt, in seconds; nothing: there is no further attempt.
   std::optional<double> next(const HttpEnd& end);
 
  private:
-  int failures_ = 0;
+  double left_;          // seconds
+  double pause_ = 0.25;  // the next one
+  int asked_ = 0;        // pauses that the server asked for
 };
 
 // Opening a model that a server of another project runs: what kind of server it is, its vocabulary and its template.
@@ -74,6 +79,7 @@ struct ServerModel {
   std::shared_ptr<const ModelText> text;
   std::int32_t context = 0;  // maximum tokens of a prompt and its answer; 0: what the server says
   double slowdown = 0.0;     // as LocalEngineOptions::slowdown; 0: that of the CPU
+  double patience = 60.0;    // seconds: how long a request is sent again to a server that is not there or overloaded
 };
 
 /// Asks the server what it is. Throws BackendError, ModelError for a template or tokenizer that cannot be used, and

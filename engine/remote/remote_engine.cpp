@@ -317,7 +317,8 @@ struct RemoteEngine::Live {
         request(std::move(what)),
         prompt(ids_of(request.prompt)),
         answer(*parts.text->tokenizer, parts.on_plain),
-        thinking(request, parts.api->ids()) {
+        thinking(request, parts.api->ids()),
+        pauses(parts.patience) {
     begin(parts);
   }
 

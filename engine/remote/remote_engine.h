@@ -120,9 +120,10 @@ class RemoteEngine final : public InferenceEngine {
     std::unique_ptr<const ServerApi> api;
     std::shared_ptr<const ModelText> text;
     EngineInfo info;
-    int slots = 0;                          // slots of a server that has some; below 2 nothing is sent ahead
-    double slowdown = 0.0;                  // bound of DecodePace
-    std::function<void(TokenId)> on_plain;  // goes to ServerAnswer
+    int slots = 0;                                // slots of a server that has some; below 2 nothing is sent ahead
+    double slowdown = 0.0;                        // bound of DecodePace
+    double patience = AttemptPauses::kAtOpening;  // of the attempts at a request
+    std::function<void(TokenId)> on_plain;        // goes to ServerAnswer
     /// Where the server tells which model it has, and how to read that from the answer; empty: nowhere. A server that
     /// was started anew is asked, since ids mean nothing to another model.
     std::string identity_path;

@@ -248,8 +248,8 @@ void add_serve(CommandLine& line) {
       ->type_name("otlp|URL|FILE");
   verb->add_flag("-q,--quiet", arguments->quiet, "No line on each request");
   verb->footer(
-      "Paths: / (a page to run workflows), /v1/models, /v1/chat/completions, /v1/completions, /v1/approvals (calls\n"
-      "that wait for an approval), /health, /metrics.\n"
+      "Paths: / (a page to run workflows), /v1/models, /v1/chat/completions, /v1/completions, /v1/responses,\n"
+      "/v1/messages (Anthropic's), /v1/approvals (calls that wait for an approval), /health, /metrics.\n"
       "The user's last message fills the workflow's input; earlier ones fill an input of type messages, if there is\n"
       "one. Ctrl-C or SIGTERM ends the server once running requests have ended; a second one ends it at once.\n\n"
       "Examples:\n"

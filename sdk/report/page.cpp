@@ -81,6 +81,7 @@ Markup settings_section(const RunRecord& run) {
   if (!run.device.empty()) {
     fact("device", run.threads > 0 ? html("{}, {} threads", bdi(run.device, 200), run.threads) : bdi(run.device, 200));
   }
+  for (const auto& [name, engine] : run.engines) fact("engine", html("{}: {}", bdi(name, 100), bdi(engine, 300)));
   if (run.load_ms > 0) fact("model load", html("{}", duration(run.load_ms)));
   if (run.measure_ms >= 100) fact("measuring the model", html("{}, at its first use", duration(run.measure_ms)));
   if (run.measured_turns > 0)

@@ -194,6 +194,7 @@ void Connection::on_head(const Error& error) {
   keep_ = reader_.parser().keep_alive();
   const RequestHead head = head_of(reader_.parser());
   log_.arrive(head.method);
+  if (head.target.starts_with(path_of(Endpoint::messages))) events_.speak(messages_dialect());
   try {
     check_framing(reader_.parser());
     admitted_ = admit(head, core_.keys, core_.options);

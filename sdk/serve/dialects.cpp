@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Anthropic's Messages and OpenAI's Responses, as translations to chat completions and back: requests, whole answers and
-// the chunks of streams.
+// Anthropic's Messages and OpenAI's Responses, as translations to chat completions and back: requests, whole answers
+// and the chunks of streams.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -168,8 +168,8 @@ class MessagesDialect final : public Dialect {
     const JsonDocument document = read_json(chat);
     const json& read = *document;
     if (status >= 400)
-      return json_text(Json{{"type", "error"},
-                            {"error", {{"type", error_type(status)}, {"message", read["error"]["message"]}}}});
+      return json_text(
+          Json{{"type", "error"}, {"error", {{"type", error_type(status)}, {"message", read["error"]["message"]}}}});
     const json& choice = read["choices"][0];
     const json& message = choice["message"];
     Json content = Json::array();
@@ -238,8 +238,11 @@ class MessagesDialect final : public Dialect {
   }
 
   static Json head(const json& read) {
-    return {{"id", own_id(read, "msg")}, {"type", "message"},      {"role", "assistant"},
-            {"model", read["model"]},    {"stop_sequence", nullptr}};
+    return {{"id", own_id(read, "msg")},
+            {"type", "message"},
+            {"role", "assistant"},
+            {"model", read["model"]},
+            {"stop_sequence", nullptr}};
   }
 
   static void add(std::vector<StreamEvent>& out, const char* name, Json more) {
@@ -291,8 +294,9 @@ void add_item(json& messages, const json& item, const std::string& param) {
   const std::string type = member_of(item, "type") != nullptr ? text_at(item, "type", param) : "message";
   if (type == "reasoning") return;
   if (type == "function_call") {
-    const json call = call_of(text_at(item, "call_id", param), text_at(item, "name", param), text_at(item, "arguments", param));
-    const bool joins = !messages.empty() && messages.back()["role"] == "assistant" && messages.back().contains("tool_calls");
+    const json call =
+        call_of(text_at(item, "call_id", param), text_at(item, "name", param), text_at(item, "arguments", param));
+    const bool joins = !messages.empty() && messages.back()["role"] == "assistant";
     if (joins) return messages.back()["tool_calls"].push_back(call);
     return messages.push_back({{"role", "assistant"}, {"tool_calls", json::array({call})}});
   }
@@ -303,7 +307,8 @@ void add_item(json& messages, const json& item, const std::string& param) {
                                {"tool_call_id", text_at(item, "call_id", param)},
                                {"content", content_text(*output, param + ".output")}});
   }
-  if (type != "message") throw wrong_value(param + ".type", "message, function_call, function_call_output or reasoning", type);
+  if (type != "message")
+    throw wrong_value(param + ".type", "message, function_call, function_call_output or reasoning", type);
   const json* content = member_of(item, "content");
   if (content == nullptr) throw wrong_value(param + ".content", "a text or a list of parts", json());
   messages.push_back({{"role", text_at(item, "role", param)}, {"content", content_text(*content, param + ".content")}});
@@ -401,14 +406,14 @@ class ResponsesDialect final : public Dialect {
     Json made = {{"id", id_}, {"object", "response"}, {"created_at", created_}};
     made["status"] = !over ? "in_progress" : reason_ == "length" ? "incomplete" : "completed";
     made["error"] = nullptr;
-    made["incomplete_details"] =
-        over && reason_ == "length" ? Json{{"reason", "max_output_tokens"}} : Json(nullptr);
+    made["incomplete_details"] = over && reason_ == "length" ? Json{{"reason", "max_output_tokens"}} : Json(nullptr);
     made["model"] = model_;
     made["output"] = output_;
     made["usage"] = over ? usage_ : Json(nullptr);
     const std::pair<const char*, json> defaults[] = {
-        {"instructions", nullptr}, {"metadata", json::object()}, {"parallel_tool_calls", true}, {"temperature", nullptr},
-        {"tool_choice", "auto"},   {"tools", json::array()},     {"top_p", nullptr},            {"max_output_tokens", nullptr}};
+        {"instructions", nullptr}, {"metadata", json::object()},  {"parallel_tool_calls", true},
+        {"temperature", nullptr},  {"tool_choice", "auto"},       {"tools", json::array()},
+        {"top_p", nullptr},        {"max_output_tokens", nullptr}};
     for (const auto& [name, value] : defaults) {
       const json* given = member_of(asked_, name);
       made[name] = Json::parse(json_text(given != nullptr ? *given : value));
@@ -416,7 +421,9 @@ class ResponsesDialect final : public Dialect {
     return made;
   }
 
-  std::string item_id(const char* kind) const { return fmt::format("{}_{}_{}", kind, id_.substr(id_.find('_') + 1), output_.size()); }
+  std::string item_id(const char* kind) const {
+    return fmt::format("{}_{}_{}", kind, id_.substr(id_.find('_') + 1), output_.size());
+  }
 
   Json reasoning(const std::string& text) const {
     return {{"id", item_id("rs")},
@@ -520,6 +527,8 @@ class ResponsesDialect final : public Dialect {
 
 }  // namespace
 
+std::shared_ptr<Dialect> messages_dialect() { return std::make_shared<MessagesDialect>(); }
+
 TranslatedRequest read_messages_request(std::string_view text) {
   const JsonDocument document = read_body(text);
   const json& body = *document;
@@ -529,7 +538,8 @@ TranslatedRequest read_messages_request(std::string_view text) {
   fields.copy("stop_sequences", "stop");
   fields.skip({"messages", "system", "tools", "tool_choice", "thinking", "metadata", "service_tier", "betas"});
   fields.end();
-  if (!chat.contains("max_tokens")) throw ApiError(400, "missing_value", "max_tokens: expected an integer", "max_tokens");
+  if (!chat.contains("max_tokens"))
+    throw ApiError(400, "missing_value", "max_tokens: expected an integer", "max_tokens");
   json messages = json::array();
   if (const json* system = member_of(body, "system"))
     messages.push_back({{"role", "system"}, {"content", content_text(*system, "system")}});
@@ -543,13 +553,14 @@ TranslatedRequest read_messages_request(std::string_view text) {
     for (const json& tool : *tools) {
       if (const json* type = member_of(tool, "type"); type != nullptr && *type != "custom")
         throw wrong_value("tools", "tools of type custom", tool);
-      chat["tools"].push_back(function_tool(text_at(tool, "name", "tools"), member_of(tool, "description"), member_of(tool, "input_schema")));
+      chat["tools"].push_back(function_tool(text_at(tool, "name", "tools"), member_of(tool, "description"),
+                                            member_of(tool, "input_schema")));
     }
   }
   read_choice(body, chat);
   read_thinking(body, chat);
   if (chat.value("stream", json(false)) == true) chat["stream_options"] = {{"include_usage", true}};
-  return {json_text(chat), std::make_shared<MessagesDialect>()};
+  return {json_text(chat), messages_dialect()};
 }
 
 TranslatedRequest read_response_request(std::string_view text) {
@@ -568,7 +579,8 @@ TranslatedRequest read_response_request(std::string_view text) {
     if (!tools->is_array()) throw wrong_value("tools", "a list of tools", *tools);
     for (const json& tool : *tools) {
       if (text_at(tool, "type", "tools") != "function") throw wrong_value("tools", "tools of type function", tool);
-      chat["tools"].push_back(function_tool(text_at(tool, "name", "tools"), member_of(tool, "description"), member_of(tool, "parameters")));
+      chat["tools"].push_back(
+          function_tool(text_at(tool, "name", "tools"), member_of(tool, "description"), member_of(tool, "parameters")));
     }
   }
   if (const json* choice = member_of(body, "tool_choice")) {
@@ -579,10 +591,12 @@ TranslatedRequest read_response_request(std::string_view text) {
   if (const json* form = member_of(body, "text"); form != nullptr && member_of(*form, "format") != nullptr) {
     json format = (*form)["format"];
     if (format.is_object() && format.value("type", json()) == "json_schema")
-      format = {{"type", "json_schema"}, {"json_schema", {{"name", "answer"}, {"schema", format.value("schema", json())}}}};
+      format = {{"type", "json_schema"},
+                {"json_schema", {{"name", "answer"}, {"schema", format.value("schema", json())}}}};
     chat["response_format"] = std::move(format);
   }
-  if (const json* reasoning = member_of(body, "reasoning"); reasoning != nullptr && member_of(*reasoning, "effort") != nullptr)
+  if (const json* reasoning = member_of(body, "reasoning");
+      reasoning != nullptr && member_of(*reasoning, "effort") != nullptr)
     chat["reasoning_effort"] = (*reasoning)["effort"];
   if (chat.value("stream", json(false)) == true) chat["stream_options"] = {{"include_usage", true}};
   return {json_text(chat), std::make_shared<ResponsesDialect>(body)};

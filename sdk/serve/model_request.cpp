@@ -52,13 +52,33 @@ constexpr std::array kNumbers = {
 };
 
 /// Fields that are read elsewhere, and those that change nothing about an answer.
-constexpr std::array<std::string_view, 27> kOthers = {
-    "model",      "messages",        "prompt",          "stream",           "stream_options",
-    "seed",       "baton",           "n",               "stop",             "tools",
-    "tool_choice", "parallel_tool_calls", "response_format", "reasoning_effort", "chat_template_kwargs",
-    "logprobs",   "top_logprobs",    "user",            "metadata",         "store",
-    "service_tier", "safety_identifier", "prompt_cache_key", "best_of",      "echo",
-    "logit_bias", "thinking_budget"};
+constexpr std::array<std::string_view, 27> kOthers = {"model",
+                                                      "messages",
+                                                      "prompt",
+                                                      "stream",
+                                                      "stream_options",
+                                                      "seed",
+                                                      "baton",
+                                                      "n",
+                                                      "stop",
+                                                      "tools",
+                                                      "tool_choice",
+                                                      "parallel_tool_calls",
+                                                      "response_format",
+                                                      "reasoning_effort",
+                                                      "chat_template_kwargs",
+                                                      "logprobs",
+                                                      "top_logprobs",
+                                                      "user",
+                                                      "metadata",
+                                                      "store",
+                                                      "service_tier",
+                                                      "safety_identifier",
+                                                      "prompt_cache_key",
+                                                      "best_of",
+                                                      "echo",
+                                                      "logit_bias",
+                                                      "thinking_budget"};
 
 /// Values that ask for nothing; any other is refused.
 const std::vector<std::pair<const char*, json>>& unsupported() {
@@ -75,8 +95,7 @@ void check_fields(const json& body) {
   for (const auto& [name, value] : body.items()) {
     const bool known = std::ranges::find(kOthers, name) != kOthers.end() ||
                        std::ranges::any_of(kNumbers, [&](const NumberField& field) { return field.name == name; });
-    if (!known && !value.is_null())
-      throw unsupported(beginning(name, 60), "this field is not supported");
+    if (!known && !value.is_null()) throw unsupported(beginning(name, 60), "this field is not supported");
   }
   for (const auto& [name, nothing] : unsupported()) {
     const json* value = member_of(body, name);
@@ -118,8 +137,17 @@ class ModelAgent {
   const OrderedJson& agent() const { return agent_; }
   const Tools& tools() const { return tools_; }
   bool calls() const { return calls_; }
-  /// The field that the workflow's own checks are about: all others are checked here.
-  const char* checked_later() const { return member_of(body_, "response_format") != nullptr ? "response_format" : "tools"; }
+  /// The field that a mistake is about which the workflow's own checks have found.
+  const char* field_of(const std::string& mistake) const {
+    constexpr std::array<std::pair<const char*, const char*>, 5> kWords = {{{"template", "chat_template_kwargs"},
+                                                                            {"think", "thinking_budget"},
+                                                                            {"stop", "stop"},
+                                                                            {"output", "response_format"},
+                                                                            {"schema", "response_format"}}};
+    for (const auto& [word, field] : kWords)
+      if (mistake.find(word) != std::string::npos && member_of(body_, field) != nullptr) return field;
+    return "tools";
+  }
 
  private:
   void read_number(const NumberField& field) {
@@ -128,7 +156,9 @@ class ModelAgent {
     const double number = value->is_number() ? value->get<double>() : std::nan("");
     if (!(number >= field.low && number <= field.high) || (field.integer && !value->is_number_integer()))
       throw wrong_value(field.name,
-                  fmt::format("{} from {} to {}", field.integer ? "an integer" : "a number", field.low > 0 && field.low < 1 ? 0 : field.low, field.high), *value);
+                        fmt::format("{} from {} to {}", field.integer ? "an integer" : "a number",
+                                    field.low > 0 && field.low < 1 ? 0 : field.low, field.high),
+                        *value);
     agent_[field.key] = *value;
     if (number == -1 && field.key == std::string_view("top_k")) agent_[field.key] = 0;  // off, as vLLM writes it
   }
@@ -138,7 +168,8 @@ class ModelAgent {
     if (stop == nullptr || (stop->is_array() && stop->empty())) return;
     const json texts = stop->is_array() ? *stop : json::array({*stop});
     for (const json& text : texts)
-      if (!text.is_string() || text.get_ref<const std::string&>().empty()) throw wrong_value("stop", "a text, or a list of texts", *stop);
+      if (!text.is_string() || text.get_ref<const std::string&>().empty())
+        throw wrong_value("stop", "a text, or a list of texts", *stop);
     agent_["stop"] = texts;
   }
 
@@ -177,10 +208,12 @@ class ModelAgent {
     }
     if (!tools->is_array() || tools->size() > kMaxTools)
       throw wrong_value("tools", fmt::format("a list of at most {} tools", kMaxTools), *tools);
+    if (agent_.contains("stop")) throw unsupported("stop", "not together with tools");
     for (std::size_t i = 0; i < tools->size(); ++i) add_tool((*tools)[i], fmt::format("tools[{}]", i));
     OrderedJson limits = {{"direct", true}, {"repeat", true}, {"text", "forbidden"}, {"max", kMaxCalls}};
     const json* several = member_of(body_, "parallel_tool_calls");
-    if (several != nullptr && !several->is_boolean()) throw wrong_value("parallel_tool_calls", "true or false", *several);
+    if (several != nullptr && !several->is_boolean())
+      throw wrong_value("parallel_tool_calls", "true or false", *several);
     if (several != nullptr && !several->get<bool>()) limits["max"] = 1;
     if (choice != nullptr) limits["tool_choice"] = chosen(*choice);
     calls_ = limits.value("tool_choice", "auto") != "none";
@@ -193,7 +226,8 @@ class ModelAgent {
     if (function == nullptr || !function->is_object() || tool.value("type", json("function")) != "function")
       throw wrong_value(param, "an object with type function and function", tool);
     const json* name = member_of(*function, "name");
-    if (name == nullptr || !name->is_string()) throw wrong_value(param + ".function.name", "a name", name ? *name : json());
+    if (name == nullptr || !name->is_string())
+      throw wrong_value(param + ".function.name", "a name", name ? *name : json());
     ToolDefinition definition{"", R"({"type": "object", "properties": {}})"};
     if (const json* text = member_of(*function, "description")) {
       if (!text->is_string()) throw wrong_value(param + ".function.description", "a text", *text);
@@ -217,7 +251,10 @@ class ModelAgent {
     const json* function = member_of(choice, "function");
     const json* name = function != nullptr ? member_of(*function, "name") : nullptr;
     if (name == nullptr || !name->is_string() || tools_.entries().count(name->get<std::string>()) == 0)
-      throw wrong_value("tool_choice", "auto, none, required, or one of the tools as {\"type\": \"function\", \"function\": {\"name\": ...}}", choice);
+      throw wrong_value(
+          "tool_choice",
+          "auto, none, required, or one of the tools as {\"type\": \"function\", \"function\": {\"name\": ...}}",
+          choice);
     const std::string of = name->get<std::string>();
     if (of == "auto" || of == "none" || of == "required")
       throw unsupported("tool_choice", fmt::format("a tool called '{}' cannot be chosen by its name", of));
@@ -228,7 +265,8 @@ class ModelAgent {
     const json* format = member_of(body_, "response_format");
     const json* type = format != nullptr ? member_of(*format, "type") : nullptr;
     if (format == nullptr) return;
-    if (type == nullptr) throw wrong_value("response_format", "an object with type text, json_object or json_schema", *format);
+    if (type == nullptr)
+      throw wrong_value("response_format", "an object with type text, json_object or json_schema", *format);
     if (*type == "text") return;
     OrderedJson output = {{"required", false}};  // an answer that is cut off is an answer
     if (*type == "json_object") {
@@ -238,7 +276,7 @@ class ModelAgent {
       const json* schema = of != nullptr ? member_of(*of, "schema") : nullptr;
       if (schema == nullptr || !schema->is_object())
         throw wrong_value("response_format", "json_schema as an object with a schema", *format);
-      output["schema"] = without_variables(OrderedJson::parse(json_text(*schema)));
+      output["schema"] = OrderedJson::parse(json_text(*schema));
     } else {
       throw wrong_value("response_format.type", "text, json_object or json_schema", *type);
     }
@@ -257,9 +295,9 @@ Workflow workflow_of(const std::string& name, const std::string& path, const Ord
   const OrderedJson file = {{"version", 1},
                             {"name", name},
                             {"inputs", {{kConversation, {{"type", "messages"}}}}},
-                            {"models", {{"main", {{"path", path}}}}},
+                            {"models", {{"main", {{"path", without_variables(path)}}}}},
                             {"relay", "exact"},
-                            {"agents", {{kAgent, agent}}},
+                            {"agents", {{kAgent, without_variables(agent)}}},
                             {"outputs", {{"answer", fmt::format("{{{{ agent_{}_current }}}}", kAgent)}}}};
   WorkflowOptions options;
   options.tools = tools;
@@ -284,7 +322,7 @@ std::optional<int> logprobs_of(const json& body, const ChatRequest& request) {
   }
   if (!request.chat) throw unsupported("logprobs", "of chat completions only");
   if (*wanted != true) throw wrong_value("logprobs", "true or false", *wanted);
-  if (request.calls) throw unsupported("logprobs", "not together with tools");
+  if (request.workflow->answer < 0) throw unsupported("logprobs", "not together with tools");
   if (top == nullptr) return 0;
   if (!top->is_number_integer() || top->get<double>() < 0 || top->get<double>() > kMax)
     throw wrong_value("top_logprobs", fmt::format("an integer from 0 to {}", kMax), *top);
@@ -295,7 +333,8 @@ std::optional<int> logprobs_of(const json& body, const ChatRequest& request) {
 json plain_messages(const json& body) {
   const json* messages = member_of(body, "messages");
   if (messages == nullptr) throw ApiError(400, "missing_value", "messages: expected a list of messages", "messages");
-  if (!messages->is_array() || messages->empty()) throw wrong_value("messages", "a list of at least one message", *messages);
+  if (!messages->is_array() || messages->empty())
+    throw wrong_value("messages", "a list of at least one message", *messages);
   json out = json::array();
   for (std::size_t i = 0; i < messages->size(); ++i) {
     const json& one = (*messages)[i];
@@ -311,7 +350,8 @@ json plain_messages(const json& body) {
     out.push_back(std::move(told));
   }
   if (out.back()["role"] == "assistant")
-    throw wrong_value(fmt::format("messages[{}].role", out.size() - 1), "user, tool or system, of the last message", "assistant");
+    throw wrong_value(fmt::format("messages[{}].role", out.size() - 1), "user, tool or system, of the last message",
+                      "assistant");
   return out;
 }
 
@@ -334,8 +374,9 @@ void read_model_request(const json& body, ChatRequest& request) {
     own->model = model.model;
     request.own = std::move(own);
   } catch (const WorkflowError& error) {
-    throw ApiError(400, "invalid_value", fmt::format("{}: {}", agent.checked_later(), error.items.front().message),
-                   agent.checked_later());
+    const std::string& mistake = error.items.front().message;
+    const char* field = agent.field_of(mistake);
+    throw ApiError(400, "invalid_value", fmt::format("{}: {}", field, mistake), field);
   }
   request.workflow = request.own.get();
   request.calls = agent.calls();

@@ -162,7 +162,7 @@ OrderedJson logprobs_json(const std::vector<Token>& tokens) {
   if (tokens.empty()) return nullptr;
   OrderedJson content = OrderedJson::array();
   for (const Token& token : tokens) {
-    OrderedJson one = chance_json(token.chance.value_or(TokenChance{token.id, token.text}));
+    OrderedJson one = chance_json(*token.chance);
     one["top_logprobs"] = OrderedJson::array();
     for (const TokenChance& other : token.top) one["top_logprobs"].push_back(chance_json(other));
     content.push_back(std::move(one));
@@ -203,6 +203,7 @@ namespace {
 
 /// What the model thought before the answer; empty if the answer is not one agent's.
 std::string thinking_of(const ChatRequest& request, const RunRecord& record) {
+  if (!request.workflow->model.empty()) return record.agents.empty() ? std::string() : record.agents.back().thinking;
   if (request.workflow->answer < 0) return {};
   const auto turn = request.workflow->workflow.turns()[static_cast<std::size_t>(request.workflow->answer)];
   for (const AgentRecord& agent : record.agents) {
@@ -433,6 +434,7 @@ std::string Completion::event(const Event& event, double t_ms) const {
   if (const auto* finished = std::get_if<RunFinished>(&event)) {
     RunFinished without_path = *finished;
     without_path.record.model_path.clear();
+    without_path.record.engines.clear();
     return text + ",\"baton\":" + to_json(without_path, t_ms) + "}";
   }
   return text + ",\"baton\":" + to_json(event, t_ms) + "}";
@@ -599,7 +601,7 @@ class ServedRun {
     const Token* token = thought != nullptr ? thought : std::get_if<Token>(&event);
     if (token == nullptr || !answering_ || token->agent != answering_->agent || token->round != answering_->round)
       return;
-    if (thought == nullptr && request_.top_logprobs) choice.tokens.push_back(*token);
+    if (thought == nullptr && token->chance) choice.tokens.push_back(*token);
     if (thought == nullptr) return say(choice, token->text);
     if (request_.stream && request_.chat && !token->text.empty())
       sink_.data(completion_.thinking(index_of(choice), token->text));
@@ -629,9 +631,12 @@ class ServedRun {
       const RunRecord& record = records[static_cast<std::size_t>(index_of(choice))];
       const std::optional<std::string> calls = completion_.calls(index_of(choice), record);
       const std::string all = calls ? std::string() : answer_of(record);
+      if (const std::string thought = thinking_of(request_, record); !answering_ && request_.chat && !thought.empty())
+        sink_.data(completion_.thinking(index_of(choice), thought));
       if (!all.starts_with(choice.said)) throw std::logic_error("the answer is not what was streamed of it");
       say(choice, std::string_view(all).substr(choice.said.size()));
       if (calls) sink_.data(*calls);
+      if (!choice.tokens.empty()) sink_.data(completion_.text(index_of(choice), "", choice.tokens));
       sink_.data(completion_.last(index_of(choice), record));
     }
     if (request_.include_usage) sink_.data(completion_.usage(records));

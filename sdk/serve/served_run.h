@@ -152,6 +152,8 @@ struct TranslatedRequest {
   std::string chat;  // the body of a chat completion
   std::shared_ptr<Dialect> dialect;
 };
+/// Of /v1/messages, for refusals before the body is read.
+std::shared_ptr<Dialect> messages_dialect();
 /// The bodies of POST /v1/messages (Anthropic's Messages) and POST /v1/responses (OpenAI's Responses). Throw ApiError.
 TranslatedRequest read_messages_request(std::string_view body);
 TranslatedRequest read_response_request(std::string_view body);

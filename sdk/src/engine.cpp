@@ -91,7 +91,8 @@ struct Engine::Impl {
       if (turn.model.empty() || open.engines.count(turn.model) != 0) return;
       if (turn.served) {
         const auto located = locate_model(*plan->spec, turn.model, options.model);
-        open.servers[turn.model] = served.open(located, options.slowdown, stop);
+        open.servers[turn.model] = served.open(
+            located, options.slowdown, [this](const std::string& doubt) { warn(doubt); }, stop);
         return;
       }
       const OpenModel model = open_model(*plan->spec, turn.model, stop);
@@ -438,7 +439,8 @@ Run Engine::start(const Workflow& workflow, const RunOptions& options) const {
 
 namespace {
 
-/// Throws ModelError if the chat template of an agent's model refuses its messages, whatever their texts are.
+/// Throws ModelError if the chat template of an agent's model refuses its messages, whatever their texts are;
+/// InputError if the host gave some of them.
 void check_prompts(const RunRequest& request, const std::stop_token& stop) {
   std::set<std::pair<const InferenceEngine*, std::vector<std::string>>> known;
   for (const PlannedTurn& turn : request.plan->turns) {
@@ -451,7 +453,9 @@ void check_prompts(const RunRequest& request, const std::stop_token& stop) {
     try {
       check_roles(text_for(engine->second->text(), turn, request.local_seconds), turn.messages, stop);
     } catch (const ModelError& error) {
-      throw ModelError(fmt::format("agent '{}': {}", turn.agent, error.what()));
+      const std::string words = fmt::format("agent '{}': {}", turn.agent, error.what());
+      if (turn.of_host) throw InputError(words);
+      throw ModelError(words);
     }
   }
 }

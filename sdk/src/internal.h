@@ -135,8 +135,10 @@ std::shared_ptr<InferenceEngine> open_served_model(const LocatedModel& located, 
 /// Models on servers, each opened once. Any thread.
 class ServedModels {
  public:
-  /// As open_served_model.
-  std::shared_ptr<InferenceEngine> open(const LocatedModel& located, double slowdown, const std::stop_token& stop);
+  /// As open_served_model. `warn` is told what speaks against a server or its tokenizer when it is opened.
+  std::shared_ptr<InferenceEngine> open(const LocatedModel& located, double slowdown,
+                                        const std::function<void(const std::string&)>& warn,
+                                        const std::stop_token& stop);
 
  private:
   std::mutex mutex_;                                                // held while one is opened

@@ -163,18 +163,23 @@ std::shared_ptr<InferenceEngine> open_served_model(const LocatedModel& located, 
   model.api = located.spec.api;
   model.context = located.spec.context;
   model.slowdown = slowdown;
+  if (located.spec.patience) model.patience = std::chrono::duration<double>(*located.spec.patience).count();
   if (!located.folder.empty()) model.text = open_model_text(located);
   return with_resource_errors([&] { return open_server(model, stop); });
 }
 
 std::shared_ptr<InferenceEngine> ServedModels::open(const LocatedModel& located, double slowdown,
+                                                    const std::function<void(const std::string&)>& warn,
                                                     const std::stop_token& stop) {
   const ModelSpec& spec = located.spec;
-  const std::string name = fmt::format("{}\n{}\n{}\n{}\n{}\n{}", spec.endpoint, spec.model, spec.api,
-                                       located.folder.string(), spec.key, spec.context);
+  const std::string name =
+      fmt::format("{}\n{}\n{}\n{}\n{}\n{}\n{}", spec.endpoint, spec.model, spec.api, located.folder.string(), spec.key,
+                  spec.context, spec.patience.value_or(Milliseconds(-1)).count());
   const std::lock_guard lock(mutex_);
   std::shared_ptr<InferenceEngine>& engine = opened_[name];
-  if (!engine) engine = open_served_model(located, slowdown, stop);
+  if (engine) return engine;
+  engine = open_served_model(located, slowdown, stop);
+  for (const std::string& doubt : engine->text().warnings) warn(doubt);
   return engine;
 }
 

@@ -180,7 +180,7 @@ class Run(Cli):
         self.write("in.json", json.dumps({"question": "What is 6 x 7?"}))
         record = json.loads(self.baton("run", self.team, "--input-file", "in.json", "--json", "-q", "--seed", "9").stdout)
         kinds = {"schema": int, "version": str, "date": str, "workflow": str, "device": str, "threads": int, "relay": str, "seed": int,
-                 "inputs": dict, "outputs": dict, "load_ms": float, "measure_ms": float, "wall_ms": float, "agents": list}
+                 "inputs": dict, "outputs": dict, "engines": dict, "load_ms": float, "measure_ms": float, "wall_ms": float, "agents": list}
         for name, kind in kinds.items():
             self.assertIsInstance(record[name], kind, name)
         self.assertEqual((record["schema"], record["workflow"], record["seed"]), (1, "pair", 9))

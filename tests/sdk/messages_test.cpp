@@ -129,6 +129,7 @@ TEST_CASE("what is no list of messages is refused, with the place") {
     return R"([{"role": "assistant", "tool_calls": [{"id": "c", "function": )" + function + "}]}]";
   };
   refused(call("7"), "message 1: expected calls as");
+  refused(call(R"({"name": "a", "arguments": 7})"), "the arguments of call 'c' as the text of a JSON object");
   refused(call(R"({"name": "a<|im_end|>"})"), "message 1: expected 1 to 64 of [A-Za-z0-9_.-] as the name of a tool");
   refused(call(R"({"name": "a", "arguments": "[]"})"), "the arguments of call 'c' as the text of a JSON object");
   refused(call(R"({"name": "a", "arguments": "{"})"), "the arguments of call 'c' as the text of a JSON object");

@@ -142,6 +142,8 @@ std::vector<FormatKey> make_keys(bool laboratory) {
        "token ids in place of messages."},
       {"model", "key", scalar(), false, "none",
        "The server's key; `${secret:NAME}` takes it from the environment variable NAME when the server is called."},
+      {"model", "patience", duration(), false, "60s",
+       "How long a request is sent again, in all, to a server that cannot be reached or is overloaded."},
   };
   add_generation(keys, "defaults");
   keys.insert(

@@ -47,11 +47,12 @@ struct ModelSpec {
   std::int32_t context = 0;        // 0: the model's own
   std::vector<std::pair<std::string, std::string>> template_variables;  // by name, in JSON (ChatOptions::variables)
   // Of a model on a server (docs/remote.md); the types are those of the server then:
-  std::string endpoint;      // "http://host:8000"; empty: the model runs in this process
-  std::string model;         // its name there; empty: the only one
-  std::string api = "auto";  // auto, llama, vllm, sglang, openai
-  std::string tokenizer;     // as `path`; empty: the server's, if it has one
-  std::string key;           // may be ${secret:NAME}, which is resolved where it is used; never shown
+  std::string endpoint;                  // "http://host:8000"; empty: the model runs in this process
+  std::string model;                     // its name there; empty: the only one
+  std::string api = "auto";              // auto, llama, vllm, sglang, openai
+  std::string tokenizer;                 // as `path`; empty: the server's, if it has one
+  std::string key;                       // may be ${secret:NAME}, which is resolved where it is used; never shown
+  std::optional<Milliseconds> patience;  // nothing: ServerModel::patience
   SourceLocation where;
 
   bool served() const { return !endpoint.empty(); }

@@ -385,10 +385,12 @@ class SpecReader {
     model.api = fields.text("api").value_or("auto");
     model.tokenizer = fields.text("tokenizer").value_or("");
     model.key = fields.text("key").value_or("");
+    model.patience = fields.duration("patience");
     const bool served = fields.has("endpoint");
-    for (const char* key : {"path", "dtype", "kv_dtype", "activations", "model", "api", "tokenizer", "key"}) {
-      const bool of_server = std::string_view(key) == "model" || std::string_view(key) == "api" ||
-                             std::string_view(key) == "tokenizer" || std::string_view(key) == "key";
+    for (const char* key :
+         {"path", "dtype", "kv_dtype", "activations", "model", "api", "tokenizer", "key", "patience"}) {
+      constexpr std::string_view kOfServers[] = {"model", "api", "tokenizer", "key", "patience"};
+      const bool of_server = std::ranges::find(kOfServers, key) != std::end(kOfServers);
       if (fields.has(key) && served != of_server)
         diagnostics_.error(
             fields.where(key), "E0409",

@@ -41,6 +41,7 @@ struct PlannedTurn {
   /// Loops expanded; slots by name; none: what the tools return is the output. One without a role is a slot that stands
   /// for the messages of an input, until a run knows them.
   std::vector<PromptMessage> messages;
+  bool of_host = false;           // some of the messages come with a run (with_messages)
   std::vector<SlotSource> slots;  // each slot of the messages once, in order of appearance; then those only tools read
   std::vector<ToolSpec> tools;    // run before the prompt is built
   std::shared_ptr<const CallableTools> calls;  // what the model may call; null: nothing

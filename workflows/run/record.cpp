@@ -234,6 +234,8 @@ void describe_engines(RunRecord& record, const RunRequest& request) {
     record.memory.host_segments_peak_bytes += stats.segments.host_peak_bytes;
     record.memory.method_bytes += stats.method_bytes;
   }
+  record.engines.clear();
+  for (const auto& [name, engine] : request.engines) record.engines[name] = engine->info().device_description;
   const auto first_turn =
       std::find_if(plan.turns.begin(), plan.turns.end(), [](const PlannedTurn& turn) { return turn.has_prompt(); });
   if (first_turn == plan.turns.end()) return;

@@ -367,6 +367,7 @@ std::shared_ptr<const Plan> with_messages(std::shared_ptr<const Plan> plan,
     if (std::none_of(messages.begin(), messages.end(), stands_for_others)) continue;
     if (!out) out = std::make_shared<Plan>(*plan);
     PlannedTurn& turn = out->turns[i];
+    turn.of_host = true;
     turn.messages.clear();
     for (const PromptMessage& message : messages) {
       if (!stands_for_others(message)) {

@@ -419,9 +419,12 @@ void add_chances(Token& token, std::span<const float> logits, int count, const T
   for (const float one : logits) sum += std::exp(static_cast<double>(one) - static_cast<double>(most));
   const double all = static_cast<double>(most) + std::log(sum);
   const auto chance = [&](TokenId id) {
-    return TokenChance{id, tokenizer.token_bytes(id), static_cast<double>(logits[static_cast<std::size_t>(id)]) - all};
+    std::string bytes = tokenizer.token_bytes(id);
+    if (bytes.empty()) bytes = tokenizer.decode(std::span(&id, 1), false);  // a special token
+    return TokenChance{id, std::move(bytes), static_cast<double>(logits[static_cast<std::size_t>(id)]) - all};
   };
   if (token.id >= 0 && static_cast<std::size_t>(token.id) < logits.size()) token.chance = chance(token.id);
+  if (count == 0) return;
   std::vector<TokenId> ids(logits.size());
   std::iota(ids.begin(), ids.end(), 0);
   const auto end = ids.begin() + std::min<std::ptrdiff_t>(count, static_cast<std::ptrdiff_t>(ids.size()));
@@ -461,7 +464,7 @@ GenerationCallbacks TurnAttempt::callbacks() {
   callbacks.on_token = [this, thinks, blank, header, row, top, mailbox = run_.mailbox](TokenId id,
                                                                                        const std::string& text) {
     Token made{{}, 0, id, text};
-    if (top && !row->empty()) add_chances(made, *row, *top, *engine_->text().tokenizer);
+    if (top && !thinks && !row->empty()) add_chances(made, *row, *top, *engine_->text().tokenizer);
     mailbox->post(make_task([this, thinks, blank, header, id, token = std::move(made), when = Clock::now()]() mutable {
       if (times_.first_token == Clock::time_point{}) times_.first_token = when;
       token.agent = state_.record.agent;

@@ -143,6 +143,7 @@ struct RunRecord {
   std::string model_path, model_fingerprint;
   std::string device, device_fallback;  // the second: why `auto` took the CPU although a GPU is there, or empty
   int threads = 0;                      // of the CPU that the first turn's model runs on
+  NamedTexts engines{};                 // by model: the processor, or the server with its version and address
   std::string relay;
   std::uint64_t seed = 0;
   NamedTexts inputs;        // with the defaults, in the order of the workflow's file

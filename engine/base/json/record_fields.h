@@ -197,6 +197,7 @@ struct FieldsOf<RunRecord> {
     fields.text("device", record.device);
     fields.text("device_fallback", record.device_fallback, "");
     fields.count("threads", record.threads, 0);
+    fields.texts_or_none("engines", record.engines);
     fields.text("relay", record.relay);
     fields.unsigned_number("seed", record.seed);
     fields.texts_or_none("inputs", record.inputs);

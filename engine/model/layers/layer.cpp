@@ -2,6 +2,7 @@
 #include "engine/model/layers/layer.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace baton {
 namespace {
@@ -63,9 +64,9 @@ Area PartMemory::take(std::int64_t rows, std::int64_t cols) {
 }
 
 void PartMemory::provide() {
+  const std::size_t bytes = std::exchange(most_, 0);
   memory_ = {};  // never both
-  memory_ = device_.allocate(most_);
-  most_ = 0;
+  memory_ = device_.allocate(bytes);
 }
 
 void Gates::allocate(PartMemory& memory, std::int64_t rows) {

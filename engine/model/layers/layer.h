@@ -50,7 +50,8 @@ class Area {
   std::size_t begin_ = 0;
 };
 
-/// Working memory of the parts of layers. No two parts run at once, so that all begin at the same place.
+/// Working memory of the parts of layers. No two parts run at once, so that all begin at the same place; those with
+/// gates (Layer::has_gates) begin behind these.
 class PartMemory {
  public:
   explicit PartMemory(Device& device) : device_(device) {}

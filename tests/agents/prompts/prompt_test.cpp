@@ -3,8 +3,11 @@
 
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <nlohmann/json.hpp>
+
 #include <map>
 #include <memory>
+#include "agents/prompts/conversation.h"
 
 #include "tests/support/toy_model.h"
 
@@ -45,6 +48,18 @@ const std::vector<PromptMessage> kMessages = {{"system", {{"Be brief.", ""}}},
                                               {"user", {{"Q: ", ""}, {"", "question"}, {"\nA: ", ""}, {"", "answer"}}}};
 
 }  // namespace
+
+TEST_CASE("arguments of an earlier call have no escapes, in which a special token could hide") {
+  const auto arguments = [](const std::string& written) {
+    const nlohmann::json call = {{"id", "c"}, {"function", {{"name", "a"}, {"arguments", written}}}};
+    return read_messages(nlohmann::json::array({{{"role", "assistant"}, {"tool_calls", {call}}}}).dump())
+        .front()
+        .calls.calls.front()
+        .arguments;
+  };
+  CHECK(arguments(R"({"z": 1, "b": "\u003c|im_end|>"})") == R"({"z":1,"b":"<|im_end|>"})");
+  CHECK(arguments("") == "{}");
+}
 
 TEST_CASE("the chat template goes around the slots, and values stand as ids") {
   const auto model = toy_model();

@@ -20,6 +20,7 @@ namespace {
 
 std::shared_ptr<InferenceEngine> open(const LlamaServer& server, const std::string& key = {}) {
   ServerModel model;
+  model.patience = AttemptPauses::kAtOpening;
   model.slowdown = 1000.0;  // times of tests are not those of a machine with nothing else to do
   model.address = {server.address(), key};
   return open_server(model);
@@ -367,10 +368,12 @@ TEST_CASE("a server wants its key, and nobody else learns it") {
 TEST_CASE("an endpoint is an address of HTTP, shown without its secrets") {
   for (const char* endpoint : {"", "host:8000", "file:///etc/passwd", "http://a b", "http://a/?q=1", "ftp://a"}) {
     ServerModel model;
+    model.patience = AttemptPauses::kAtOpening;
     model.address.endpoint = endpoint;
     CHECK_THROWS_AS(open_server(model), BackendError);
   }
   ServerModel model;
+  model.patience = AttemptPauses::kAtOpening;
   model.address.endpoint = "http://user:secret@127.0.0.1:1/v1";
   CHECK_THROWS_WITH(open_server(model), Contains("server http://127.0.0.1:1:") && !Contains("secret"));
 }

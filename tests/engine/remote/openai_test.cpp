@@ -60,6 +60,7 @@ struct OpenAiServer {
 
   std::shared_ptr<InferenceEngine> open(const std::string& path = "", std::shared_ptr<const ModelText> text = nullptr) {
     ServerModel model;
+    model.patience = AttemptPauses::kAtOpening;
     model.address.endpoint = server.address() + path;
     model.text = std::move(text);
     return open_server(model);

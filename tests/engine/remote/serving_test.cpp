@@ -23,6 +23,7 @@ namespace {
 template <class Server>
 std::shared_ptr<InferenceEngine> open(const Server& server, const std::string& api = "auto", bool tokenizer = true) {
   ServerModel model;
+  model.patience = AttemptPauses::kAtOpening;
   model.slowdown = 1000.0;  // times of tests are not those of a machine with nothing else to do
   model.address = {server.address(), {}};
   model.api = api;
@@ -54,6 +55,25 @@ void on_each(Test test) {
 std::vector<TokenId> bytes(const std::string& text) { return {text.begin(), text.end()}; }
 
 }  // namespace
+
+TEST_CASE("pauses between attempts double up to eight seconds, and end with the patience") {
+  HttpEnd refused;
+  refused.passing = true;
+  const auto pauses_of = [&](AttemptPauses pauses) {
+    std::vector<double> all;
+    while (const std::optional<double> pause = pauses.next(refused)) all.push_back(*pause);
+    return all;
+  };
+  CHECK(pauses_of(AttemptPauses()) == std::vector<double>{0.25, 0.5, 1, 2});
+  CHECK(pauses_of(AttemptPauses(60)) == std::vector<double>{0.25, 0.5, 1, 2, 4, 8, 8, 8, 8, 8, 8});
+  CHECK(pauses_of(AttemptPauses(0)).empty());
+  refused.wait_seconds = 7;  // that the server asks for
+  CHECK(pauses_of(AttemptPauses(0)) == std::vector<double>{7, 7, 7, 7});
+  refused.wait_seconds = 61;
+  CHECK(pauses_of(AttemptPauses(60)).empty());
+  refused = {};
+  CHECK(pauses_of(AttemptPauses(60)).empty());  // another attempt would fail, too
+}
 
 TEST_CASE("a tokenizer that is not the server's is refused when it is opened") {
   VllmServer server;

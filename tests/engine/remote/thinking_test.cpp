@@ -54,6 +54,7 @@ struct ChatServer {
 
   std::shared_ptr<InferenceEngine> open() {
     ServerModel model;
+    model.patience = AttemptPauses::kAtOpening;
     model.address.endpoint = server.address();
     return open_server(model);
   }
@@ -269,6 +270,7 @@ const ThinkingMarks kMarks{"<think>", "</think>"};
 template <class Server>
 std::shared_ptr<InferenceEngine> open(const Server& server, const std::string& api) {
   ServerModel model;
+  model.patience = AttemptPauses::kAtOpening;
   model.slowdown = 1000.0;
   model.address = {server.address(), {}};
   model.api = api;

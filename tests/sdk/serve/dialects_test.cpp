@@ -45,7 +45,8 @@ const json kTool = {{"name", "f"}, {"description", "d"}, {"input_schema", {{"typ
 /// The chunks of an answer that calls a tool twice.
 std::vector<json> chunks_of_calls() {
   const auto chunk = [](json choices, json usage = nullptr) {
-    return json{{"id", "chatcmpl-1f"}, {"created", 7}, {"model", "m"}, {"choices", std::move(choices)}, {"usage", usage}};
+    return json{
+        {"id", "chatcmpl-1f"}, {"created", 7}, {"model", "m"}, {"choices", std::move(choices)}, {"usage", usage}};
   };
   const auto call = [](int index) {
     return json{{"index", index},
@@ -186,7 +187,8 @@ TEST_CASE("calls come as events in the order of each interface") {
 TEST_CASE("both interfaces answer whole and as a stream with the same text, and errors have their form") {
   const RunningServer server({}, plain());
   for (const char* model : {"nano", "team"}) {
-    json body = {{"model", model}, {"max_tokens", 24}, {"messages", {{{"role", "user"}, {"content", kServedQuestion}}}}};
+    json body = {
+        {"model", model}, {"max_tokens", 24}, {"messages", {{{"role", "user"}, {"content", kServedQuestion}}}}};
     const HttpReply reply = server.ask("POST", "/v1/messages", body.dump());
     INFO(reply.body);
     REQUIRE(reply.status == 200);
@@ -213,6 +215,8 @@ TEST_CASE("both interfaces answer whole and as a stream with the same text, and 
   CHECK(refused.status == 404);
   CHECK(json::parse(refused.body)["type"] == "error");
   CHECK(json::parse(refused.body)["error"]["type"] == "not_found_error");
+  CHECK(json::parse(server.ask("POST", "/v1/messages", "{").body)["type"] == "error");
+  CHECK(json::parse(server.ask("GET", "/v1/messages").body)["type"] == "error");
 }
 
 TEST_CASE("a key may come as x-api-key") {
@@ -221,7 +225,8 @@ TEST_CASE("a key may come as x-api-key") {
   const RunningServer server(options, plain());
   CHECK(server.ask("GET", "/v1/models", "", "x-api-key: second-key-2\r\n").status == 200);
   CHECK(server.ask("GET", "/v1/models", "", "x-api-key: third-key-3\r\n").status == 401);
-  CHECK(server.ask("GET", "/v1/models", "", "x-api-key: first-key-1\r\nAuthorization: Bearer wrong-key\r\n").status == 401);
+  CHECK(server.ask("GET", "/v1/models", "", "x-api-key: first-key-1\r\nAuthorization: Bearer wrong-key\r\n").status ==
+        401);
 }
 
 }  // namespace dialects_test

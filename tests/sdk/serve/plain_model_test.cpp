@@ -3,6 +3,7 @@
 // model.
 #include <catch2/catch.hpp>
 
+#include <cstdlib>
 #include <set>
 
 #include "tests/sdk/serve/running_server.h"
@@ -43,8 +44,7 @@ std::string text_of(const json& reply, int index = 0) { return reply["choices"][
 json tool(const std::string& name, const json& properties) {
   const json parameters = {
       {"type", "object"}, {"properties", properties}, {"required", json::array()}, {"additionalProperties", false}};
-  return {{"type", "function"},
-          {"function", {{"name", name}, {"description", "A tool."}, {"parameters", parameters}}}};
+  return {{"type", "function"}, {"function", {{"name", name}, {"description", "A tool."}, {"parameters", parameters}}}};
 }
 
 /// The choices of all chunks.
@@ -123,13 +123,15 @@ TEST_CASE("several answers to one prompt differ by their seeds, whole and stream
 TEST_CASE("an answer has the form that the request gives") {
   const RunningServer server({}, plain());
   const json schema = {{"type", "object"},
-                       {"properties", {{"apples", {{"type", "integer"}, {"minimum", 0}, {"maximum", 99}}},
-                                       {"fruit", {{"enum", {"apple", "${env:HOME}", "{{ pear }}"}}}}}},
+                       {"properties",
+                        {{"apples", {{"type", "integer"}, {"minimum", 0}, {"maximum", 99}}},
+                         {"fruit", {{"enum", {"apple", "${env:HOME}", "{{ pear }}"}}}}}},
                        {"required", {"apples", "fruit"}},
                        {"additionalProperties", false}};
   const json format = {{"type", "json_schema"}, {"json_schema", {{"name", "answer"}, {"schema", schema}}}};
   for (const int seed : {1, 2, 3, 4, 5, 6, 7, 8}) {
-    const json reply = ask(server, body_of({{"response_format", format}, {"max_tokens", 200}, {"temperature", 2.0}, {"seed", seed}}));
+    const json reply =
+        ask(server, body_of({{"response_format", format}, {"max_tokens", 200}, {"temperature", 2.0}, {"seed", seed}}));
     const json answer = json::parse(text_of(reply));
     CHECK(answer["apples"].get<int>() <= 99);
     const std::string fruit = answer["fruit"];
@@ -151,7 +153,9 @@ TEST_CASE("calls of the client's tools are the answer, and their results go on")
   const json tools = {tool("getWeather", number), tool("python", number), tool("web-search.v2", number)};
   for (const char* name : {"getWeather", "python", "web-search.v2"}) {
     const json choice = {{"type", "function"}, {"function", {{"name", name}}}};
-    const json reply = ask(server, body_of({{"tools", tools}, {"tool_choice", choice}, {"parallel_tool_calls", false}, {"max_tokens", 200}}));
+    const json reply =
+        ask(server,
+            body_of({{"tools", tools}, {"tool_choice", choice}, {"parallel_tool_calls", false}, {"max_tokens", 200}}));
     const json& message = reply["choices"][0]["message"];
     CHECK(reply["choices"][0]["finish_reason"] == "tool_calls");
     CHECK(message["content"].is_null());
@@ -178,6 +182,18 @@ TEST_CASE("calls of the client's tools are the answer, and their results go on")
   REQUIRE(!calls.empty());
   CHECK(calls[0]["index"] == 0);
   CHECK(!calls[0]["id"].get<std::string>().empty());
+}
+
+TEST_CASE("a request reads nothing of the server's environment") {
+  const RunningServer server({}, plain());
+  ::setenv("BATON_TEST_OF_SERVER", "12", 1);
+  const std::string whole = text_of(ask(server, body_of()));
+  REQUIRE(whole.find("12") != std::string::npos);
+  CHECK(text_of(ask(server, body_of({{"stop", "${env:BATON_TEST_OF_SERVER}"}}))) == whole);
+  CHECK(text_of(ask(server, body_of({{"stop", "${env:NOT_SET_ANYWHERE}"}}))) == whole);
+  CHECK(text_of(ask(server, body_of({{"stop", "${env:"}}))) == whole);
+  CHECK(text_of(ask(server, body_of({{"chat_template_kwargs", {{"a", "${env:NOT_SET_ANYWHERE}"}}}}))) == whole);
+  ::unsetenv("BATON_TEST_OF_SERVER");
 }
 
 TEST_CASE("log probabilities come with each token, whole and streamed") {
@@ -224,6 +240,9 @@ TEST_CASE("a plain model refuses what it cannot do, with the field's name") {
   refused({{"tools", {tool("mcp", json::object())}}}, "tools[0]");
   refused({{"tools", {tool("a", {{"b", {{"type", "elephant"}}}})}}}, "tools[0]");
   refused({{"tool_choice", "required"}}, "tool_choice");
+  refused({{"tools", {tool("a", json::object())}}, {"stop", "x"}}, "stop");
+  refused({{"tools", {tool("a", json::object())}}, {"tool_choice", "none"}, {"logprobs", true}}, "logprobs");
+  refused({{"chat_template_kwargs", {{"messages", json::array()}}}}, "chat_template_kwargs");
   refused({{"tools", {tool("a", json::object())}}, {"tool_choice", "b"}}, "tool_choice");
   refused({{"response_format", {{"type", "xml"}}}}, "response_format.type");
   refused({{"reasoning_effort", "some"}}, "reasoning_effort");
