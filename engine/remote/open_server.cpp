@@ -558,13 +558,13 @@ class ServerOpening {
 
   /// A server that tokenizes, as vLLM does, has to make the same ids of a text with letters, digits, signs and blanks.
   void check_tokenizer(const std::string& model) {
-    static const std::string kSample = "Hello, W\u00F6rld: 12 + 345?\n\tdef f(x): return {\"a\": [x]}  \u6F22\u5B57";
+    static const std::string sample = "Hello, W\u00F6rld: 12 + 345?\n\tdef f(x): return {\"a\": [x]}  \u6F22\u5B57";
     const std::optional<JsonDocument> answer = info(
-        "/tokenize", RequestBody().set("model", model).set("prompt", kSample).set("add_special_tokens", false).text());
+        "/tokenize", RequestBody().set("model", model).set("prompt", sample).set("add_special_tokens", false).text());
     if (!answer || !(*answer)->is_object()) return;
     const Json* told = JsonFields(**answer, "its answer to /tokenize").find("tokens");
     if (told == nullptr || !told->is_array() || told->empty()) return;
-    const std::vector<TokenId> ours = model_.text->tokenizer->encode(kSample, SpecialTokens::as_text);
+    const std::vector<TokenId> ours = model_.text->tokenizer->encode(sample, SpecialTokens::as_text);
     if (*told == Json(ours)) return;
     throw ModelError(
         fmt::format("its tokenizer is not that of 'tokenizer' in the workflow's file: it makes {} tokens of a sample "

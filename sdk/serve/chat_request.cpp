@@ -252,9 +252,9 @@ std::vector<std::string> unread_fields(const json& body) {
                                                            "seed",  "baton",    "user",   "metadata"};
   std::vector<std::string> unread;
   for (const auto& [name, value] : body.items()) {
-    const auto refused = [&](const auto& field) { return field.first == name; };
-    if (!value.is_null() && !kRead.contains(name) && std::ranges::none_of(refused_fields(), refused))
-      unread.push_back(beginning(name, 60));
+    bool refused = false;
+    for (const auto& field : refused_fields()) refused = refused || field.first == name;
+    if (!value.is_null() && !kRead.contains(name) && !refused) unread.push_back(beginning(name, 60));
   }
   return unread;
 }

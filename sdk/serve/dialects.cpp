@@ -156,6 +156,10 @@ Json usage_of_messages(const json& usage) {
           {"output_tokens", usage.value("completion_tokens", std::int64_t{0})}};
 }
 
+bool has_text(const json& message) {
+  return message["content"].is_string() && !message["content"].get_ref<const std::string&>().empty();
+}
+
 /// "chatcmpl-1f" as "msg_1f".
 std::string own_id(const json& completion, const char* kind) {
   const std::string id = completion.value("id", "");
@@ -175,8 +179,7 @@ class MessagesDialect final : public Dialect {
     Json content = Json::array();
     if (message.contains("reasoning_content"))
       content.push_back({{"type", "thinking"}, {"thinking", message["reasoning_content"]}, {"signature", ""}});
-    if (message["content"].is_string() && message["content"] != "")
-      content.push_back({{"type", "text"}, {"text", message["content"]}});
+    if (has_text(message)) content.push_back({{"type", "text"}, {"text", message["content"]}});
     for (const json& call : message.value("tool_calls", json::array()))
       content.push_back({{"type", "tool_use"},
                          {"id", call["id"]},
@@ -350,8 +353,8 @@ class ResponsesDialect final : public Dialect {
     const json& message = read["choices"][0]["message"];
     if (message.contains("reasoning_content")) output_.push_back(reasoning(message["reasoning_content"]));
     for (const json& call : message.value("tool_calls", json::array())) output_.push_back(call_item(call));
-    if (message["content"].is_string() && (message["content"] != "" || output_.empty()))
-      output_.push_back(message_item(message["content"], "completed"));
+    if (has_text(message) || output_.empty())
+      output_.push_back(message_item(has_text(message) ? message["content"].get<std::string>() : "", "completed"));
     reason_ = read["choices"][0]["finish_reason"];
     usage_ = usage_of_response(read["usage"]);
     created_ = read["created"];

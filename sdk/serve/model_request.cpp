@@ -34,7 +34,7 @@ constexpr std::size_t kMaxTools = 256;
 
 /// A number of a request, and the key of an agent that takes it.
 struct NumberField {
-  const char* name;
+  std::string_view name;
   const char* key;
   double low, high;
   bool integer = false;
@@ -94,7 +94,7 @@ ApiError unsupported(const std::string& param, const std::string& why) {
 void check_fields(const json& body) {
   for (const auto& [name, value] : body.items()) {
     const bool known = std::ranges::find(kOthers, name) != kOthers.end() ||
-                       std::ranges::any_of(kNumbers, [&](const NumberField& field) { return field.name == name; });
+                       std::ranges::find(kNumbers, std::string_view(name), &NumberField::name) != kNumbers.end();
     if (!known && !value.is_null()) throw unsupported(beginning(name, 60), "this field is not supported");
   }
   for (const auto& [name, nothing] : unsupported()) {
@@ -151,11 +151,11 @@ class ModelAgent {
 
  private:
   void read_number(const NumberField& field) {
-    const json* value = member_of(body_, field.name);
+    const json* value = member_of(body_, std::string(field.name).c_str());
     if (value == nullptr) return;
     const double number = value->is_number() ? value->get<double>() : std::nan("");
     if (!(number >= field.low && number <= field.high) || (field.integer && !value->is_number_integer()))
-      throw wrong_value(field.name,
+      throw wrong_value(std::string(field.name),
                         fmt::format("{} from {} to {}", field.integer ? "an integer" : "a number",
                                     field.low > 0 && field.low < 1 ? 0 : field.low, field.high),
                         *value);
