@@ -42,7 +42,7 @@ struct PromptPiece {
 /// What a message of a host's conversation is besides a text.
 struct MessageCalls {
   std::vector<ChatCall> calls;  // that an assistant made
-  std::string answered;         // of the role tool: the id of the call whose result the text is
+  std::string answered;         // the id of the call whose result the text is, if the role is tool
   bool empty() const { return calls.empty() && answered.empty(); }
   bool operator==(const MessageCalls&) const = default;
 };
@@ -51,7 +51,7 @@ struct PromptMessage {
   std::string role;  // system, user, assistant; tool
   std::vector<PromptPiece> pieces;
   MessageCalls calls = {};
-  std::string tool = {};  // of the role tool, as a chat template gets it: the name
+  std::string tool = {};  // name of the tool for the chat template, if the role is tool
 };
 
 /// How a model is told which tools it may call, how it writes a call, and how it gets the results. All of it

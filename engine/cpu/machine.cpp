@@ -25,7 +25,7 @@ constexpr std::size_t kHugePage = std::size_t{2} << 20;
 
 // Blocks of at least this size come in pages, which the system zeroes on first touch and can back with huge pages.
 constexpr std::size_t kMapped = 2 * kHugePage;
-constexpr std::size_t kMapping = std::size_t{64} << 20;  // of lasting blocks; pages are taken when they are written
+constexpr std::size_t kMapping = std::size_t{64} << 20;  // least size of a mapping of lasting blocks
 constexpr std::size_t kMaxBytes = static_cast<std::size_t>(PTRDIFF_MAX) / 2;
 
 std::size_t round_up(std::size_t bytes, std::size_t unit) { return (bytes + unit - 1) / unit * unit; }

@@ -53,7 +53,7 @@ class BlockPool {
 };
 
 /// Memory of many blocks that live long and are released together, such as weights. They lie side by side in mappings
-/// of huge pages, which are given back with their last block. Threads: any.
+/// of huge pages. A mapping is unmapped when its last block is released. Threads: any.
 class LastingMemory final : public BufferOwner {
  public:
   LastingMemory() = default;

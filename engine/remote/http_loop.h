@@ -16,7 +16,7 @@ namespace baton {
 
 /// How a request ended.
 struct HttpEnd {
-  std::string url;          // of the call
+  std::string url;          // that was called
   long status = 0;          // status of the answer; 0: there was none
   std::string body;         // the beginning of an answer that is not 2xx
   std::string problem;      // why there is no whole answer; empty: there is one

@@ -122,7 +122,7 @@ class RemoteEngine final : public InferenceEngine {
     EngineInfo info;
     int slots = 0;                                // slots of a server that has some; below 2 nothing is sent ahead
     double slowdown = 0.0;                        // bound of DecodePace
-    double patience = AttemptPauses::kAtOpening;  // of the attempts at a request
+    double patience = AttemptPauses::kAtOpening;  // limit of the pauses between attempts
     std::function<void(TokenId)> on_plain;        // goes to ServerAnswer
     /// Where the server tells which model it has, and how to read that from the answer; empty: nowhere. A server that
     /// was started anew is asked, since ids mean nothing to another model.

@@ -28,7 +28,7 @@ struct ServedWorkflow {
   std::map<std::string, std::string> inputs{};  // values of other inputs, which a request may replace
   std::set<std::string> shown{};                // the agents that the workflow's outputs name
   int answer = -1;      // the turn whose tokens are the answer as they come; -1: the answer comes whole, at the end
-  std::string model{};  // of a plain model: its path; a request then has a workflow of its own. Empty: a workflow
+  std::string model{};  // path of a plain model, whose requests have workflows of their own; empty: a workflow
 };
 
 /// Chooses the inputs. `message` names that of the message; empty: it is the only text input that is required and has
@@ -88,7 +88,7 @@ struct ChatRequest {
   std::shared_ptr<const ServedWorkflow> own{};  // `workflow`, if it is this request's alone
   std::map<std::string, std::string> inputs{};
   int unread_messages = 0;                   // before the last one, which the workflow has no input for
-  std::vector<std::string> unread_fields{};  // of the body, which change nothing about the answer
+  std::vector<std::string> unread_fields{};  // fields of the body that do not change the answer
   std::optional<std::uint64_t> seed{};
   bool chat = true;  // a chat completion, else a completion
   bool stream = false;

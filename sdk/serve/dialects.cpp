@@ -286,7 +286,7 @@ class MessagesDialect final : public Dialect {
 
   bool begun_ = false;
   int blocks_ = 0;
-  std::string kind_;  // of the block that is open
+  std::string kind_;  // type of the open block
   std::string reason_ = "end_turn";
   Json usage_ = Json::object();
 };

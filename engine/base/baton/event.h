@@ -46,7 +46,7 @@ struct Token {
   int round = 1;
   std::int32_t id = 0;
   std::string text;  // the text that became final with this token; may be empty
-  /// Of the token itself, and of the likeliest ones, the likeliest first, where RunOptions::top_logprobs asks for them.
+  /// Set if RunOptions::top_logprobs is: the token itself, and the likeliest ones in descending order.
   std::optional<TokenChance> chance{};
   std::vector<TokenChance> top{};
 };

@@ -96,7 +96,7 @@ TEST_CASE("presence and frequency penalties count the output alone, behind the r
   CHECK(Sampler(params).sample(logits, {seen, output}) == 1);
   CHECK(logits == std::vector<float>{2.0f, 3.0f, -2.0f - 0.5f - 2 * 0.25f, -1.5f});
 
-  SamplingParams wanted;  // below 0: what is there comes again
+  SamplingParams wanted;  // a negative penalty favours repetition
   wanted.frequency_penalty = -2.0f;
   logits = {4.0f, 3.0f, 2.0f};
   CHECK(Sampler(wanted).sample(logits, {seen, output}) == 2);
