@@ -390,7 +390,7 @@ ChatRequest read(std::string_view body, const ServedWorkflows& workflows, bool c
   request.chat = chat;
   read_extension(*document, request);
   if (!request.workflow->model.empty())
-    read_model_request(*document, request);
+    read_model_request(*document, body, request);
   else if (chat)
     read_messages(*document, request);
   else

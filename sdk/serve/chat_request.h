@@ -105,8 +105,8 @@ ChatRequest read_completion(std::string_view body, const ServedWorkflows& workfl
 
 // Parts of these that the sources of this folder share.
 
-/// The same for a plain model; `request` has what all requests have.
-void read_model_request(const nlohmann::json& body, ChatRequest& request);
+/// The same for a plain model; `request` has what all requests have. `text`: that of the body.
+void read_model_request(const nlohmann::json& body, std::string_view text, ChatRequest& request);
 /// Null: the object has no such member, it is null, or it is no object.
 const nlohmann::json* member_of(const nlohmann::json& object, const char* name);
 /// 400, "PARAM: expected EXPECTED, found FOUND".

@@ -530,6 +530,23 @@ class ResponsesDialect final : public Dialect {
 
 }  // namespace
 
+namespace {
+
+/// The chat as text, in which schemas have their keys in the order of the body.
+std::string with_order(const json& chat, std::string_view body, const char* parameters) {
+  const Json ordered = Json::parse(body);
+  Json out = Json::parse(json_text(chat));
+  for (std::size_t i = 0; out.contains("tools") && i < out["tools"].size(); ++i) {
+    Json& function = out["tools"][i]["function"];
+    if (function.contains("parameters")) function["parameters"] = ordered["tools"][i][parameters];
+  }
+  if (out.contains("response_format") && out["response_format"].contains("json_schema") && ordered.contains("text"))
+    out["response_format"]["json_schema"]["schema"] = ordered["text"]["format"].value("schema", Json());
+  return json_text(out);
+}
+
+}  // namespace
+
 std::shared_ptr<Dialect> messages_dialect() { return std::make_shared<MessagesDialect>(); }
 
 TranslatedRequest read_messages_request(std::string_view text) {
@@ -563,7 +580,7 @@ TranslatedRequest read_messages_request(std::string_view text) {
   read_choice(body, chat);
   read_thinking(body, chat);
   if (chat.value("stream", json(false)) == true) chat["stream_options"] = {{"include_usage", true}};
-  return {json_text(chat), messages_dialect()};
+  return {with_order(chat, text, "input_schema"), messages_dialect()};
 }
 
 TranslatedRequest read_response_request(std::string_view text) {
@@ -602,7 +619,7 @@ TranslatedRequest read_response_request(std::string_view text) {
       reasoning != nullptr && member_of(*reasoning, "effort") != nullptr)
     chat["reasoning_effort"] = (*reasoning)["effort"];
   if (chat.value("stream", json(false)) == true) chat["stream_options"] = {{"include_usage", true}};
-  return {json_text(chat), std::make_shared<ResponsesDialect>(body)};
+  return {with_order(chat, text, "parameters"), std::make_shared<ResponsesDialect>(body)};
 }
 
 }  // namespace baton::serve

@@ -123,7 +123,8 @@ OrderedJson without_variables(const OrderedJson& value) {
 /// Makes the agent of one request.
 class ModelAgent {
  public:
-  explicit ModelAgent(const json& body) : body_(body) {
+  /// `ordered`: the same body with its keys in their order, in which models write what a schema asks for.
+  ModelAgent(const json& body, const OrderedJson& ordered) : body_(body), ordered_(ordered) {
     agent_["prompt"] = {{"messages", OrderedJson::array({{{"history", kConversation}}})}};
     agent_["max_tokens"] = kMaxTokens;
     agent_["on_empty"] = "accept";
@@ -209,7 +210,8 @@ class ModelAgent {
     if (!tools->is_array() || tools->size() > kMaxTools)
       throw wrong_value("tools", fmt::format("a list of at most {} tools", kMaxTools), *tools);
     if (agent_.contains("stop")) throw unsupported("stop", "not together with tools");
-    for (std::size_t i = 0; i < tools->size(); ++i) add_tool((*tools)[i], fmt::format("tools[{}]", i));
+    for (std::size_t i = 0; i < tools->size(); ++i)
+      add_tool((*tools)[i], ordered_["tools"][i], fmt::format("tools[{}]", i));
     OrderedJson limits = {{"direct", true}, {"repeat", true}, {"text", "forbidden"}, {"max", kMaxCalls}};
     const json* several = member_of(body_, "parallel_tool_calls");
     if (several != nullptr && !several->is_boolean())
@@ -221,7 +223,7 @@ class ModelAgent {
   }
 
   /// The result of a call is the client's to make: here a call is what the answer is.
-  void add_tool(const json& tool, const std::string& param) {
+  void add_tool(const json& tool, const OrderedJson& ordered, const std::string& param) {
     const json* function = member_of(tool, "function");
     if (function == nullptr || !function->is_object() || tool.value("type", json("function")) != "function")
       throw wrong_value(param, "an object with type function and function", tool);
@@ -235,7 +237,7 @@ class ModelAgent {
     }
     if (const json* schema = member_of(*function, "parameters")) {
       if (!schema->is_object()) throw wrong_value(param + ".function.parameters", "a JSON Schema", *schema);
-      if (!schema->empty()) definition.parameters = json_text(*schema);
+      if (!schema->empty()) definition.parameters = json_text(ordered["function"]["parameters"]);
     }
     const std::string of = name->get<std::string>();
     try {
@@ -276,7 +278,7 @@ class ModelAgent {
       const json* schema = of != nullptr ? member_of(*of, "schema") : nullptr;
       if (schema == nullptr || !schema->is_object())
         throw wrong_value("response_format", "json_schema as an object with a schema", *format);
-      output["schema"] = OrderedJson::parse(json_text(*schema));
+      output["schema"] = ordered_["response_format"]["json_schema"]["schema"];
     } else {
       throw wrong_value("response_format.type", "text, json_object or json_schema", *type);
     }
@@ -286,6 +288,7 @@ class ModelAgent {
   }
 
   const json& body_;
+  const OrderedJson& ordered_;
   OrderedJson agent_;
   Tools tools_;
   bool calls_ = false;
@@ -364,10 +367,11 @@ ServedWorkflow serve_model(std::string name, std::string path) {
   return served;
 }
 
-void read_model_request(const json& body, ChatRequest& request) {
+void read_model_request(const json& body, std::string_view text, ChatRequest& request) {
   check_fields(body);
   const ServedWorkflow& model = *request.workflow;
-  const ModelAgent agent(body);
+  const OrderedJson ordered = OrderedJson::parse(text);
+  const ModelAgent agent(body, ordered);
   try {
     auto own = std::make_shared<ServedWorkflow>(
         serve_workflow(model.name, workflow_of(model.name, model.model, agent.agent(), agent.tools())));

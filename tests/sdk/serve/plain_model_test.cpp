@@ -137,6 +137,12 @@ TEST_CASE("an answer has the form that the request gives") {
     const std::string fruit = answer["fruit"];
     CHECK((fruit == "apple" || fruit == "${env:HOME}" || fruit == "{{ pear }}"));
   }
+  const std::string before = R"({"model": "nano", "max_tokens": 60, "messages": [{"role": "user", "content": "x"}],
+    "response_format": {"type": "json_schema", "json_schema": {"schema": {"type": "object", "additionalProperties": false,
+    "properties": {"zeal": {"type": "boolean"}, "apple": {"type": "boolean"}}, "required": ["zeal", "apple"]}}}})";
+  const std::string in_order = text_of(json::parse(server.ask("POST", kChat, before).body));
+  CHECK(in_order.find("zeal") < in_order.find("apple"));  // as the schema has them
+
   const json any = ask(server, body_of({{"response_format", {{"type", "json_object"}}}, {"max_tokens", 3}}));
   CHECK(any["choices"][0]["finish_reason"] == "length");
   CHECK(text_of(any).starts_with("{"));
