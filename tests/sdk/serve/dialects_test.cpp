@@ -15,14 +15,9 @@ using baton::serve::read_response_request;
 using baton::serve::StreamEvent;
 using baton::test::HttpReply;
 using baton::test::kServedQuestion;
+using baton::test::plain_served;
 using baton::test::RunningServer;
 using nlohmann::json;
-
-baton::serve::ServedWorkflows plain() {
-  baton::serve::ServedWorkflows served = baton::test::two_served();
-  served.add(baton::serve::serve_model("nano", (baton::test::source_folder() / "samples/models/nano").string()));
-  return served;
-}
 
 json of_messages(const json& body) { return json::parse(read_messages_request(body.dump()).chat); }
 json of_response(const json& body) { return json::parse(read_response_request(body.dump()).chat); }
@@ -185,7 +180,7 @@ TEST_CASE("calls come as events in the order of each interface") {
 }
 
 TEST_CASE("both interfaces answer whole and as a stream with the same text, and errors have their form") {
-  const RunningServer server({}, plain());
+  const RunningServer server({}, plain_served());
   for (const char* model : {"nano", "team"}) {
     json body = {
         {"model", model}, {"max_tokens", 24}, {"messages", {{{"role", "user"}, {"content", kServedQuestion}}}}};
@@ -222,7 +217,7 @@ TEST_CASE("both interfaces answer whole and as a stream with the same text, and 
 TEST_CASE("a key may come as x-api-key") {
   baton::serve::ServeOptions options;
   options.keys = {"first-key-1", "second-key-2"};
-  const RunningServer server(options, plain());
+  const RunningServer server(options, plain_served());
   CHECK(server.ask("GET", "/v1/models", "", "x-api-key: second-key-2\r\n").status == 200);
   CHECK(server.ask("GET", "/v1/models", "", "x-api-key: third-key-3\r\n").status == 401);
   CHECK(server.ask("GET", "/v1/models", "", "x-api-key: first-key-1\r\nAuthorization: Bearer wrong-key\r\n").status ==

@@ -15,16 +15,11 @@ namespace {
 using baton::test::events_of;
 using baton::test::HttpReply;
 using baton::test::kServedQuestion;
+using baton::test::plain_served;
 using baton::test::RunningServer;
 using nlohmann::json;
 
 const char* const kChat = "/v1/chat/completions";
-
-baton::serve::ServedWorkflows plain() {
-  baton::serve::ServedWorkflows served = baton::test::two_served();
-  served.add(baton::serve::serve_model("nano", (baton::test::source_folder() / "samples/models/nano").string()));
-  return served;
-}
 
 json body_of(const json& more = json::object()) {
   json body = {{"model", "nano"}, {"max_tokens", 24}, {"messages", {{{"role", "user"}, {"content", kServedQuestion}}}}};
@@ -62,7 +57,7 @@ std::vector<json> streamed_choices(const RunningServer& server, json body) {
 }  // namespace
 
 TEST_CASE("a plain model answers a conversation, as a workflow of one agent does") {
-  const RunningServer server({}, plain());
+  const RunningServer server({}, plain_served());
   const json reply = ask(server, body_of());
   CHECK(reply["model"] == "nano");
   CHECK(!text_of(reply).empty());
@@ -80,7 +75,7 @@ TEST_CASE("a plain model answers a conversation, as a workflow of one agent does
 }
 
 TEST_CASE("the request says how it samples") {
-  const RunningServer server({}, plain());
+  const RunningServer server({}, plain_served());
   const json hot = {{"temperature", 3.0}, {"seed", 5}};
   const std::string first = text_of(ask(server, body_of(hot)));
   CHECK(text_of(ask(server, body_of(hot))) == first);
@@ -102,7 +97,7 @@ TEST_CASE("the request says how it samples") {
 }
 
 TEST_CASE("several answers to one prompt differ by their seeds, whole and streamed") {
-  const RunningServer server({}, plain());
+  const RunningServer server({}, plain_served());
   const json hot = {{"temperature", 3.0}, {"seed", 5}, {"n", 3}};
   const json reply = ask(server, body_of(hot));
   REQUIRE(reply["choices"].size() == 3);
@@ -121,7 +116,7 @@ TEST_CASE("several answers to one prompt differ by their seeds, whole and stream
 }
 
 TEST_CASE("an answer has the form that the request gives") {
-  const RunningServer server({}, plain());
+  const RunningServer server({}, plain_served());
   const json schema = {{"type", "object"},
                        {"properties",
                         {{"apples", {{"type", "integer"}, {"minimum", 0}, {"maximum", 99}}},
@@ -154,7 +149,7 @@ TEST_CASE("an answer has the form that the request gives") {
 }
 
 TEST_CASE("calls of the client's tools are the answer, and their results go on") {
-  const RunningServer server({}, plain());
+  const RunningServer server({}, plain_served());
   const json number = {{"a", {{"type", "integer"}, {"minimum", 0}, {"maximum", 9}}}};
   const json tools = {tool("getWeather", number), tool("python", number), tool("web-search.v2", number)};
   for (const char* name : {"getWeather", "python", "web-search.v2"}) {
@@ -191,7 +186,7 @@ TEST_CASE("calls of the client's tools are the answer, and their results go on")
 }
 
 TEST_CASE("a request reads nothing of the server's environment") {
-  const RunningServer server({}, plain());
+  const RunningServer server({}, plain_served());
   ::setenv("BATON_TEST_OF_SERVER", "12", 1);
   const std::string whole = text_of(ask(server, body_of()));
   REQUIRE(whole.find("12") != std::string::npos);
@@ -203,7 +198,7 @@ TEST_CASE("a request reads nothing of the server's environment") {
 }
 
 TEST_CASE("log probabilities come with each token, whole and streamed") {
-  const RunningServer server({}, plain());
+  const RunningServer server({}, plain_served());
   const json reply = ask(server, body_of({{"logprobs", true}, {"top_logprobs", 3}}));
   const json& content = reply["choices"][0]["logprobs"]["content"];
   CHECK(content.size() == reply["usage"]["completion_tokens"]);
@@ -227,7 +222,7 @@ TEST_CASE("log probabilities come with each token, whole and streamed") {
 }
 
 TEST_CASE("a plain model refuses what it cannot do, with the field's name") {
-  const RunningServer server({}, plain());
+  const RunningServer server({}, plain_served());
   const auto refused = [&](const json& more, const std::string& param) {
     INFO(more.dump());
     CHECK(ask(server, body_of(more), 400)["error"]["param"] == param);

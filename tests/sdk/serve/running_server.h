@@ -65,6 +65,13 @@ inline serve::ServedWorkflows two_served() {
   return workflows;
 }
 
+/// These, and the plain model "nano".
+inline serve::ServedWorkflows plain_served() {
+  serve::ServedWorkflows served = two_served();
+  served.add(serve::serve_model("nano", (source_folder() / "samples/models/nano").string()));
+  return served;
+}
+
 /// The body of a chat completion.
 inline std::string chat_body(const std::string& model, const nlohmann::json& more = nlohmann::json::object()) {
   nlohmann::json body = {{"model", model}, {"messages", {{{"role", "user"}, {"content", kServedQuestion}}}}};
